@@ -199,7 +199,7 @@ _OWN: Final = {"producer": _PRODUCER, "consumer": _CONSUMER, "admin": _ADMIN}
 
 
 _NOUN: Final = {"producer": "producer", "consumer": "consumer", "admin": "admin client"}
-#: Parts of names of properties that nobody knows whose values had better not be shown.
+#: Parts of names of unknown properties whose values should not be shown.
 _SUSPICIOUS: Final = ("password", "jaas", "secret", ".key")
 
 
@@ -208,8 +208,8 @@ class Override(NamedTuple):
 
     Attributes:
         key: its declaration under the client's name for it; None for an unknown one.
-        prefix: what stands before that name in the connector's configuration.
-        value: its value and what is wrong with it, under the name in the connector's configuration.
+        prefix: the prefix of that name in the connector's configuration.
+        value: its value and its errors, under the name in the connector's configuration.
     """
 
     key: ConfigKey | None
@@ -272,7 +272,7 @@ def client_overrides(config: Mapping[str, str], worker: Mapping[str, str]) -> li
 
 
 def _used_clients(config: Mapping[str, str], worker: Mapping[str, str]) -> dict[str, bool]:
-    """Which clients a source connector makes use of, by Kafka Connect's rules."""
+    """Return whether a source connector uses each kind of client, by Kafka Connect's rules."""
     own_offsets = worker.get("exactly.once.source.support", "disabled").strip().lower() == "enabled" or bool(
         config.get("offsets.storage.topic", "").strip()
     )
@@ -283,7 +283,7 @@ def _used_clients(config: Mapping[str, str], worker: Mapping[str, str]) -> dict[
 
 
 def _check_override(option: str, raw: str, kind: str, worker: Mapping[str, str]) -> Override:
-    """One property by itself: the worker's policy, its type, and whether the client understands it."""
+    """Check a single property: the worker's policy, its type, and whether the client understands it."""
     prefix = f"{kind}.override."
     name = option.removeprefix(prefix)
     key = client_keys(kind).get(name)
@@ -307,7 +307,7 @@ def _check_override(option: str, raw: str, kind: str, worker: Mapping[str, str])
 def _check_together(
     checked: list[Override], config: Mapping[str, str], prefix: str, check: Callable[[Mapping[str, str]], object]
 ) -> None:
-    """What several properties have wrong together, and the worker's own have not: a login without a password, a lost store."""
+    """Add errors of several properties together that the worker's own do not have: a login without a password, a lost store."""
     try:
         check(config)
     except ConfigInvalid as error:

@@ -114,7 +114,7 @@ def _converter_problems(config: Config) -> list[str]:
         except ConfigInvalid as error:
             problems[name] = str(error)
     if problems and config["plugin.path"]:
-        # Which names a converter in an environment has, only its code says: tasks tell if it is none of those.
+        # Only the code of a converter in an environment knows its names: tasks report an unknown name.
         offered = {
             group
             for environment in scan_folders(config["plugin.path"], {}).environments.values()

@@ -87,7 +87,7 @@ def _is_under(name: str, prefix: str) -> bool:
 
 
 def job_properties(config: Mapping[str, str], declared: ConfigDef) -> dict[str, str]:
-    """What of a connector's configuration is the job's own: without the runtime's options, except those it declares itself."""
+    """Return the job's own properties in a connector's configuration: no runtime options, except those it declares itself."""
     return {
         name: value
         for name, value in config.items()
@@ -160,7 +160,7 @@ def worker_kafka(worker: Mapping[str, str]) -> dict[str, str]:
 
 
 def tasks_note(config: Mapping[str, str]) -> list[str]:
-    """What to say of a ``tasks.max`` that has no effect. Pure."""
+    """Return a note about a ``tasks.max`` that has no effect. Pure."""
     tasks_max = config.get("tasks.max", "1").strip()
     return (
         []

@@ -126,7 +126,7 @@ TABLE: Final[Mapping[str, tuple[frozenset[str], str, Callable[[str, str], Any]]]
 _COMPUTED: Final = frozenset({"sasl.jaas.config"}) | tls.PROPERTIES | OAUTH_OPTIONS
 
 #: Known properties of the Java clients without a counterpart: their effect does not exist here or is the runtime's own matter
-#: (deliveries are retried for ever, one request in flight per partition keeps the order, rows and bytes bound the buffer).
+#: (deliveries are retried without end, one request in flight per partition keeps the order, rows and bytes bound the buffer).
 MEANINGLESS: Final = frozenset(
     {
         "allow.auto.create.topics",
@@ -201,7 +201,7 @@ _JAAS_OPTION: Final = re.compile(r"""([\w.]+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|'((?:
 
 @dataclass(frozen=True, slots=True)
 class ClientArguments:
-    """What to give to an aiokafka client.
+    """The arguments of an aiokafka client.
 
     Attributes:
         arguments: keyword arguments of ``AIOKafkaProducer``, ``AIOKafkaConsumer`` or ``AIOKafkaAdminClient``.
@@ -392,7 +392,7 @@ def _read_policy(worker: Mapping[str, str]) -> tuple[str, frozenset[str] | None]
 
 
 def unknown_policy(policy: str) -> str:
-    """What to say of a policy that there is none of."""
+    """Return the error message for an unknown policy."""
     return (
         f"Invalid value {policy} for configuration {POLICY}: must be one of {', '.join(_POLICY_NAMES)} (or the name of "
         f"Kafka Connect's class). A policy class of your own can't run here: set Allowlist, and {ALLOWLIST} to the "

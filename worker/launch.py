@@ -1,7 +1,7 @@
 """``millrace worker FILE.properties [CONNECTOR.properties|.json ...] [--processes N]``: from files to a running worker.
 
-Exit codes: 0 after a signal, 1 when the worker could not start, 2 for a mistake in the properties, 75 when it can't go on and
-a supervisor should start it anew.
+Exit codes: 0 after a signal, 1 when the worker could not start, 2 for a mistake in the properties, 75 when it can't
+continue and a supervisor should restart it.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ _QUIET: Final = {
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a worker until it is told to stop; returns the process's exit code."""
+    """Run a worker until it gets a signal to stop; returns the process's exit code."""
     parser = argparse.ArgumentParser(prog="millrace worker", description="Runs a worker of a distributed cluster.")
     parser.add_argument("properties", type=Path)
     parser.add_argument("connectors", type=Path, nargs="*")

@@ -76,7 +76,7 @@ def connector_logger(name: str, connector: str, scope: str = "worker") -> loggin
 
 
 class _ConnectorAdapter(logging.LoggerAdapter[logging.Logger]):
-    """Puts its fields into the record, beside those given with the call."""
+    """Puts its fields into the record, in addition to those given with the call."""
 
     def process(self, msg: Any, kwargs: Any) -> tuple[Any, Any]:
         kwargs["extra"] = {**(self.extra or {}), **(kwargs.get("extra") or {})}
@@ -164,7 +164,7 @@ class LoggerRegistry:
                 if any(logger_name == start or logger_name.startswith(f"{start}.") for start in starts)
             }
         now = int(self._clock())
-        # Before any is set: those below take over what stands above them.
+        # Before any level is set: child loggers inherit the levels of their parents.
         changed = sorted(
             logger_name for logger_name, logger in affected.items() if logger.getEffectiveLevel() != number
         )
@@ -303,7 +303,7 @@ def _format_trace(formatter: logging.Formatter, record: logging.LogRecord) -> st
 
 
 def configure_logging(form: str = "text", level: str = "INFO", stream: TextIO | None = None) -> LoggerRegistry:
-    """Set this process's logging up anew, in place of what was there; returns the registry of levels.
+    """Set up this process's logging from scratch, in place of the previous setup; returns the registry of levels.
 
     Args:
         form: ``text`` or ``json`` (``log.format``).

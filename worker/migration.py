@@ -51,7 +51,7 @@ _NOT_FOUND: Final = "Failed to find any class that implements Connector and whic
 
 @dataclass(slots=True)
 class Finding:
-    """What was found about one connector.
+    """The findings about one connector.
 
     Attributes:
         name: the connector.
@@ -244,7 +244,7 @@ def _notes_of_job(cls: type[JobConnector], config: Mapping[str, str], worker: Ma
 
 
 def _explain_unknown(connector_class: str, complaint: str) -> str | None:
-    """What to say of a class that is not here, where there is more to say than the validation's complaint."""
+    """Return an explanation for a missing class, where there is more to say than the validation's complaint."""
     if not connector_class.strip():
         return f"{_CLASS} is missing"
     if _SINK in connector_class.rpartition(".")[2]:
@@ -253,7 +253,7 @@ def _explain_unknown(connector_class: str, complaint: str) -> str | None:
             "jobs take its place (docs/connectors/spark-job.md). Delete it, or leave it FAILED, once a job does its work"
         )
     if complaint.startswith(_NOT_FOUND):
-        # The complaint goes on with all classes that there are: too long for a list of many connectors.
+        # The complaint also lists all available classes: too long for a list of many connectors.
         return (
             f"{connector_class} is not here (`millrace plugins` shows what is): put a package that has it into plugin.path "
             "(docs/plugins.md), or leave the connector on a Java cluster"

@@ -41,14 +41,14 @@ _ANSWER_LIMIT: Final = 1 << 20
 
 
 def token_provider(properties: Mapping[str, str], jaas: Mapping[str, str]) -> AbstractTokenProvider:
-    """What gives a client its tokens.
+    """Return the token provider of a client.
 
     Args:
         properties: the client's, with Java's names. Its ``ssl.*`` hold for the token endpoint too.
         jaas: the options in its ``sasl.jaas.config``.
 
     Raises:
-        ConfigInvalid: something lacks.
+        ConfigInvalid: a property is missing.
     """
     url = properties.get(_URL, "").strip()
     if not url:

@@ -30,7 +30,7 @@ class PipeClosed(MillraceError):
 
 
 class Outgoing(Protocol):
-    """What a ``Peer`` needs of its writer; ``asyncio.StreamWriter`` has it."""
+    """The part of a writer that a ``Peer`` needs; ``asyncio.StreamWriter`` has it."""
 
     def write(self, data: bytes, /) -> None:
         """Send, or queue to be sent."""
@@ -60,7 +60,7 @@ class Peer:
         writer: where this side sends to.
         handler: called with each incoming message; its result answers a request, its exception refuses it.
         incoming: the union of message types that may come in.
-        scrub: takes secrets out of the texts of refusals, which people are shown.
+        scrub: removes secrets from the messages of refusals, which users see.
     """
 
     def __init__(

@@ -28,7 +28,7 @@ def _logical_lines(content: str) -> list[tuple[int, str]]:
         first, before = started or (number, "")
         backslashes = _TRAILING_BACKSLASHES.search(line)
         if backslashes is not None and len(backslashes[0]) % 2:
-            # As in Java, a line that is nothing but continued hasn't begun yet: a comment may follow ...
+            # As in Java, a line that has only a continuation has no content yet: a comment may follow ...
             started = (first, before + line[:-1]) if before or len(line) > 1 else None
             hollow = number if started is None else 0
         else:

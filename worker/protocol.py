@@ -1,4 +1,4 @@
-"""What a control process and its task hosts say to each other.
+"""The messages between a control process and its task hosts.
 
 Only control passes here; records go from the source straight to Kafka. ``worker.pipe`` frames the messages. A request is
 answered (with the type named in its docstring) or refused with an error; an event is not answered.
@@ -58,7 +58,7 @@ class Init(HostMessage, frozen=True):
 
 
 class StartTask(HostMessage, frozen=True):
-    """Start a task; answered None as soon as it is accepted (``TaskStateChanged`` events tell how it goes on).
+    """Start a task; answered None as soon as it is accepted (``TaskStateChanged`` events report its later states).
 
     Attributes:
         id: the task.
@@ -337,7 +337,7 @@ class LoopStuck(HostMessage, frozen=True):
     """The host's event loop has not run for ``seconds``; sent by the host's watch thread.
 
     Attributes:
-        task: the task or connector that is on the CPU, as far as it can be told.
+        task: the task or connector that is on the CPU, as far as it is known.
         stacks: all threads' stacks.
     """
 
@@ -415,7 +415,7 @@ class TaskStats(msgspec.Struct):
 
 
 class ClientStats(msgspec.Struct):
-    """What a Kafka client of a process has done since it was met first: counters, but for ``connections``.
+    """The numbers of a Kafka client since it was first seen: counters, except ``connections``.
 
     Attributes:
         client_id: as the brokers know it.

@@ -1,7 +1,7 @@
 """The options that every source connector has, as Kafka Connect 4.1 orders and labels them, and a few of ours.
 
 What the task host reads is declared in ``worker.host.options``, the transform pipeline's options in
-``worker.transforms.options``, topic creation's in ``offsets.creation``; here they get their place in forms, beside the rest.
+``worker.transforms.options``, topic creation's in ``offsets.creation``; here they get their position in forms.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ _CHECKS: Final[Mapping[str, Validator]] = {
 
 
 def name_problem(name: str, value: Any) -> str | None:
-    """A connector's name: not empty, no control characters; Kafka's texts."""
+    """A connector's name: not empty, no control characters; with Kafka's messages."""
     if value is None:
         return None
     if value == "":

@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 def check_transform(
     kind: type[Transform], config: Mapping[str, str], records: Sequence[SourceRecord], side: Side = Side.VALUE
 ) -> list[SourceRecord | None]:
-    """What a transform makes of records.
+    """Apply a transform to records, check its contract, and return the results.
 
-    It must leave records as they are that come in, give the same when asked twice, reuse schemas, make values that fit their
+    It must not change its input, must return the same result twice, reuse schemas, return values that fit their
     schemas, and refuse what it can't handle with ``Skippable``.
 
     Args:
@@ -94,7 +94,7 @@ def check_transform(
 
 
 def check_predicate(kind: type[Predicate], config: Mapping[str, str], records: Sequence[SourceRecord]) -> list[bool]:
-    """What a predicate says of records: it must change none of them, and say the same when asked twice.
+    """Apply a predicate to records: it must change none of them, and return the same result twice.
 
     Raises:
         AssertionError: it does not keep to the contract.

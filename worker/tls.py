@@ -47,7 +47,7 @@ def client_context(properties: Mapping[str, str]) -> ssl.SSLContext:
     Reads files: blocks for a moment.
 
     Raises:
-        ConfigInvalid: a store is missing or can't be used; the message names its property and how to mend it.
+        ConfigInvalid: a store is missing or can't be used; the message names its property and how to fix it.
     """
     context = tls.client_context()
     if properties.get("ssl.endpoint.identification.algorithm", "https").strip() == "":
@@ -62,7 +62,7 @@ def server_context(properties: Mapping[str, str]) -> ssl.SSLContext:
     """The context of an https listener. Reads files: blocks for a moment.
 
     Raises:
-        ConfigInvalid: a store is missing or can't be used; the message names its property and how to mend it.
+        ConfigInvalid: a store is missing or can't be used; the message names its property and how to fix it.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     _limit_protocols(context, properties)

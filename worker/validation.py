@@ -340,7 +340,7 @@ def _evaluate_options(
 
 
 def _class_value(registry: PluginRegistry, option: str, value: str, errors: list[str]) -> str | None:
-    """The canonical name of the class that ``value`` means; null, with a complaint, if there is none."""
+    """Return the canonical name of the class that ``value`` means; null, with a complaint, if it does not exist."""
     for converter, kind, interface in _CONVERTERS:
         if option == converter:
             canonical_name = _canonical_name(registry, kind, value)
@@ -498,7 +498,7 @@ def _check_exactly_once(
     values: dict[str, ConfigValue],
     worker_properties: Mapping[str, str],
 ) -> None:
-    """KIP-618's preflight checks, with Kafka Connect's texts."""
+    """Run KIP-618's preflight checks, with Kafka Connect's messages."""
     support = values["exactly.once.support"]
     if not support.errors and str(support.value).strip().lower() == "required":
         if worker_properties.get("exactly.once.source.support", "disabled").strip().lower() != "enabled":

@@ -152,11 +152,11 @@ def _prepare_verification(options: argparse.Namespace) -> RowVerification | Cell
 
 
 def ask_worker(url: str, connector: str, view: str) -> dict[str, Any]:
-    """What a worker says of a connector. Blocks.
+    """Return a worker's view of a connector. Blocks.
 
     Raises:
-        ConfigInvalid: it refuses or there is none.
-        Retriable: it is away.
+        ConfigInvalid: the worker refuses the request.
+        Retriable: the worker is unavailable.
     """
     target = _endpoint_url(url, connector, view)
     try:

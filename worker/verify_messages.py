@@ -113,7 +113,7 @@ class VerifyProgress:
         self._open = ExitStack()
 
     def say(self, line: str, *, now: bool = False) -> None:
-        """Show a text, at most once a second unless ``now``."""
+        """Show a line, at most once a second unless ``now``."""
         moment = time.monotonic()
         if self._shown and (now or moment >= self._next):
             self._next = moment + _PROGRESS_S
@@ -132,10 +132,10 @@ class VerifyProgress:
 
 
 class VerificationRequest(NamedTuple):
-    """What is asked of a verification.
+    """The request for a verification.
 
     Attributes:
-        wanted: which tables.
+        wanted: the tables to verify.
         offsets: reads the connector's saved offsets, or None: they can't be asked.
         timeout_s: how long to wait until the topics have reached the state of the tables.
         settle_s: how long the topics must have been quiet, or a difference must have lasted; None: as the source needs.

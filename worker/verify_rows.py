@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 #: With this many rows and messages the topics are read by another process.
 MANY_ROWS: Final = 100_000
-#: A table of so many rows at most is read once more where its keys can't be conditions, to show rows that differ.
+#: A table with at most this many rows is read once more where its keys can't be conditions, to show rows that differ.
 _FEW_ROWS: Final = 100_000
 #: Without offsets: how long the topics must have been quiet.
 _SETTLE_S: Final = 5.0
@@ -279,7 +279,7 @@ class RowVerification:
                 comparison.source(change.table, change.key, change.row)
 
     def _changes(self, reader: MessageReader, records: Sequence[SourceRecord]) -> Iterator[MessageChange]:
-        """What records of the source say once the connector's transforms have changed them."""
+        """Yield the changes in records of the source after the connector's transforms."""
         for record in records:
             sent = self._pipeline.apply(record)
             if sent is None:

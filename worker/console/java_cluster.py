@@ -106,7 +106,7 @@ class JavaConsole:
 
 
 def lacking(version: str) -> list[str]:
-    """What a version of Kafka Connect lacks of what the pages use, by its answer to ``GET /``. Pure."""
+    """Return the features used by the pages that a version of Kafka Connect (from ``GET /``) does not have. Pure."""
     numbers = _VERSION.match(version)
     if numbers is None:
         return []
@@ -184,7 +184,7 @@ class JavaCluster:
         return await self._ask_decoded("GET", "/", kind=dict, deadline=deadline)
 
     async def lacks(self) -> list[str]:
-        """What its version lacks, see ``lacking``; what was known before while it does not answer."""
+        """Return the missing features, see ``lacking``; the last known ones while the cluster does not answer."""
         now = time.monotonic()
         if now >= self._lacks_until:
             self._lacks_until = now + _VERSION_S

@@ -70,9 +70,9 @@ _WATCH_S: Final = 0.25
 _FENCE_SHARE: Final = 2 / 3
 #: After this share what has not stopped is killed: the group gives its units away at the whole.
 _KILL_SHARE: Final = 0.9
-#: A worker that can reach Kafka but not get into the group for so many session timeouts gives up: a supervisor starts it anew.
+#: A worker that reaches Kafka but can't join the group gives up after this many session timeouts. A supervisor restarts it.
 _STALLED_SESSIONS: Final = 20
-#: A thread that sleeps one second and wakes so much later was frozen with its process.
+#: A thread that sleeps one second and wakes this much later was frozen with its process.
 _FROZEN_S: Final = 4.0
 #: What config providers may take to release what they hold.
 _PROVIDERS_S: Final = 2.0
@@ -192,7 +192,7 @@ class ControlProcess:
         """Start everything; returns when the worker has joined the group.
 
         Raises:
-            MillraceError: it could not start; the message says why and how to mend it.
+            MillraceError: it could not start; the message says why and how to fix it.
         """
         loop = asyncio.get_running_loop()
         self._membership = GroupMembership(

@@ -55,7 +55,7 @@ def explain_connector(node: WorkerNode, name: str, *, exactly_once: bool, sink: 
 
 
 def connector_notes(snapshot: ClusterSnapshot, name: str, *, exactly_once: bool, sink: bool = False) -> list[str]:
-    """What holds for the connector as a whole. Pure."""
+    """Return the notes that apply to the connector as a whole. Pure."""
     remarks = []
     if snapshot.target_state(name) != "STARTED":
         remarks.append(f"Its target state is {snapshot.target_state(name)}: someone paused or stopped it.")

@@ -14,7 +14,7 @@ from offsets.fetch import abandon_producer
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-#: So many at once: each takes a connection of its own.
+#: How many run at the same time: each takes its own connection.
 _AT_ONCE: Final = 16
 
 

@@ -1,4 +1,4 @@
-"""The cluster as REST sees it: Kafka Connect 4.1's ``DistributedHerder``, with its texts where clients match on them.
+"""The cluster as REST sees it: Kafka Connect 4.1's ``DistributedHerder``, with the same messages where clients match on them.
 
 Split by subject: what connectors are and do here, offsets in ``herder_offsets``, snapshots and lag in ``herder_snapshots``,
 rules of logs in ``herder_rules`` and ``herder_rule_sets``, the console in ``herder_console`` and ``herder_topics``, the rest in
@@ -201,8 +201,8 @@ class ClusterHerder(
     async def _stopped_without_tasks(self, name: str) -> None:
         """Drop the tasks of a STOPPED connector.
 
-        Task configurations and the wish to stop may be on their way to Kafka at once, each written by what was known before the
-        other. Whichever is folded in last sees both.
+        Task configurations and the request to stop may be written to Kafka at the same time, each without knowledge of the
+        other. Whichever is read last sees both.
         """
         if self.ctx.snapshot.target_state(name) == "STOPPED" and self.ctx.snapshot.task_configs(name):
             await self.ctx.node.leader.write([commit_record(name, 0)])

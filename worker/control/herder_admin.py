@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from worker.rest.signing import SigningKey
 
 #: The version of Kafka Connect whose API this is. Clients compare it with the version that brought a call, and leave the call
-#: out if it is older; so Millrace's own version stands in ``commit``.
+#: out if it is older; so Millrace's own version is in ``commit``.
 KAFKA_CONNECT: Final = "4.1.2"
 _NO_HOST_S: Final = 30.0
 
@@ -190,7 +190,7 @@ class AdminOperations:
         return True, ""
 
     async def metrics(self) -> bytes:
-        """The Prometheus exposition; other work goes on while it is made."""
+        """Return the Prometheus exposition; other work continues while it is created."""
         node = self.ctx.node
         node.refresh_stats()
         stats = node.stats

@@ -1,4 +1,4 @@
-"""What all parts of the herder share."""
+"""Code that all parts of the herder share."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ class HerderContext:
             time.monotonic() > self._behind_until and (name is None or name in self.snapshot.connectors)
         ):
             return
-        with contextlib.suppress(Retriable):  # Kafka is away: what is known is the best answer there is
+        with contextlib.suppress(Retriable):  # Kafka is unavailable: answer with the last known state
             await self.node.config.log.read_to_end(_CATCH_UP_S)
 
     async def known(self, name: str) -> None:

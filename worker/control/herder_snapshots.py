@@ -1,7 +1,7 @@
 """Snapshots on request, lag and versions of tables: what REST asks of source connectors beyond Kafka Connect's API.
 
 A request becomes an instruction in the placement topic (``worker.control.instructions``); the workers that run the
-connector's tasks hand it to them. How far a snapshot is stands in the connector's saved offsets, so any worker can tell.
+connector's tasks hand it to them. The progress of a snapshot is in the connector's saved offsets, so any worker can report it.
 """
 
 from __future__ import annotations
@@ -144,7 +144,7 @@ class SnapshotOperations:
     # For other parts of the herder.
 
     def instructions(self, name: str) -> list[dict[str, Any]]:
-        """What is asked of a connector."""
+        """Return the instructions for a connector."""
         return self.ctx.node.placement.instructions.get(name)
 
     async def ended_snapshots(self, name: str) -> frozenset[str]:
@@ -196,7 +196,7 @@ class SnapshotOperations:
 
     async def _read_rows(self, name: str) -> list[dict[str, Any]]:
         if not self.ctx.node.leader.active:
-            with contextlib.suppress(Retriable):  # Kafka is away: what is known is the best answer there is
+            with contextlib.suppress(Retriable):  # Kafka is unavailable: answer with the last known state
                 await self.ctx.node.placement.log.read_to_end(_CATCH_UP_S)
         rows: list[dict[str, Any]] = await self._read_view(name, "snapshots")
         return rows
@@ -216,10 +216,10 @@ class SnapshotOperations:
         )
 
     async def _ask_class(self, name: str, message: ToHost) -> Any:
-        """What the connector's class answers.
+        """Return the answer of the connector's class.
 
         Raises:
-            RestError: 400 for a refusal, 503 while the source or the task hosts are away, 500 for anything else.
+            RestError: 400 for a refusal, 503 while the source or the task hosts are unavailable, 500 for anything else.
         """
         try:
             return orjson.loads(await self.ctx.node.pool.ask(message, self.ctx.validate_s))

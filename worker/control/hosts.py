@@ -4,8 +4,8 @@ A host is a child process at the other end of a socket. It is pinged every secon
 ``task.host.stuck.ms``, or says that its loop is stuck for that long, is logged with all stacks, killed with SIGKILL and
 replaced. What ran in it is reported to ``HostEvents.host_died`` with the unit that was on the CPU, as far as that is known.
 
-Beside the worker's main hosts, which are always there, there are hosts with other environments (``worker.plugins``): started
-when something needs their set of environments, and ended when nothing has for a while.
+In addition to the worker's main hosts, which always run, there are hosts with other environments (``worker.plugins``). They
+start when something needs their set of environments, and end when nothing has needed them for a while.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 _PING_S: Final = 1.0
-#: The time for an answer is waited for in so many parts.
+#: The wait for an answer is divided into this many parts.
 _PARTS: Final = 8
 _READY_DEADLINE_S: Final = 30.0
 _FIRST_BACKOFF_S: Final = 0.1
@@ -55,7 +55,7 @@ _GOOD_AFTER_S: Final = 10.0
 
 
 class HostEvents(Protocol):
-    """What hosts tell; none of these may block."""
+    """Callbacks for the reports of hosts; none of these may block."""
 
     def host_ready(self, host: HostProcess) -> None:
         """A host can take units."""
@@ -88,10 +88,10 @@ class HostEvents(Protocol):
 
 
 class Environments(Protocol):
-    """What the pool asks about plugins' environments; none of these may block."""
+    """Answers the pool's questions about plugins' environments; none of these may block."""
 
     def paths(self, environments: Sequence[str]) -> list[str]:
-        """What goes on ``sys.path`` of a host; raises KeyError where an environment has gone."""
+        """Return the entries of ``sys.path`` for a host; raises KeyError where an environment no longer exists."""
 
     def current(self, environments: Sequence[str]) -> bool:
         """Whether they are there as they were."""
@@ -100,7 +100,7 @@ class Environments(Protocol):
         """Environments as people call them."""
 
     def select(self, config: Mapping[str, str]) -> PluginSelection:
-        """What a connector's configuration needs."""
+        """Return the plugins and environments that a connector's configuration needs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +109,7 @@ class HostLimits:
 
     Attributes:
         most: how many there may be.
-        idle_s: one that nothing has needed for so many seconds ends.
+        idle_s: seconds after which a host ends that nothing has needed.
     """
 
     most: int = 8
@@ -125,7 +125,7 @@ class HostProcess:
         ready: whether it takes requests.
         stats: its last report.
         pid: its process id; 0 in process.
-        environments: keys of the environments it has beside Millrace's own.
+        environments: keys of the environments it has in addition to Millrace's own.
         label: how people call them.
     """
 
@@ -135,7 +135,7 @@ class HostProcess:
         self.label = label
         #: When something last needed it, on the monotonic clock; a host with other environments only.
         self.used = time.monotonic()
-        #: Requests that wait for its answer, beside pings.
+        #: Requests that wait for its answer, except pings.
         self.asked = 0
         #: It is being ended because nothing needs it: nothing more may be given to it.
         self.retired = False
@@ -182,7 +182,7 @@ class HostPool:
     Args:
         count: how many main hosts; 0 runs one inside this process, and then there are no others.
         init: makes the first message for a host.
-        events: who is told.
+        events: receives the reports of hosts.
         stuck_s: seconds without an answer after which a host is killed.
         environments: who knows plugins' environments; None: there are none.
         limits: bounds of hosts with other environments.
@@ -401,7 +401,7 @@ class HostPool:
             await asyncio.sleep(min(1.0, self._limits.idle_s / 2))
             now = time.monotonic()
             for host in filter(self._is_idle, self.hosts):
-                # One that is starting was asked for, however long that takes; one that never gets ready is not kept for ever.
+                # A host that is starting is needed, even if the start takes long; but one that never gets ready is stopped.
                 if now - host.used > self._limits.idle_s + (0 if host.ready else 2 * _READY_DEADLINE_S):
                     self._retire_host(host, f"nothing has needed it for {self._limits.idle_s:g} s")
                 elif host.ready and not environments.current(host.environments):

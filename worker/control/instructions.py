@@ -1,4 +1,4 @@
-"""What operators have asked of connectors over REST (snapshots), as records of the placement topic. Pure.
+"""Instructions that operators sent to connectors over REST (snapshots), as records of the placement topic. Pure.
 
 One record for each connector, ``instructions-CONNECTOR``, written by the leader: the complete list, as ``SourceTask.instruct``
 gets it. It never goes into the config topic, which Java workers read.

@@ -1,4 +1,4 @@
-"""What only the leader does: writing the config topic, placing units, fencing zombies, keeping the session key.
+"""The duties of the leader: writing the config topic, placing units, fencing zombies, keeping the session key.
 
 All its records go through one transactional producer (``connect-cluster-<group>``, as Kafka Connect's leader with exactly
 once): a newer leader's producer fences it, so a leader that doesn't know yet that it was replaced can't change anything.
@@ -78,7 +78,7 @@ def fencing_count(snapshot: ClusterSnapshot, name: str) -> int:
     """How many transactional ids must be fenced before the connector's new tasks may start (KIP-618). Pure.
 
     None were started with exactly once before the first task count record; a single task that follows a single one takes
-    over its id, which fences by itself.
+    over its id, and that alone fences the old one.
     """
     if name not in snapshot.pending_fencing:
         return 0
@@ -196,7 +196,7 @@ class LeaderDuties:
         """Raise unless this worker leads.
 
         Raises:
-            NotLeader: another worker does, or this one is about to (without an address then: clients try again).
+            NotLeader: another worker does, or this one is about to (without an address then: clients retry).
         """
         if not self.active:
             raise NotLeader(None if self.chosen else self.url)
@@ -240,7 +240,7 @@ class LeaderDuties:
             last: tuple[int | None, int | None] = (None, None)
             try:
                 last = await self._write_transaction(batch)
-            except Exception as error:  # noqa: BLE001 - those who wait are told
+            except Exception as error:  # noqa: BLE001 - the waiting callers get the error
                 failure = error
             for pending in batch:
                 if pending.done.done():
@@ -392,7 +392,7 @@ class LeaderDuties:
             try:
                 await work(name)
             finally:
-                # Not by a callback of the task: whoever comes before that would take what is over for what goes on.
+                # Not in a callback of the task: before it runs, another caller would take the finished task for a running one.
                 del self._fencing[name]
 
         task = self._fencing[name] = asyncio.create_task(fence(), name=f"fence-{name}")
@@ -418,7 +418,7 @@ class LeaderDuties:
         await self.write([session_key_record(SessionKeyRecord(key, algorithm, now))])
 
     async def _publish_placement(self) -> None:
-        """Place everything and publish what changed; one step of every hand-over that can go on."""
+        """Place everything and publish what changed; one step of every hand-over that can continue."""
         view = self.view
         if view is None:
             return
@@ -499,7 +499,7 @@ class LeaderDuties:
             )
 
     def _status_epoch(self) -> int:
-        """The highest generation in any status: epochs of a cluster that takes over another's topics go on from there."""
+        """The highest generation in any status: epochs of a cluster that takes over another's topics continue from it."""
         state = self._status.state
         epochs = [0]
         for name in state.connectors():

@@ -1,4 +1,4 @@
-"""Who is in the cluster: Kafka's group protocol, carried by Faust.
+"""Membership of the cluster: Kafka's group protocol, run by Faust.
 
 Each worker's metadata travels in its JoinGroup request; the member that Kafka made the group's leader sees them all and
 hands the whole list to everybody in the assignment. The single partition of the group's one small topic goes to the worker
@@ -65,7 +65,7 @@ class WorkerMember(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Roster(msgspec.Struct, frozen=True):
-    """What the group's leader tells everybody: all live workers, and which of them leads."""
+    """The message from the group's leader to all members: all live workers, and which of them leads."""
 
     members: list[WorkerMember]
     leader: str  # an incarnation
@@ -120,7 +120,7 @@ class Contact:
         return time.monotonic() - self.confirmed
 
     def joins(self) -> None:
-        """A rebalance has begun, or is tried again."""
+        """Handle the start or the retry of a rebalance."""
         self.joined = False
         self.joining_since = self.joining_since or time.monotonic()
 
@@ -165,7 +165,7 @@ class GroupMembership:
         self.thread_loop = MeteredSelectorLoop()
 
     def traffic(self) -> list[ClientStats]:
-        """What the group's client has sent and received; may be called in any thread."""
+        """Return the group client's counts of sent and received data; may be called in any thread."""
         return self.thread_loop.meter.report()
 
     def close(self) -> None:

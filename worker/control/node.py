@@ -1,4 +1,4 @@
-"""This worker: what it is told by the cluster's topics and by its hosts, and what it says back.
+"""This worker: its input from the cluster's topics and from its hosts, and the reports that it writes.
 
 Everything here runs on the control process's loop and blocks nowhere. The decisions are in pure modules (``placement``,
 ``table``, ``wishes``, ``reconciler.plan``); this one only carries facts between them.
@@ -56,7 +56,7 @@ _log = logging.getLogger(__name__)
 _OFFSETS_DEADLINE_S: Final = 30.0
 _FIRST_RETRY_S: Final = 0.25
 _LAST_RETRY_S: Final = 10.0
-#: Between two looks at what to report: so many times as long as the last one took, and at most so many seconds.
+#: The pause between two checks for changes to report: this many times the duration of the last check, up to the limit below.
 _PAUSE: Final = 4
 _LONGEST_PAUSE_S: Final = 0.25
 
@@ -198,7 +198,7 @@ class WorkerNode:
     # What shall run here (reconciler.Listener).
 
     def wishes(self) -> Mapping[Unit, DesiredRun]:
-        """What shall run here now."""
+        """Return the units that shall run here now."""
         if self.fenced or not self.caught_up:
             return {}
         assigned = self.placement.table.assigned_to(self.me)
@@ -208,7 +208,7 @@ class WorkerNode:
         for unit in assigned:
             if unit not in wishes and unit.task == INSTANCE:
                 self._settle_instance(unit.connector)
-        # A task that ran in a host that died is in none: nobody says of it that it has stopped.
+        # A task whose host died is in neither set: no process reports that it has stopped.
         here = {*wishes, *self.reconciler.have}
         if gone := [task_id for task_id in self.tasks.tasks if Unit(task_id.connector, task_id.task) not in here]:
             self.tasks.forget(gone)
@@ -271,7 +271,7 @@ class WorkerNode:
             self.forget_status(unit)
 
     def changed(self) -> None:
-        """What runs here has changed."""
+        """Handle a change of the set of units that run here."""
         self._report_wake.set()
 
     def _settle_instance(self, name: str) -> None:
@@ -436,11 +436,11 @@ class WorkerNode:
         self._put_record(unit, status)
 
     def status_gone(self, connector: str, task: int | None) -> None:
-        """The status of a connector, with its tasks', or of one task was removed or replaced: what runs here is told again.
+        """The status of a connector, with its tasks', or of one task was removed or replaced: report again.
 
-        Who removes one may not know yet that the connector was recreated, and who deletes a connector's status makes all
-        workers forget its tasks'. Who loses a unit, and the leader who says so for it, may be late and write after the new
-        owner. Nobody else would ever tell: a status is written when it changes.
+        The worker that removes a status may not know yet that the connector was recreated. When a connector's status is
+        deleted, all workers also forget the statuses of its tasks. The previous owner of a unit, or the leader in its place,
+        may be late and write after the new owner. A status is only written when it changes, so no one else would correct it.
         """
         tasks = self.config.snapshot.task_configs(connector)
         for number in (INSTANCE, *range(len(tasks))) if task is None else (task,):
@@ -466,7 +466,7 @@ class WorkerNode:
         self.status.put(_status_record(unit, status))
 
     def version(self, unit: Unit, config: Mapping[str, str]) -> str:
-        """Version of a unit's connector: the one it runs in, or else the one it would; "" if there is none."""
+        """Return the version of a unit's connector: the one that runs, or the one that would run; "" if it has no version."""
         local_run = self.reconciler.have.get(unit)
         if local_run is not None and local_run.version:
             return local_run.version
@@ -575,7 +575,7 @@ class WorkerNode:
             await asyncio.sleep(min(_LONGEST_PAUSE_S, _PAUSE * looked))
 
     def _due_report(self) -> WorkerReport | None:
-        """What to tell the leader, or None if it waits for nothing from here, or knows."""
+        """Return the report for the leader, or None if the leader waits for no report or already has it."""
         table = self.placement.table
         revoked = [
             slot.epoch

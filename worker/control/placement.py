@@ -1,4 +1,4 @@
-"""Which worker runs what: a pure function of what shall run, who is there, and where it ran before.
+"""The placement of units: a pure function of the units that shall run, the live workers, and the previous placement.
 
 A *unit* is a connector's own instance or one of its tasks. Rules, in this order:
 1. A unit runs only where it may (labels), never on a worker that drains; no unit is lost or placed twice.
@@ -25,7 +25,7 @@ NODE_KEY: Final = "millrace.node"
 LABELS_KEY: Final = "millrace.labels"
 #: Configuration key by which a connector puts its task into a group: tasks of one group share something on their worker.
 TOGETHER_KEY: Final = "millrace.together"
-#: The label that ``millrace.node`` is compared with, beside the worker's host and id.
+#: The label that ``millrace.node`` is compared with, in addition to the worker's host and id.
 _NODE_LABEL: Final = "node"
 #: Values by which a label says that the worker is not what the label's name says.
 _NOT: Final = frozenset({"", "no", "false"})
@@ -66,7 +66,7 @@ class Placement:
 
 
 def read_requirement(config: Mapping[str, str]) -> Requirement:
-    """What a connector's or task's configuration asks of its worker."""
+    """Return the requirement that a connector's or task's configuration has for its worker."""
     needed: set[tuple[str, str]] = set()
     node = config.get(NODE_KEY, "").strip()
     if node:
@@ -186,7 +186,7 @@ def _why_nowhere(needed: Requirement, workers: Mapping[str, Worker]) -> str:
         return "every worker is draining"
     explanation = "no worker that is not draining has " + ", ".join(f"{name}={value}" for name, value in sorted(needed))
     node = dict(needed).get(NODE_KEY)
-    # Labels themselves name what is missing; a node can be told in several ways.
+    # Labels themselves name what is missing; a node can be named in several ways.
     return (
         explanation
         if node is None
@@ -205,7 +205,7 @@ def _why_left(worker_id: str, workers: Mapping[str, Worker]) -> str:
 
 
 class _Chooser:
-    """Which workers may run what; remembers the answer per requirement."""
+    """Finds the workers that may run a unit; remembers the answer per requirement."""
 
     def __init__(self, workers: Mapping[str, Worker]) -> None:
         self._workers = workers

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 #: Seconds that a changed folder must have stayed the same.
 _SETTLED_S: Final = 1.0
-#: So many looks at folders that do not settle; then they are taken as they are.
+#: Number of checks of folders that keep changing; after that they are used in their current state.
 _LOOKS: Final = 30
 _START_S: Final = 15.0
 #: How many environments are described at the same time.
@@ -76,7 +76,7 @@ class PluginWatch:
 
     @property
     def failures(self) -> dict[str, str]:
-        """What can't be used -> why."""
+        """Return the reason for each plugin that can't be used."""
         reasons = {**self._main.failures, **self._scan.failures}
         for key, environment in self._scan.environments.items():
             described = self._described.get(key)
@@ -91,10 +91,10 @@ class PluginWatch:
         )
 
     def paths(self, environments: Sequence[str]) -> list[str]:
-        """What goes on ``sys.path`` for environments.
+        """Return the entries of ``sys.path`` for environments.
 
         Raises:
-            KeyError: one has gone or changed.
+            KeyError: an environment no longer exists or has changed.
         """
         return [self._scan.environments[key].path for key in environments]
 
@@ -107,7 +107,7 @@ class PluginWatch:
         return "+".join(key.rpartition("@")[0] for key in environments) or "main"
 
     def select(self, config: Mapping[str, str]) -> PluginSelection:
-        """What a connector's configuration needs."""
+        """Return the plugins and environments that a connector's configuration needs."""
         return self.catalog.select(config, self._worker)
 
     async def start(self, main: Description) -> None:
@@ -138,7 +138,7 @@ class PluginWatch:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def refresh(self, deadline_s: float) -> bool:
-        """Look now; failed imports are tried again. Returns whether all was described within ``deadline_s`` seconds."""
+        """Look now and retry failed imports. Returns whether all was described within ``deadline_s`` seconds."""
         if not any(map(is_folder, self._path)):
             return True
         for key, described in list(self._described.items()):
@@ -155,7 +155,7 @@ class PluginWatch:
         return not self._describing
 
     def report(self) -> dict[str, Any]:
-        """What there is, for people."""
+        """Return a description of the plugins for operators."""
         environments = []
         for key, environment in sorted(self._scan.environments.items()):
             described = self._described.get(key)
@@ -181,7 +181,7 @@ class PluginWatch:
             await asyncio.sleep(self._interval_s)
             try:
                 await self._scan_folders()
-            except Exception:  # noqa: BLE001 - the next look may succeed; connectors go on with what is known
+            except Exception:  # noqa: BLE001 - the next look may succeed; connectors continue with the known plugins
                 _log.exception("Looking at plugin.path went wrong")
 
     async def _scan_folders(self) -> None:

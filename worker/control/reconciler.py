@@ -1,9 +1,8 @@
-"""What runs here is made what shall run here.
+"""Reconciliation: starts and stops units until those that run here are those that shall run here.
 
-``plan_steps`` is pure: it compares wishes with what is there. ``Reconciler`` carries the steps out by messages to task hosts,
-each
-unit on its own: nothing waits for another unit's slow stop. It is driven by levels, not by edges: whatever happens calls
-``wake``, and everything is looked at again.
+``plan_steps`` is pure: it compares the desired units with the running ones. ``Reconciler`` carries out the steps by messages to
+task hosts, each unit on its own: no unit waits for another unit's slow stop. It is driven by levels, not by edges: every event
+calls ``wake``, and then all units are compared again.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ _CRASH_WINDOW_S: Final = 600.0
 #: Steps under way at once. Tasks that stop together share their hosts' and Kafka's time to commit: of thousands, none would
 #: be done within its deadline.
 _AT_ONCE: Final = 128
-#: Between two rounds: so many times as long as the last one took, and at most so many seconds.
+#: The pause between two rounds: this many times the duration of the last round, up to the limit below.
 _PAUSE: Final = 4
 _LONGEST_PAUSE_S: Final = 0.25
 
@@ -67,12 +66,12 @@ class DesiredRun:
     born: int = -1
 
     def same_run(self, desired: DesiredRun) -> bool:
-        """Whether a unit that runs by ``desired`` need not be restarted to run by this wish."""
+        """Say whether a unit that runs by ``desired`` need not be restarted to match this desired run."""
         return (
             self.born == desired.born
             and (self.connector_config is desired.connector_config or self.connector_config == desired.connector_config)
             and (self.config is desired.config or self.config == desired.config)
-            # An instance has no message for it: it is made anew.
+            # A connector instance has no message for a pause: it is recreated.
             and (self.config is not None or self.paused == desired.paused)
         )
 
@@ -82,14 +81,14 @@ class LocalRun:
     """A unit that a host has been given.
 
     Attributes:
-        wish: what it was started by.
+        wish: the desired run that it was started with.
         host: where it runs.
         busy: a message about it is under way.
         failed: it ended with an error and waits to be restarted.
         version: of its connector, as it was chosen for this run; "" where it is not known.
         restart: someone asked for a restart.
-        instructions: what the task was last told; None: as ``wish`` says.
-        started: it has run, or was paused, since it was started, by itself or by somebody.
+        instructions: the last ones that the task received; None: those of ``wish``.
+        started: it has run, or was paused, since it was started, automatically or by an operator.
         status: the last that was written of it.
     """
 
@@ -106,7 +105,7 @@ class LocalRun:
 
     @property
     def told(self) -> bytes:
-        """What operators ask, as far as the task knows."""
+        """Return the operators' instructions that the task has received."""
         return self.wish.instructions if self.instructions is None else self.instructions
 
 
@@ -119,8 +118,8 @@ def plan_steps(
     """The steps that can be taken now.
 
     Args:
-        wishes: what shall run here.
-        local_runs: what does.
+        wishes: the units that shall run here.
+        local_runs: the units that run here.
         blocked: units that must not be started yet (a back-off, fencing).
     """
     steps: list[Step] = []
@@ -145,9 +144,9 @@ class PluginChoice:
     """With which plugins a unit is to run.
 
     Attributes:
-        environments: what its host must have beside Millrace's own environment.
-        version: of its connector; "" where there is none.
-        problem: why it can't run here: it fails with this text.
+        environments: what its host must have in addition to Millrace's own environment.
+        version: of its connector; "" where it has no version.
+        problem: why it can't run here: it fails with this message.
     """
 
     environments: tuple[str, ...] = ()
@@ -164,10 +163,10 @@ class Crashes:
 
 
 class ReconcilerListener(Protocol):
-    """What the reconciler tells; none of these may block."""
+    """Callbacks of the reconciler; none of these may block."""
 
     def wishes(self) -> Mapping[Unit, DesiredRun]:
-        """What shall run here now."""
+        """Return the units that shall run here now."""
 
     def choose(self, desired: DesiredRun) -> PluginChoice | None:
         """With which plugins a unit shall run; None: they are being looked at, wait."""
@@ -182,7 +181,7 @@ class ReconcilerListener(Protocol):
         """A unit has stopped."""
 
     def changed(self) -> None:
-        """What runs here has changed."""
+        """Handle a change of the set of units that run here."""
 
 
 class Reconciler:
@@ -190,10 +189,10 @@ class Reconciler:
 
     Args:
         pool: the hosts.
-        listener: who is asked and told.
+        listener: answers questions and receives reports.
         stop_s: how long a unit may take to stop.
         backoff_s: first and longest pause before a unit starts again whose host died.
-        crash_limit: so many crashes within ten minutes make it fail.
+        crash_limit: number of crashes within ten minutes after which it fails.
     """
 
     def __init__(
@@ -212,7 +211,7 @@ class Reconciler:
         self._crash_limit = crash_limit
         self.have: dict[Unit, LocalRun] = {}
         self._crashes: dict[Unit, Crashes] = {}
-        #: Units that crashed too often, with the wish they did so under.
+        #: Units that crashed too often, with the desired run that they had.
         self._given_up: dict[Unit, DesiredRun] = {}
         #: Units that wait for a host, and why.
         self._hostless: dict[Unit, str] = {}
@@ -228,7 +227,7 @@ class Reconciler:
         self._loop = asyncio.create_task(self._run_loop(), name="reconciler")
 
     async def stop(self) -> None:
-        """Stop reconciling; what runs goes on."""
+        """Stop reconciling; running units continue to run."""
         tasks = [task for task in (self._loop, *self._steps) if task is not None]
         for task in tasks:
             task.cancel()
@@ -384,7 +383,7 @@ class Reconciler:
         try:
             await local_run.host.request(message, _ACCEPT_DEADLINE_S)
         except PipeClosed:
-            return  # the host's end is reported by itself
+            return  # the host's end is reported separately
         except TimeoutError:
             # It may have been accepted: only the host's end, or its stop, tells for sure.
             _log.error("Task host %d did not accept %s within %g s", local_run.host.number, unit, _ACCEPT_DEADLINE_S)

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from offsets.records import Pair
 
 _log = logging.getLogger(__name__)
-#: Pause before a failed write of statuses is tried again.
+#: Pause before a failed write of statuses is retried.
 _RETRY_S = 1.0
 
 

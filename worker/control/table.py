@@ -5,7 +5,7 @@ Two kinds of records, both JSON:
 - ``member-WORKER``, written by that worker: how far it has read placements, and what it still has to stop.
 
 A unit goes from a live worker to another in two steps: the leader *revokes* it; the worker stops it and says so by its member
-record; only then the leader assigns it anew. A worker that is gone is not asked.
+record; only then the leader assigns it again. A worker that is gone is not asked.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Slot:
 
 
 class WorkerReport(msgspec.Struct, frozen=True):
-    """What a worker says of itself.
+    """A worker's report about itself.
 
     Attributes:
         incarnation: its process.
@@ -233,6 +233,6 @@ def lost_units(table: PlacementTable, live: Mapping[str, str]) -> dict[Unit, str
 
 
 def still_held(assigned: Iterable[Unit], running: Iterable[Unit]) -> list[tuple[str, int]]:
-    """What a worker has to report as stopping: what runs there and is not assigned to it."""
+    """Return the units that a worker has to report as stopping: they run there and are not assigned to it."""
     mine = set(assigned)
     return sorted((unit.connector, unit.task) for unit in running if unit not in mine)

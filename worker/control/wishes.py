@@ -20,7 +20,7 @@ def local_wishes(
     snapshot: ClusterSnapshot,
     instructions: Callable[[str, Mapping[str, str]], bytes] = lambda *_: NONE,
 ) -> dict[Unit, DesiredRun]:
-    """What shall run, by unit.
+    """Return the desired run of each unit that shall run.
 
     Tasks run by the connector configuration that was in effect when their own was written: a changed connector
     restarts them once, when it has said what its tasks are now, and not twice.

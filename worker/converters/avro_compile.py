@@ -1,7 +1,7 @@
 """Compiles one function per schema that writes Avro's binary form.
 
 The function is straight-line Python made for the schema: it takes the fields of a struct in one step, checks their classes in
-one expression, and joins the pieces once. Numbers of variable length come from tables. What it can't vouch for (an absent
+one expression, and joins the parts once. Numbers of variable length come from tables. What it can't vouch for (an absent
 field, a subclass, a number out of range ...) it leaves to ``avro_write``, which finds it right after all or says what is wrong.
 """
 
@@ -95,7 +95,7 @@ class _AvroCompiler:
             double=struct.Struct("<d").pack,
             single=struct.Struct("<f").pack,
         )
-        #: Whether what is written now stands in ``source``, and the names of what is kept there.
+        #: Whether the value that is being written is kept in ``source``, and the names of the kept values.
         self._keeps = False
         self._kept: list[str] = []
 

@@ -74,10 +74,10 @@ class _Mapped:
 
 
 def avro_reader(schema_text: str, settings: AvroSettings) -> AvroReader:
-    """A reader of data written with the schema in ``schema_text``.
+    """Return a reader of data written with the schema in ``schema_text``.
 
     Raises:
-        Skippable: the schema is none, or Connect has no counterpart for it.
+        Skippable: the schema is invalid, or Connect has no counterpart for it.
     """
     try:
         written = json.loads(schema_text)
@@ -133,7 +133,7 @@ def _full_name(schema: Mapping[str, Any], space: str) -> str:
 
 
 def _unwrap_record(value: Any) -> Any:
-    """What ``return_named_type`` gives for a record in a union, without the name."""
+    """Remove the name from the value that ``return_named_type`` gives for a record in a union."""
     return value[1] if isinstance(value, tuple) else value
 
 

@@ -1,7 +1,7 @@
 """Connect schemas as Avro schemas, in the mapping and the very text of Confluent's AvroData.
 
 The text matters, not only its meaning: a registry gives the same schema the same id only if its text is the same, so topics
-that a Java worker has written go on under the ids they have. Sources: Confluent's AvroData and Avro's ``Schema.toString``.
+that a Java worker has written keep their schema ids. Sources: Confluent's AvroData and Avro's ``Schema.toString``.
 """
 
 from __future__ import annotations

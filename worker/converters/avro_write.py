@@ -76,7 +76,7 @@ def value_bytes(schema: Schema | None, value: Any, settings: AvroSettings, path:
         schema: its schema, or None for schemaless data.
         value: the value.
         settings: see ``AvroSettings``.
-        path: where it stands in the record, for messages.
+        path: its position in the record, for messages.
         depth: how deep it is nested.
 
     Raises:

@@ -56,8 +56,8 @@ class Converter(ABC):
     aliases: ClassVar[tuple[str, ...]] = ()
     #: The options it takes, without the ``key.converter.`` or ``value.converter.`` before them.
     config_def: ClassVar[ConfigDef]
-    #: False: a null without a schema is a null key or a tombstone, and ``prepare`` must not be called for nothing but such
-    #: ones, since it would register a schema for them.
+    #: False: a null without a schema is a null key or a tombstone. ``prepare`` must not be called where there are only such
+    #: nulls, since it would register a schema for them.
     null_needs_schema: ClassVar[bool] = True
 
     @abstractmethod
@@ -74,7 +74,7 @@ class Converter(ABC):
 
     @classmethod
     def config_problems(cls, config: Mapping[str, str]) -> Sequence[ConfigProblem]:
-        """What the declarations of single options can't tell: unknown options, and options that contradict each other.
+        """Return problems beyond the declarations of single options: unknown options, and options that contradict each other.
 
         Called when a configuration is checked, in a thread: it may read files, but asks no other system.
 
@@ -91,7 +91,7 @@ class Converter(ABC):
         """Do the I/O that ``encoder`` needs for this pair; cheap when there is nothing to do.
 
         Raises:
-            Retriable: a service it needs is away.
+            Retriable: a service it needs is unavailable.
             Skippable: the schema was refused: its records can't be converted.
             Fatal: the service refuses this client.
         """
@@ -102,7 +102,7 @@ class Converter(ABC):
         """The function that encodes values of ``schema`` for ``topic``; compiled once, then looked up. Does not block."""
 
     def header_encoder(self, topic: str, schema: Schema | None) -> HeaderEncode | None:
-        """What to call in place of ``encoder``'s function where the record's headers matter; None where they don't."""
+        """Return the function that replaces ``encoder``'s where the record's headers matter; None where they don't."""
         del topic, schema
         return None
 
@@ -253,7 +253,7 @@ class EncoderCache:
 
     def __init__(self, size: int) -> None:
         self._size = max(1, size)
-        # The schema stands in the entry too: while it is held here, no other object can get its id.
+        # The entry also holds the schema: as long as it does, no other object can get its id.
         self._by_identity: dict[tuple[str, int], tuple[Schema | None, Encode]] = {}
         self._by_content: OrderedDict[tuple[str, Schema | None], Encode] = OrderedDict()
 

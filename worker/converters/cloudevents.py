@@ -138,7 +138,7 @@ class _Origin:
 
 
 class _Writers(NamedTuple):
-    """What writes the Avro events of one schema: held here, since ``AvroConverter`` may have dropped it when it is needed.
+    """The writers of one schema's Avro events: kept here, since ``AvroConverter`` may have dropped them when they are needed.
 
     Attributes:
         of: the schema of the records; while it is held here, no other object can get its id.
@@ -304,10 +304,10 @@ class CloudEventsConverter(Converter):
             await self._avro.prepare_data(topic, data)
 
     def to_connect(self, topic: str, data: bytes | None) -> tuple[Schema | None, Any]:
-        """The event; its JSON data without the schema beside it, Avro data as bytes.
+        """Return the event; its JSON data without the schema next to it, Avro data as bytes.
 
         Raises:
-            Skippable: it is no CloudEvent.
+            Skippable: it is not a CloudEvent.
         """
         if data is None:
             return None, None
@@ -400,7 +400,7 @@ class CloudEventsConverter(Converter):
         if not self._with_schema:
             event["data"] = data
             return self._events.encoder(topic, maker.schema)(event)
-        # The data has its schema beside it, the event itself has none: its empty data is replaced.
+        # The data has its schema next to it, the event itself has no schema: its empty data is replaced.
         written = self._events.encoder(topic, maker.schema)({**event, "data": {}})
         content = self._data.encoder(topic, maker.data_schema)(data)
         return None if written is None or content is None else written[:-3] + content + b"}"
@@ -487,7 +487,7 @@ class CloudEventsConverter(Converter):
 
 @dataclass(frozen=True, slots=True)
 class _Maker:
-    """What is the same for all events of one schema.
+    """The parts that are the same for all events of one schema.
 
     Attributes:
         of: the schema of the records.

@@ -1,4 +1,4 @@
-"""What differs between two schemas, field by field, for messages about schemas that a registry refuses. All pure."""
+"""The differences between two schemas, field by field, for messages about schemas that a registry refuses. All pure."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _MAX_FIELDS: Final = 10_000
 
 @dataclass(frozen=True, slots=True)
 class FieldShape:
-    """What the compatibility of a field depends on.
+    """The properties of a field that its compatibility depends on.
 
     Attributes:
         type: its type as the schema language spells it; for Protobuf with its number.
@@ -84,13 +84,13 @@ def _add_avro(
     """Put the fields below ``path`` into ``shapes``.
 
     Args:
-        schema: what stands there.
+        schema: the schema at ``path``.
         path: the names that lead to it.
-        space: the namespace it stands in.
-        named: the records met so far, by full name, with the namespace they stand in.
-        within: the records that it stands in: one that contains itself ends there.
-        shapes: what was found.
-        depth: how deep it stands.
+        space: its enclosing namespace.
+        named: the records met so far, by full name, with their enclosing namespaces.
+        within: the records that enclose it: one that contains itself is not followed.
+        shapes: receives the fields.
+        depth: its nesting depth.
     """
     if depth > _MAX_DEPTH or len(shapes) > _MAX_FIELDS:
         return
@@ -175,7 +175,7 @@ def _add_json(schema: Any, root: Any, path: str, shapes: Shapes, followed: set[t
 
 
 def _find_referred(root: Any, reference: str) -> Any:
-    """What a reference into the same document means; None for other ones, and where nothing stands."""
+    """Return the target of a reference into the same document; None for other references, and where the target is missing."""
     if not reference.startswith("#"):
         return None
     node = root

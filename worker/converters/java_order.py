@@ -1,4 +1,4 @@
-"""The order in which Java's ``HashMap`` lists string keys: texts that its programs write follow it."""
+"""The order in which Java's ``HashMap`` lists string keys: the output of Java programs follows it."""
 
 from __future__ import annotations
 

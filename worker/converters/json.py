@@ -1,4 +1,4 @@
-"""JsonConverter: JSON with or without the schema beside each value, byte for byte as Kafka 4.1's writes it."""
+"""JsonConverter: JSON with or without the schema next to each value, byte for byte as Kafka 4.1's writes it."""
 
 from __future__ import annotations
 

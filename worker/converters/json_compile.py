@@ -102,7 +102,7 @@ def _schemaless_encoder(settings: JsonSettings, prefix: bytes, suffix: bytes) ->
 
 
 def _is_plain(value: Any, depth: int) -> bool:
-    """Whether orjson writes it as Jackson does (keys and surrogates apart, which it refuses by itself)."""
+    """Say whether orjson writes it as Jackson does (except keys and surrogates, which orjson itself refuses)."""
     kind = type(value)
     if kind is str or kind is bool or value is None:
         return True

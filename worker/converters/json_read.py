@@ -76,7 +76,7 @@ def read_schema(parsed: Any, *, replace_null: bool) -> Schema | None:
     """The schema that the envelope's ``schema`` member describes.
 
     Raises:
-        Skippable: it is no such description; the texts are Java's.
+        Skippable: it is not a valid description; the messages are Java's.
     """
     if parsed is None:
         return None

@@ -47,7 +47,7 @@ def json_schema_reader(
     imports: Mapping[str, str],
     settings: JsonSchemaSettings,
 ) -> Callable[[bytes], tuple[Schema | None, Any]]:
-    """What reads values of the JSON Schema ``schema_text``.
+    """Return a reader of values of the JSON Schema ``schema_text``.
 
     Raises:
         Skippable: Connect has no counterpart for it.
@@ -66,7 +66,7 @@ def json_schema_reader(
 
 
 def load_schema(schema_text: str) -> Any:
-    """The parsed text of a JSON Schema; raises ``Skippable`` if it is none."""
+    """Return the parsed text of a JSON Schema; raises ``Skippable`` if it is invalid."""
     try:
         return json.loads(schema_text, parse_float=Decimal)
     except (ValueError, ArithmeticError, RecursionError) as error:

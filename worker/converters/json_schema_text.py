@@ -1,7 +1,7 @@
 """Connect schemas as JSON Schema (draft 7), spelled as Confluent's JsonSchemaData spells them.
 
-The order of members is Java's, ``HashMap``'s where that is what Java uses: a registry takes a text with another order for
-another schema, and so a topic that Java wrote before keeps its schema's version.
+The order of members is Java's, ``HashMap``'s where that is what Java uses: to a registry, another order is
+another schema. With the same order, a topic that Java wrote before keeps its schema's version.
 """
 
 from __future__ import annotations
@@ -176,7 +176,7 @@ def _connect_type(schema: Schema) -> str:
 
 
 def _default_json(schema: Schema, settings: JsonSchemaSettings) -> str:
-    # Text of characters beyond the BMP stands as it is in a schema, escaped in a value: the same string to every reader.
+    # Characters beyond the BMP are unescaped in a schema and escaped in a value: every reader gets the same string.
     value: Any = schema.default
     if isinstance(value, str):
         return string_text(value)

@@ -111,7 +111,7 @@ def value_text(schema: Schema | None, value: Any, settings: JsonSettings, path: 
         schema: its schema, or None for schemaless data.
         value: the value.
         settings: see ``JsonSettings``.
-        path: where it stands in the record, for messages.
+        path: its position in the record, for messages.
         depth: how deep it is nested.
 
     Raises:

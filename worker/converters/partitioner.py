@@ -1,4 +1,4 @@
-"""Which partition a key belongs to: Java's default partitioner (murmur2 of the key's bytes) at a tenth of its usual cost.
+"""The partition that a key belongs to: Java's default partitioner (murmur2 of the key's bytes) at a tenth of its usual cost.
 
 A batch of keys is hashed at once: the keys of one length become two long integers that hold each of their 32-bit words in
 a lane of 64 bits. One multiplication, shift or exclusive or of the long integers then does that step for all keys, in C. The

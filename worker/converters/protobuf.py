@@ -106,7 +106,7 @@ class ProtobufConverter(RegistryConverter):
 
 
 def index_bytes(indexes: list[int]) -> bytes:
-    """Which message of the file it is: a count and the indexes as zigzag varints; one zero for the first message."""
+    """Encode a message's indexes in its file: a count and the indexes as zigzag varints; one zero for the first message."""
     if indexes == [0]:
         return b"\x00"
     return b"".join(map(long_bytes, [len(indexes), *indexes]))

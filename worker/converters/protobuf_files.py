@@ -1,6 +1,6 @@
-"""Texts of ``.proto`` files, and serialized descriptors in Base64, as descriptors of the ``protobuf`` package.
+"""Converts ``.proto`` files, and serialized descriptors in Base64, to descriptors of the ``protobuf`` package.
 
-The text is parsed by ``proto-schema-parser``. Both packages are imported on first use: writing needs neither.
+The files are parsed by ``proto-schema-parser``. Both packages are imported on first use: writing needs neither.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from worker.converters.differences import FieldShape, Shapes
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-#: Files that texts may import without saying where they are; those of google/protobuf come with the package.
+#: Files that may be imported without their content being given; those of google/protobuf come with the package.
 _KNOWN: Final = {
     "google/type/date.proto": 'syntax = "proto3"; package google.type; message Date { int32 year = 1; int32 month = 2; '
     "int32 day = 3; }",
@@ -69,7 +69,7 @@ class ProtoFiles:
         """The message at a place of the file: the first number counts the file's messages, each further one those inside.
 
         Raises:
-            Skippable: there is none.
+            Skippable: it does not exist.
         """
         inside = self.proto.message_type
         names = [self.proto.package] if self.proto.package else []
@@ -104,10 +104,10 @@ def proto_files(proto_text: str, imports: Mapping[str, str]) -> ProtoFiles:
 
     Args:
         proto_text: the file: ``.proto`` text, or its serialized descriptor in Base64.
-        imports: texts of files it imports, by the names it imports them under.
+        imports: the content of the files it imports, by the names it imports them under.
 
     Raises:
-        Skippable: a text can't be read, or a file is missing.
+        Skippable: a file can't be parsed, or is missing.
     """
     proto, params = _parse_file(proto_text, "schema.proto")
     files = ProtoFiles("schema.proto", proto, params)

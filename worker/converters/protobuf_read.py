@@ -85,10 +85,10 @@ def protobuf_reader(
 
 
 def message_indexes(data: bytes) -> tuple[list[int], int]:
-    """Which message of the file it is, and where the message begins: a count and the indexes, as zigzag varints; 0 for [0].
+    """Decode the indexes of a message in its file, and its start: a count and the indexes, as zigzag varints; 0 for [0].
 
     Raises:
-        Skippable: these are no indexes.
+        Skippable: these are not indexes.
     """
     count, at = _read_zigzag(data, 0)
     if count == 0:
@@ -187,7 +187,7 @@ class _ProtobufMapper:
         return struct_schema, lambda message: {key: read(message) for key, read in readers}
 
     def _present_reader(self, member: FieldDescriptor, noted: Any, read: Read) -> Read:
-        """From the message: the field's value, or null where it is absent and can be told so."""
+        """Return a function from a message to the field's value, or to null where the field is detectably absent."""
         name = member.name
         keeps = _is_repeated(member) or (
             noted.type != _F.TYPE_MESSAGE and member.message_type is None and not self._is_optional(member, noted)

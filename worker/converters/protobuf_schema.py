@@ -1,6 +1,6 @@
 """Connect schemas as Protobuf messages (proto3), laid out and spelled as Confluent's ProtobufData does it.
 
-One difference: a text that notes parameters imports ``confluent/meta.proto``, which defines them, so that ``protoc`` and other
+One difference: a schema with parameters imports ``confluent/meta.proto``, which defines them, so that ``protoc`` and other
 strict readers accept it too.
 """
 
@@ -128,12 +128,12 @@ class ProtoField:
         source: the name in the struct; ``key`` and ``value`` in map entries.
         name: the name in the message.
         number: its number.
-        type: what stands before the name: a scalar, or a message's name.
+        type: the type before the name: a scalar, or a message's name.
         label: ``repeated``, ``optional`` or nothing.
         schema: the struct field's schema.
         element: the schema of one value: the schema itself, or that of an array's elements.
         scalar: the scalar that values are written as, or ``enum``; empty for messages that are no wrappers.
-        wrapped: whether the scalar stands in a wrapper message.
+        wrapped: whether the scalar is in a wrapper message.
         message: the message of structs and of a map's entries.
         symbols: an enum's symbols and numbers.
         params: notes for ``confluent.field_meta``.
@@ -165,7 +165,7 @@ class ProtoMessage:
 
 @dataclass(frozen=True, slots=True)
 class ProtoFile:
-    """What is registered for one Connect schema.
+    """The file that is registered for one Connect schema.
 
     Attributes:
         package: its package, or empty.

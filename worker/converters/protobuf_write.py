@@ -53,7 +53,7 @@ def encode_varint(value: int) -> bytes:
 
 
 def encode_tag(number: int, wire: int) -> bytes:
-    """What stands before a field."""
+    """Encode the tag that precedes a field."""
     return encode_varint(number << 3 | wire)
 
 
@@ -75,7 +75,7 @@ def message_bytes(message: ProtoMessage, value: Any, *, replace_null: bool, path
         message: its message.
         value: the struct.
         replace_null: whether a field's default is written where it is null.
-        path: where it stands in the record, for messages.
+        path: its position in the record, for messages.
         depth: how deep it is nested.
 
     Raises:

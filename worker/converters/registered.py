@@ -1,4 +1,4 @@
-"""What converters with a schema registry share: subjects, finding and registering schemas, and errors that say which field.
+"""Code that converters with a schema registry share: subjects, finding and registering schemas, and errors that name the field.
 
 A ``Format`` knows one schema language; ``RegisteredSchemas`` does the rest. Only it talks to the registry. A converter of one
 language is a ``RegistryConverter`` that names its options and makes its ``Format``.
@@ -42,7 +42,7 @@ Read = Callable[[bytes], "tuple[Schema | None, Any]"]
 class Format(Protocol):
     """One schema language. Every method raises ``Skippable`` for what it can't express or read; none does I/O.
 
-    Those that take a text may take long and are called in a thread.
+    Methods that take the text of a schema may take long and are called in a thread.
     """
 
     @property
@@ -66,13 +66,13 @@ class Format(Protocol):
         """The function that writes values of ``schema`` with another schema, whose text this is."""
 
     def reader(self, schema_text: str, imports: Mapping[str, str]) -> Read:
-        """What reads messages written with the schema."""
+        """Return the function that reads messages written with the schema."""
 
     def shapes(self, schema_text: str) -> Shapes:
         """The fields of a schema."""
 
     def same(self, left: str, right: str) -> bool:
-        """Whether two texts are the same schema."""
+        """Say whether two schemas are the same, by their text."""
 
 
 class RegisteredSchemas:
@@ -245,7 +245,7 @@ class RegisteredSchemas:
             return
         registered = await self._registry.schema(schema_id)
         self._check_type(registered)
-        # Parsing a text takes long enough to hold up other tasks.
+        # Parsing a schema takes long enough to delay other tasks.
         read = await asyncio.to_thread(self._form.reader, registered.text, await self._load_imports(registered))
         if len(self._readers) >= self._size:
             self._readers.popitem(last=False)
@@ -275,7 +275,7 @@ class RegisteredSchemas:
         """The subject for the records of a topic.
 
         Raises:
-            Skippable: the strategy needs a struct's name and there is none.
+            Skippable: the strategy needs a struct's name and it has no name.
         """
         if self._strategy == "TopicNameStrategy":
             return f"{topic}-{self._part}"
@@ -295,7 +295,7 @@ class RegisteredSchemas:
             )
 
     async def _load_imports(self, registered: Registered) -> dict[str, str]:
-        """The texts of all that a schema refers to, by the names it imports them under."""
+        """Return the text of each schema that a schema refers to, by the names it imports them under."""
         schema_texts: dict[str, str] = {}
         waiting = list(registered.references)
         while waiting:

@@ -58,7 +58,7 @@ class Registered:
     """One schema of the registry.
 
     Attributes:
-        id: its number, which stands in messages.
+        id: its number, which messages contain.
         text: its text.
         type: AVRO, JSON or PROTOBUF.
         references: what it imports: name -> (subject, version).
@@ -194,7 +194,7 @@ class SchemaRegistryClient:
         return registered.text
 
     async def reasons(self, subject: str, schema_text: str, schema_type: str) -> list[str]:
-        """What the registry finds incompatible between ``schema_text`` and the newest schema; empty where it can't say."""
+        """Return the registry's reasons why ``schema_text`` is incompatible with the newest schema; empty if it gives none."""
         path = f"/compatibility/subjects/{quote(subject, safe='')}/versions/latest?verbose=true"
         return await self._call_registry(_read_messages, "POST", path, subject, _schema_body(schema_text, schema_type))
 
@@ -238,7 +238,7 @@ class SchemaRegistryClient:
     async def _call_registry(
         self, read: Callable[[Any], _T], method: str, path: str, subject: str, body: dict[str, str] | None = None
     ) -> _T:
-        """What ``read`` makes of the answer; an address whose answer it can't read counts as one that does not answer."""
+        """Return the answer, read by ``read``; an address whose answer it can't read counts as one that does not answer."""
         pauses = Backoff(self.settings.backoff_s, self.settings.backoff_max_s, low=0.5, high=1.5)
         failure = ""
         for attempt in range(self.settings.attempts):

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import ssl
     from collections.abc import Mapping
 
-#: What a token lives when its endpoint does not say; short, so that a wrong guess mends itself.
+#: A token's lifetime where its endpoint does not give one; short, so that a wrong guess has no lasting effect.
 _LIFETIME_S: Final = 300.0
 _JAAS: Final = re.compile(r"""\b(\w[\w.]*)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|([^\s;]+))""")
 
@@ -82,7 +82,7 @@ class Credentials:
     async def headers(
         self, session: aiohttp.ClientSession, tls: ssl.SSLContext | None, proxy: str | None
     ) -> dict[str, str]:
-        """The headers for the next request; fetches a token where there is none that lasts.
+        """Return the headers for the next request; fetches a token unless a valid one is known.
 
         Raises:
             Retriable: the token endpoint does not answer.

@@ -65,7 +65,7 @@ class RegistryOptionInvalid(ConfigInvalid):
     """Options contradict each other, or one needs another.
 
     Attributes:
-        option: the option to mend.
+        option: the option to fix.
     """
 
     def __init__(self, option: str, message: str) -> None:

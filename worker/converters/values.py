@@ -58,10 +58,10 @@ def to_text(schema: Schema | None, value: Any, *, embedded: bool = False) -> str
     Args:
         schema: its schema, or None.
         value: the value; not None at the top.
-        embedded: whether it stands inside an array, map or struct, where strings and bytes are quoted.
+        embedded: whether it is inside an array, map or struct, where strings and bytes are quoted.
 
     Raises:
-        Skippable: values of its type have no text form.
+        Skippable: values of its type have no string form.
     """
     if value is None:
         return "null"
@@ -264,7 +264,7 @@ def _common_schema(schemas: list[Schema | None]) -> Schema | None:
 
 def _align_value(schema: Schema | None, value: Any) -> Any:
     if schema is not None and value is None:
-        raise _NotThis  # Connect gives up where null stands among other values
+        raise _NotThis  # Connect gives up where null is among other values
     if schema is not None and isinstance(value, int) and not isinstance(value, bool):
         if schema.type is Type.FLOAT64:
             return float(value)

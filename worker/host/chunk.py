@@ -124,9 +124,9 @@ class RecordChunk:
             return self._buffer
 
     def split(self, batch_size: int) -> list[RecordChunk]:
-        """The same records in chunks of at most ``batch_size`` bytes and at most half as many records each.
+        """Return the same records in chunks of at most ``batch_size`` bytes and at most half as many records each.
 
-        Every piece holds all of the units, so none is acknowledged before all pieces are.
+        Every chunk holds all units, so no unit is acknowledged before all chunks are.
         """
         max_records = max(1, (self.count + 1) // 2)
         pieces: list[RecordChunk] = []

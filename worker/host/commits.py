@@ -1,4 +1,4 @@
-"""Which offsets may be committed: for each source partition, those of the acknowledged prefix.
+"""The offsets that may be committed: for each source partition, those of the acknowledged prefix.
 
 The unit of acknowledgement is what one poll gave for one source partition; a slow Kafka partition therefore holds back only
 the source partitions whose records wait for it. Nothing is kept per record.
@@ -98,7 +98,7 @@ class Ledger:
             self._notify(unit)
 
     def take(self) -> list[Committable]:
-        """What may be committed now and was not yet taken (or was given back): each source partition once."""
+        """Return the offsets to commit now that were not yet taken (or were given back): each source partition once."""
         committable = {**self._retry, **self._ready}
         self._retry, self._ready = {}, {}
         return list(committable.values())

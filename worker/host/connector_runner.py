@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from connectors.options import Config
     from worker.host.saved import ConnectorOffsets
 
-    #: What is told of new values: the configuration resolved anew, and the names of what differs.
+    #: Receives new values: the configuration, resolved again, and the names of the options that differ.
     Changed = Callable[[dict[str, str], frozenset[str]], Awaitable[None]]
     from worker.plugins.registry import PluginRegistry
 from worker.protocol import HostMessage, StartConnector
@@ -72,7 +72,7 @@ class _ConnectorContext:
         await self._load()
 
     def fail(self, error: Exception) -> None:
-        """The connector can't go on."""
+        """Report that the connector can't continue."""
         self._fail(error)
 
 
@@ -106,7 +106,7 @@ class ConnectorRunner:
         offsets: its saved offsets.
         worker: the worker's properties, resolved.
         event: sends an event to the control process.
-        scrub: takes secrets out of a text.
+        scrub: removes secrets from a string.
         deadline_s: seconds for ``task_configs``.
         follow: has a coroutine called with new values of config providers for a configuration that was resolved.
     """
@@ -329,7 +329,7 @@ class ConnectorRunner:
 
 
 def task_class_name(connector: type[SourceConnector | JobConnector], configured: str) -> str:
-    """What ``task.class`` says: Java's name, so that Java can take over, unless the connector goes by its Python path."""
+    """Return the value of ``task.class``: Java's name, so that Java can take over, or the Python path if configured so."""
     task = connector.task_class
     by_path = configured.startswith(connector.__module__)
     return task.aliases[0] if task.aliases and not by_path else f"{task.__module__}.{task.__qualname__}"

@@ -81,7 +81,7 @@ class Refused(NamedTuple):
 
 
 def split_runs(records: Sequence[SourceRecord]) -> list[Sequence[SourceRecord]]:
-    """``records`` as stretches of one topic, key schema and value schema (the same objects), in order within each topic.
+    """Split ``records`` into runs of one topic, key schema and value schema (the same objects), in order within each topic.
 
     Order between topics is not kept: Kafka has none. A uniform batch, the usual case, is looked at once and not copied.
     """
@@ -111,7 +111,7 @@ def split_runs(records: Sequence[SourceRecord]) -> list[Sequence[SourceRecord]]:
 
 
 class _Prepared(NamedTuple):
-    """What one pair of schemas is converted with; holds the schemas, whose ids are its key."""
+    """The converters for one pair of schemas; holds the schemas, whose ids are its key."""
 
     key_schema: Schema | None
     value_schema: Schema | None
@@ -169,7 +169,7 @@ class Conversion:
         """Convert a run; records that can't be go to ``refused``. None if nothing is left.
 
         Raises:
-            Fatal: a service that a converter needs refuses this client, or is away for longer than may be tried.
+            Fatal: a service that a converter needs refuses this client, or is unavailable for longer than it may be retried.
         """
         before = len(refused)
         try:
@@ -186,7 +186,7 @@ class Conversion:
         return converted
 
     async def _convert_run(self, run: Sequence[SourceRecord], refused: list[Refused]) -> Converted | None:
-        """As ``convert``; raises ``Retriable`` where it may be tried again."""
+        """Convert a run like ``convert``; raises ``Retriable`` where the call may be retried."""
         first = run[0]
         topic = first.topic
         entry = self._prepared.get((topic, id(first.key_schema), id(first.value_schema)))

@@ -1,4 +1,4 @@
-"""What to do about errors: pauses between tries, tolerance of bad records, dead letters, automatic restarts. All pure."""
+"""Handling of errors: pauses between tries, tolerance of bad records, dead letters, automatic restarts. All pure."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ class ErrorHandler:
         stats: counts go there.
         log: of the task.
         limit: largest dead letter in bytes; longer input is cut.
-        scrub: takes secrets out of a text; headers of dead letters quote errors.
+        scrub: removes secrets from a string; headers of dead letters quote errors.
     """
 
     def __init__(
@@ -206,7 +206,7 @@ class ErrorHandler:
         room = max(0, self._limit - sum(len(name) + len(data or b"") + 12 for name, data in headers) - 200)
         size = len(key or b"") + len(value or b"")
         if size > room:
-            # A key that fills all by itself must not stand in the way of every later record.
+            # A key that alone fills the dead letter must not block every later record.
             key = key and key[: room // 2]
             value = value and value[: room - len(key or b"")]
             headers.append(("__connect.errors.truncated", b"true"))

@@ -93,7 +93,7 @@ class TransactionalSession(TaskSession):
             await self.commit()
 
     async def settle(self) -> None:
-        """Between two generators: what is open is committed, or dropped where the source begins its transaction anew."""
+        """End the open transaction between two generators: commit it, or drop it where the source repeats its transaction."""
         if self.plan.boundary != "connector":
             await self.commit()
             return
@@ -161,11 +161,11 @@ class TransactionalSession(TaskSession):
                     self._ending = None
 
     async def _end_transaction(self) -> None:
-        """Write the offsets of all that was delivered, and commit.
+        """Write the offsets of all delivered records, and commit.
 
-        It may be cancelled anywhere, and the last commit of the run comes then: it must find the offsets that belong to the
+        It may be cancelled at any point. The last commit of the run follows, and it must find the offsets that belong to the
         records of the open transaction. Once Kafka was asked to commit, nothing can be written to the transaction any more:
-        that goes on to its end, and whoever comes next waits for it.
+        that commit continues to its end, and the next caller waits for it.
         """
         producer = self.kafka
         began = perf_counter()
@@ -185,7 +185,7 @@ class TransactionalSession(TaskSession):
         )
         self._ending.add_done_callback(
             lambda done: done.cancelled() or done.exception()
-        )  # there may be nobody to wait for it
+        )  # there may be no caller that waits for it
         await self._wait_ended()
 
     def _not_ended(self, offsets: Sequence[Committable], error: BaseException) -> None:

@@ -232,7 +232,7 @@ class TaskHost:
         return await self._resolve_config(config)
 
     async def _resolve_in_time(self, task: HostTaskId, config: Mapping[str, str]) -> dict[str, str]:
-        """The same for a task that starts: it waits for config providers that are away."""
+        """Resolve the configuration of a task that starts: it waits for unavailable config providers."""
         for pause in retry_pauses():
             try:
                 return await self._resolve_config(config)

@@ -1,4 +1,4 @@
-"""What the operator asks of a task, and when the task gets it: a snapshot with a start time waits as a paused one."""
+"""Instructions for a task, and when the task gets them: a snapshot with a start time waits like a paused one."""
 
 from __future__ import annotations
 

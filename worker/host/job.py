@@ -34,7 +34,7 @@ _RESERVE_S: Final = 0.5
 
 @dataclass(slots=True, kw_only=True)
 class JobPlan:
-    """What the runs of a job's task need.
+    """The settings of the runs of a job's task.
 
     Attributes:
         id: the task.
@@ -42,7 +42,7 @@ class JobPlan:
         options: the runtime's options of the connector.
         config: the job's own; see ``JobTaskContext``.
         task_class: of its task.
-        stop_s: seconds that a stop may take where nobody says otherwise.
+        stop_s: seconds that a stop may take by default.
         topic_used: called with each topic that the job reads, once.
     """
 
@@ -106,7 +106,7 @@ class _JobContext:
     _session: JobSession
 
     def running(self, trouble: Exception | None = None) -> None:
-        """The job works, or tries again to."""
+        """Report that the job runs, or that it retries."""
         self._session.running(trouble)
 
     def topic_used(self, topic: str) -> None:
@@ -124,7 +124,7 @@ class JobSession:
     Args:
         plan: what it needs.
         stats: numbers go there; its ``job`` must be set.
-        state: told of each change of state, with the error that led to it.
+        state: called at each change of state, with the error that led to it.
     """
 
     def __init__(
@@ -221,7 +221,7 @@ class JobSession:
     # What the task calls.
 
     def running(self, trouble: Exception | None = None) -> None:
-        """The job works now; with ``trouble`` it tries again to, and the status says why."""
+        """Report that the job runs; with ``trouble`` it retries, and the status gives the reason."""
         if self._worker is not None and self.resumed.is_set() and self._until is None:
             self._state("RUNNING", trouble)
 

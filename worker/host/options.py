@@ -119,7 +119,7 @@ WORKER_KEYS: Final = (
     ),
 )
 
-#: Options that every source connector has, beside ``name``, ``connector.class``, ``tasks.max``, converters and transforms.
+#: Options of every source connector, in addition to ``name``, ``connector.class``, ``tasks.max``, converters and transforms.
 CONNECTOR_KEYS: Final = (
     ConfigKey(
         name="errors.retry.timeout",

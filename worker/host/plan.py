@@ -59,7 +59,7 @@ class Context:
 
 @dataclass(frozen=True, slots=True)
 class Renewal:
-    """What became of new values.
+    """The result of taking over new values.
 
     Attributes:
         taken: password options of the connector that have their new values now.
@@ -74,7 +74,7 @@ class Renewal:
 
 @dataclass(slots=True, kw_only=True)
 class TaskPlan:
-    """What one run of a task needs; made anew for each run, so that rotated secrets are seen.
+    """The settings of one run of a task; created for each run, so that rotated secrets take effect.
 
     Attributes:
         version: of the connector.
@@ -88,11 +88,11 @@ class TaskPlan:
         stop_s: seconds that the source may take to release resources.
         topic_used: called with each topic when the task first writes to it.
         turn: awaited before what holds up the event loop while a task starts; see ``Turnstile``.
-        renew: takes new values that config providers gave, with the configuration resolved anew and the names of what has
-            changed (both may be empty where only the worker's own properties have). Reads TLS stores: blocks for a moment.
+        renew: takes new values that config providers gave, with the configuration, resolved again, and the names of the options
+            that changed (both may be empty where only the worker's own properties have). Reads TLS stores: blocks for a moment.
         refresh_secrets: asks the config providers for new values now, and says whether there were any; None where the task has
             nothing of theirs.
-        scrub: takes secrets out of a text.
+        scrub: removes secrets from a string.
         tracing: traces batches; None: nothing does.
         wire: takes bytes instead of records from the task; None: only records will do.
     """
@@ -193,7 +193,7 @@ def producer_settings(
     mapped = kafka_clients.client_arguments(properties, "producer")
     arguments = mapped.arguments
     if arguments.get("acks", "all") != "all":
-        # As in the Java client: idempotence is off by itself with fewer acks, and an error if asked for.
+        # As in the Java client: idempotence is off automatically with fewer acks, and an error if it is requested.
         if arguments.get("enable_idempotence"):
             raise ConfigInvalid("Must set acks to all in order to use the idempotent producer")
         arguments["enable_idempotence"] = False
@@ -220,7 +220,7 @@ def converter_config(
 
 
 def _shared_overrides(merged: Mapping[str, str], worker: Mapping[str, str]) -> dict[str, str]:
-    """What the connector overrides for its producer and its other clients need as well: addresses, security."""
+    """Return the connector's producer overrides that its other clients need as well: addresses, security."""
     overrides = kafka_clients.override_properties(merged, "producer.override.", worker)
     return {name: value for name, value in overrides.items() if "admin" in kafka_clients.client_kinds(name)}
 
@@ -270,7 +270,7 @@ def reader_of(merged: Mapping[str, str], worker: Mapping[str, str], plugins: Plu
 def own_offsets_topic(
     merged: Mapping[str, str], options: Config, worker: Mapping[str, str], boundary: str
 ) -> str | None:
-    """The offsets topic that a connector has beside the worker's, or None.
+    """Return the offsets topic that a connector has in addition to the worker's, or None.
 
     Raises:
         ConfigInvalid: a property may not be overridden.
@@ -281,7 +281,7 @@ def own_offsets_topic(
     if topic == worker.get("offset.storage.topic") and not elsewhere:
         topic = None
     if topic is None and boundary and elsewhere:
-        # A transaction can't span two Kafka clusters: offsets are kept beside the records, under the name they have here.
+        # A transaction can't span two Kafka clusters: offsets are kept with the records, in a topic of the same name as here.
         topic = worker.get("offset.storage.topic")
     return topic
 

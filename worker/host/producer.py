@@ -2,8 +2,8 @@
 
 aiokafka keeps one pending batch per partition, so exactly one coroutine sends to each partition. Every await on aiokafka has a
 deadline; a producer that fails or hangs is discarded and a new one sends all unacknowledged batches again, in order, before
-anything newer (at least once). A transactional producer is not rebuilt in place: its transaction is lost, and its owner begins
-anew.
+anything newer (at least once). A transactional producer is not rebuilt in place: its transaction is lost, and its owner
+starts the transaction from scratch.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from worker.host.commits import CommitUnit
 
 _START_DEADLINE_S: Final = 30.0
-#: For so many seconds Kafka may refuse a client that it let in before.
+#: How many seconds Kafka may refuse a client that it accepted before.
 _REFUSED_S: Final = 60.0
 _REFRESH_S: Final = 5.0
 #: Kafka's error number for a record that the broker's checks refuse; aiokafka has no class for it.
@@ -40,11 +40,11 @@ _INVALID_RECORD: Final = 87
 
 
 class TransactionLost(MillraceError):
-    """The open transaction can't be committed; its owner must begin anew from the last committed position."""
+    """The open transaction can't be committed; its owner must start again from the last committed position."""
 
 
 class TopicTally:
-    """What Kafka has acknowledged of a topic.
+    """The records of a topic that Kafka has acknowledged.
 
     Attributes:
         records: how many.
@@ -72,7 +72,7 @@ class TopicTally:
 
 
 def classify_error(error: BaseException) -> str:
-    """What a failed batch means: ``fenced``, ``fatal``, ``split`` (a record in it is refused) or ``rebuild`` (an outage)."""
+    """Classify a failed batch: ``fenced``, ``fatal``, ``split`` (a record in it is refused) or ``rebuild`` (an outage)."""
     if isinstance(error, kafka.ProducerFenced | kafka.InvalidProducerEpoch | kafka.TransactionCoordinatorFenced):
         return "fenced"
     if (
@@ -104,7 +104,7 @@ def classify_error(error: BaseException) -> str:
 
 
 def _permission_hint(error: BaseException) -> str:
-    """Which permission lacks, as a sentence; "" if it is none."""
+    """Return the missing permission, as a sentence; "" if the error is about something else."""
     if isinstance(error, kafka.ClusterAuthorizationFailedError):
         return ". Give its user the permission Write on the topics it writes to, or IdempotentWrite on the cluster"
     if isinstance(error, kafka.TransactionalIdAuthorizationFailed):
@@ -126,7 +126,7 @@ class Producer:
     Args:
         name: of the task it writes for; names coroutines and log lines.
         settings: see there.
-        fail: called once when it can't go on (``Fatal``, ``Fenced``, ``TransactionLost``).
+        fail: called once when it can't continue (``Fatal``, ``Fenced``, ``TransactionLost``).
         rejected: called with (topic, key, value, units, error) for a record that the broker refuses; it raises to refuse the
             skipping. Not used by a transactional producer, which loses its transaction instead.
         batch_sizes: topic -> bytes of a batch where the broker takes no larger ones; what is learned is put there.
@@ -178,7 +178,7 @@ class Producer:
     # Life.
 
     async def start(self) -> None:
-        """Connect; while Kafka is away it tries again for ever, so cancel it to give up.
+        """Connect; while Kafka is unavailable it retries without end, so cancel it to give up.
 
         Raises:
             Fatal: Kafka refuses this client.
@@ -200,7 +200,7 @@ class Producer:
             task.cancel()
         try:
             await asyncio.gather(*tasks, return_exceptions=True)
-        finally:  # also if the caller is cancelled: nobody else ends the client
+        finally:  # also if the caller is cancelled: no other code ends the client
             if self._watch is not None:
                 self._watch.cancel()
             client, self._client = self._client, None
@@ -268,7 +268,7 @@ class Producer:
             return route
         complaint = topic_complaint(topic) if route is None else None
         if complaint is not None:
-            # Kafka's client would ask for its partitions for ever.
+            # Kafka's client would ask for its partitions without end.
             raise Fatal(f"{self.name}: {complaint}")
         partitions = await self._partitions(topic, is_known=route is not None)
         route = self._routes.get(topic)  # another caller may have made it meanwhile
@@ -322,7 +322,7 @@ class Producer:
             self.room.clear()
 
     def take_topics(self) -> dict[str, TopicTally]:
-        """What was acknowledged since the last call, by topic."""
+        """Return the counts of what was acknowledged since the last call, by topic."""
         taken, self._topics = self._topics, {}
         return taken
 
@@ -574,7 +574,7 @@ class Producer:
         """Begin a transaction.
 
         Raises:
-            TransactionLost: it could not be begun; the producer must be closed.
+            TransactionLost: it could not be started; the producer must be closed.
             Fenced: a newer producer has the transactional id.
         """
         await self._call_transaction("begin", lambda client: client.begin_transaction())

@@ -82,7 +82,7 @@ class ProducerSettings:
 
 @dataclass(slots=True, eq=False)
 class TopicPartitionWriter:
-    """What waits for, and is on its way to, one partition."""
+    """The records that wait for, or are on their way to, one partition, and the task that sends them."""
 
     topic: str
     partition: int
@@ -102,7 +102,7 @@ class TopicPartitionWriter:
 
 
 class RecordSink(Protocol):
-    """What a ``TopicRoute`` needs of its producer."""
+    """The part of a producer that a ``TopicRoute`` needs."""
 
     settings: ProducerSettings
 

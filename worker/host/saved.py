@@ -110,7 +110,7 @@ class ConnectorOffsets:
 
 
 async def write_pairs(producer: Producer, topic: str, pairs: Pairs) -> None:
-    """Write offsets with ``producer`` and wait until Kafka has them; for ever, while Kafka is away.
+    """Write offsets with ``producer`` and wait until Kafka has them, however long Kafka is unavailable.
 
     Raises:
         MillraceError: the producer died.
@@ -141,10 +141,10 @@ class OffsetWriter:
         self._starting = asyncio.Lock()
 
     async def write(self, pairs: Pairs) -> None:
-        """Write offsets and wait until Kafka has them; for ever, while Kafka is away.
+        """Write offsets and wait until Kafka has them, however long Kafka is unavailable.
 
         Raises:
-            Fatal: Kafka refuses them. The next call tries again with a new producer.
+            Fatal: Kafka refuses them. The next call retries with a new producer.
         """
         async with self._starting:
             if self._producer is None:

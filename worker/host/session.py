@@ -49,7 +49,7 @@ COMMIT_BUCKETS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0
 _STABLE_S: Final = 60.0
 #: The longest pause between commits until a task has saved its first positions, in seconds.
 _FIRST_COMMIT_S: Final = 1.0
-#: For so many seconds a source may refuse a task that it let in before, where config providers may give new secrets.
+#: How many seconds a source may refuse a task that it accepted before, where config providers may give new secrets.
 _REFUSED_S: Final = 60.0
 
 
@@ -167,7 +167,7 @@ class TaskSession:
             self.fail(error)
 
     async def recover(self, error: Exception) -> None:
-        """What to do when the task's coroutine ended with ``error``: go on, or raise it."""
+        """Handle ``error``, with which the task's coroutine ended: prepare another attempt, or raise it."""
         raise error
 
     async def _run_attempt(self, task: SourceTask) -> Exception:
@@ -176,7 +176,7 @@ class TaskSession:
         The source's code runs in an asyncio task of its own, so that it can be left behind if it ignores its cancellation.
         """
         worker = self._worker = asyncio.create_task(self._run_source(task), name=self._name)
-        # What failed in the background counts more than what it comes to, which nobody looks at then.
+        # The failure in the background takes precedence; no caller looks at the result of this task then.
         worker.add_done_callback(lambda done: done.cancelled() or done.exception())
         try:
             waits: set[asyncio.Future[Any]] = {worker, self._failed}
@@ -261,7 +261,7 @@ class TaskSession:
         await self.producer.start()
 
     def fail(self, error: Exception) -> None:
-        """Interrupt the task: something in the background can't go on."""
+        """Interrupt the task: a part of it in the background can't continue."""
         if not self._failed.done():
             self._failed.set_result(error)
 
@@ -280,7 +280,7 @@ class TaskSession:
                     await self.last_commit()
         except MillraceError as error:
             self.plan.log.warning("%s: the last offsets could not be committed: %s", self._name, error)
-        finally:  # a task that is stopped while it ends by itself is cancelled here
+        finally:  # a task that is stopped while it is already ending is cancelled here
             self.refresh_stats()
             if self.producer is not None:
                 await self.producer.close()
@@ -330,9 +330,9 @@ class TaskSession:
             await asyncio.sleep(pause)
 
     async def _retry_fault(self, error: ConfigInvalid) -> Exception:
-        """The fault to try again after, if new secrets may fix ``error``.
+        """Return the fault after which to retry, if new secrets may fix ``error``.
 
-        A source that refuses a task which it let in before may be in the middle of a rotation: config providers are asked for
+        A source that refuses a task that it accepted before may be in the middle of a rotation: config providers are asked for
         new values at once, and for a while with each further try. New values may also have come while it was being refused.
 
         Raises:
@@ -384,7 +384,7 @@ class TaskSession:
             stats.polls += 1
             stats.poll_s += took
             stats.poll_s_max = max(stats.poll_s_max, took)
-            await self.resumed.wait()  # paused while the poll went on: its batch waits here
+            await self.resumed.wait()  # paused during the poll: its batch waits here
             count = len(batch.records) + (count_encoded(batch) if batch.encoded else 0)
             if count or batch.bad or batch.offsets or batch.transaction or batch.receipt is not None:
                 empty_pauses.reset()
@@ -600,7 +600,7 @@ class TaskSession:
             route.kick()
 
     async def persist(self, call: Callable[[], Awaitable[Any]]) -> None:
-        """Call until it succeeds; a passing fault is tried again for as long as ``errors.retry.timeout`` says."""
+        """Call until it succeeds; a passing fault is retried for as long as ``errors.retry.timeout`` says."""
         options = self.plan.options
         limit_ms = options["errors.retry.timeout"]
         began = time.monotonic()
@@ -658,7 +658,7 @@ class TaskSession:
         """Write the offsets of the acknowledged prefix and tell the task; waits until Kafka has them.
 
         Raises:
-            MillraceError: they could not be written; they will be tried again with the next commit.
+            MillraceError: they could not be written; the next commit retries.
         """
         async with self._committing:
             offsets = self.ledger.take()

@@ -38,7 +38,7 @@ def masked_trace(error: BaseException, scrub: Callable[[str], str]) -> str:
     """``error`` and what caused it, a line each, then the full Python traceback, or that of another process; without secrets.
 
     The lines at the top are as in Java's traces: clients show people the first line alone, or what follows "Caused by:".
-    Redpanda Console takes the first cause for the reason, so a cause without a text has no line there, only in the traceback.
+    Redpanda Console takes the first cause for the reason, so a cause without a message is only in the traceback.
     """
     trace = error.trace if isinstance(error, MillraceError) else None
     if not trace:
@@ -70,7 +70,7 @@ class TaskRunner:
         start: the message that asks for it.
         make_plan: makes the plan of a run; secrets are resolved there.
         event: sends an event to the control process.
-        scrub: takes secrets out of a text.
+        scrub: removes secrets from a string.
     """
 
     def __init__(
@@ -138,7 +138,7 @@ class TaskRunner:
         else:
             self._resumed.set()
         if isinstance(self._session, JobSession):
-            self._session.wake()  # it says by itself when its job has stopped, and when it runs again
+            self._session.wake()  # the session itself reports when its job has stopped, and when it runs again
         elif self._state in {"RUNNING", "PAUSED"}:
             self._enter_state("PAUSED" if paused else "RUNNING")
 
@@ -156,7 +156,7 @@ class TaskRunner:
         """Take new values of config providers: where possible without a break, else as ``config.action.reload`` says.
 
         Args:
-            config: the task's configuration, resolved anew.
+            config: the task's configuration, resolved again.
             names: of what has changed in it; none where the worker's own properties have changed.
         """
         plan, session, running = self._plan, self._session, self._running_once
@@ -194,7 +194,7 @@ class TaskRunner:
             running.cancel()
 
     def report(self) -> TaskStats:
-        """The numbers as they are now; ``_max`` fields begin anew."""
+        """Return the current numbers; ``reported`` resets the ``_max`` fields."""
         self._account_time()
         stats = self.stats
         if self._session is not None:
@@ -205,7 +205,7 @@ class TaskRunner:
         return stats
 
     def reported(self) -> None:
-        """The last report was sent: fields that cover the time since then begin anew."""
+        """Reset the fields that cover the time since the last report; called when a report was sent."""
         stats = self.stats
         stats.active_max = stats.active
         stats.poll_s_max = stats.commit_s_max = 0.0
@@ -228,7 +228,7 @@ class TaskRunner:
                 self._count_session()
                 current = asyncio.current_task()
                 if current is not None and current.cancelling():
-                    # The cancellation went to what ran: it would start again, and nobody would know of it.
+                    # The failed run took the cancellation: the task would start again, unknown to its host.
                     log.warning("%s: the task failed while it was stopped\n%s", self.id, trace)
                     return
                 delay = None if isinstance(error, Fenced) else self._policy.delay(time.monotonic() - began)
@@ -290,7 +290,7 @@ class TaskRunner:
 
 
 def _restart_policy(config: Mapping[str, str]) -> RestartPolicy:
-    """The restart policy, also where another option is wrong: that fails the task by itself."""
+    """Return the restart policy, even if another option is invalid: that option fails the task elsewhere."""
     own_options = {name: value for name, value in config.items() if name.startswith("errors.restart.")}
     try:
         return RestartPolicy(CONNECTOR.parse(own_options))

@@ -3,7 +3,7 @@
 Off unless ``otel.traces.endpoint`` is set; then a share of the batches is traced. A traced batch has a span ``batch`` with the
 children ``poll``, ``transform``, ``convert`` and ``produce``; the last one ends when Kafka has acknowledged the batch's
 records, and its context goes into their headers (W3C Trace Context: ``traceparent``), so that a consumer's spans can follow it.
-Stages that work piece by piece are shown as one span each, one behind the other, as long as their pieces together.
+A stage that works in several parts is shown as one span, as long as its parts together; the spans follow one another.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def is_installed() -> bool:
 
 
 def make_tracing(options: Config, worker_id: str, host: int) -> Tracing | None:
-    """What traces the tasks of a host, or None if traces are off. Starts a thread that sends spans.
+    """Return the tracing of a host's tasks, or None if traces are off. Starts a thread that sends spans.
 
     Args:
         options: with the worker's ``otel.*`` options; headers, certificates and timeouts come from the standard

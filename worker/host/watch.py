@@ -1,4 +1,4 @@
-"""What must work while the event loop does not: a thread that ends an orphaned host and tells of a stuck loop.
+"""A thread that works while the event loop does not: it ends an orphaned host and reports a stuck loop.
 
 All that the host sends goes through ``SharedWriter``, so that the thread can send a whole message between two of the loop's.
 """
@@ -285,7 +285,7 @@ def maker_of(sock: socket.socket) -> int:
 
 
 def hung_up(sock: socket.socket, parent: int) -> Callable[[float], bool]:
-    """A function that waits up to so many seconds and tells whether the other end of ``sock``, or the ``parent``, has gone."""
+    """Return a function that waits up to the given seconds and says whether the other end of ``sock`` or ``parent`` is gone."""
     poll = select.poll()
     poll.register(sock, select.POLLHUP | select.POLLERR)
 

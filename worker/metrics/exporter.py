@@ -1,6 +1,6 @@
 """Prometheus text exposition (version 0.0.4) of a worker's numbers: a pure function of a snapshot.
 
-It comes in pieces of about a millisecond, so that a worker with thousands of tasks goes on with its other work between them.
+It is rendered in parts of about a millisecond each, so that a worker with thousands of tasks can do other work between them.
 Source of the format: prometheus.io/docs/instrumenting/exposition_formats.
 """
 
@@ -45,9 +45,9 @@ __all__ = [
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 #: Upper bounds in seconds of ``TaskStats.commit_buckets``.
 COMMIT_BOUNDS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
-#: Lines of a piece.
+#: Lines of a part.
 _LINES: Final = 1000
-#: How long pieces are made before others get their turn.
+#: How long parts are rendered before the event loop does other work.
 _SLICE_S: Final = 0.005
 _QUEUE: Final = tuple(
     f"{debezium.PREFIX}{name}"
@@ -58,13 +58,13 @@ _WITH_QUEUE: Final = frozenset({debezium.CONNECTED, debezium.SNAPSHOT_RUNNING})
 
 
 class Options(msgspec.Struct, frozen=True):
-    """What is shown.
+    """Options of the exposition.
 
     Attributes:
         families: which names to give Kafka Connect's metrics.
         jvm: whether there are stand-ins for metrics of a JVM.
         most_clients: Kafka clients of a kind with series of their own.
-        custom_help: text of the metrics that connectors declare.
+        custom_help: descriptions of the metrics that connectors declare.
     """
 
     families: tuple[Family, ...] = (Family.A, Family.D)
@@ -115,7 +115,7 @@ def render_exposition(
 
 
 async def collect_parts(parts: Iterator[str]) -> tuple[bytes, float]:
-    """Put pieces together and let the event loop do other work in between.
+    """Join parts and let the event loop do other work in between.
 
     Returns:
         the bytes, and the longest time in seconds without a pause.
@@ -143,7 +143,7 @@ def render_parts(
     now: float,
     wall: float | None = None,
 ) -> Iterator[str]:
-    """The exposition in pieces, some of them empty; each takes about a millisecond.
+    """Yield the exposition in parts, some of them empty; each takes about a millisecond.
 
     ``table`` may change in between: every task is shown as it is when its turn comes, and those that come or go later are not.
 

@@ -46,7 +46,7 @@ Entity = tuple[Labels, "Mapping[str, Any]"]
 
 @dataclass(slots=True)
 class WorkerStats:
-    """What the control process counts of itself. It is the one owner and changes the fields in place.
+    """The control process's counters of its own work. It alone changes the fields, in place.
 
     Times are in seconds; ``*_at`` are seconds since the epoch, 0 for never.
     """
@@ -79,7 +79,7 @@ class WorkerStats:
     placement_version: int = 0
     placement_moves: int = 0
     placement_pending: int = 0
-    #: How long the exposition before this one took to make, and its longest stretch without a pause.
+    #: The duration of the previous exposition, and its longest time without a pause.
     render_s: float = 0.0
     render_blocked_s: float = 0.0
     #: Internal topic -> (connected, unreadable records so far).
@@ -299,7 +299,7 @@ def _client_groups(table: TaskTable, process: ProcessNumbers, max_clients: int) 
         for stats in clients:
             by_client = kinds.get(stats.kind)
             if by_client is None:
-                continue  # it has asked for nothing but metadata so far
+                continue  # it has only asked for metadata so far
             name = stats.client_id if stats.client_id in by_client or len(by_client) < max_clients else _OTHER
             summed = by_client.get(name)
             if summed is None:
@@ -368,7 +368,7 @@ def _jvm_groups(table: TaskTable, process: ProcessNumbers) -> Iterator[tuple[str
 def task_groups(
     tasks: Iterable[tuple[HostTaskId, TaskWindow]], now: float, wall: float, bounds: Sequence[float]
 ) -> Iterator[dict[str, list[Entity]] | None]:
-    """The entities of tasks by group, last; before that None now and then, where other work may go on."""
+    """Yield the entities of tasks by group, at the end; before that, None at points where other work may be done."""
     groups: dict[str, list[Entity]] = {
         name: []
         for name in (

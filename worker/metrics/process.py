@@ -22,7 +22,7 @@ _BEAT_S: Final = 0.25
 
 
 def settle_heap() -> None:
-    """What is loaded now stays: the collector need not look at it again and again. Blocks for some 100 ms."""
+    """Exclude all objects that are loaded now from garbage collection, since they stay. Blocks for about 100 ms."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(*_THRESHOLDS)

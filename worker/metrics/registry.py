@@ -29,7 +29,7 @@ class Family(StrEnum):
 
 
 class MetricKind(StrEnum):
-    """What a metric's value is; ``TEXT`` is a word, exposed as a label of a series whose value is 1."""
+    """The kind of a metric's value; ``TEXT`` is a word, exposed as a label of a series whose value is 1."""
 
     COUNTER = "counter"
     GAUGE = "gauge"
@@ -222,7 +222,7 @@ _process = _MetricGroup(PROCESS, families=_OWN)
 
 
 def _traffic_metrics(group: _MetricGroup, *, rates: bool = False) -> tuple[Metric, ...]:
-    """What Kafka's clients have of their connections."""
+    """Return the connection metrics of Kafka clients."""
     shown = [group("connection-count", _GAUGE, "", "Connections to Kafka that are open.")]
     for name, unit, description in (
         ("connection-creation", "", "Connections opened"),

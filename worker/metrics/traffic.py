@@ -66,7 +66,7 @@ class TrafficMeter:
 
 
 class _MeteredConnection:
-    """What is counted of one connection; its client is known from the first request on."""
+    """The counters of one connection; its client is known from the first request on."""
 
     __slots__ = ("_early", "_header", "_left", "_meter", "_open", "_sasl", "_stats")
 
@@ -101,7 +101,7 @@ class _MeteredConnection:
             stats.kind = _KINDS[key]
 
     def received(self, data: bytes) -> None:
-        """A piece of answers came in."""
+        """Count received bytes, which may hold several answers or a part of one."""
         stats = self._stats
         if stats is None:
             self._early += len(data)

@@ -1,8 +1,8 @@
 """From counters to rates, averages and maxima: kept by the control process from what hosts report every second.
 
 As Kafka's ``SampledStat`` with its default settings: two samples of 30 seconds each, so that a value covers the last 30 to 60
-seconds. A task that started anew begins with an empty window, also where its counters go on: those of a task that started
-again by itself do.
+seconds. A task that was restarted begins with an empty window, even where its counters continue, as they do after an
+automatic restart.
 """
 
 from __future__ import annotations
@@ -200,7 +200,7 @@ class ClientWindow:
 
 
 class HostNumbers(msgspec.Struct):
-    """What is known of one task host; the control process keeps ``up``, ``restarts``, ``stuck`` and ``environment``."""
+    """The numbers of one task host; the control process keeps ``up``, ``restarts``, ``stuck`` and ``environment``."""
 
     up: bool = True
     environment: str = "main"

@@ -1,4 +1,4 @@
-"""Which plugins a connector's configuration means, and in which environments they are. Pure.
+"""Finds the plugins that a connector's configuration names, and their environments. Pure.
 
 Source of the version rules: KIP-891. Each plugin is taken in the latest version that its ``plugin.version`` allows and that can
 be in one process with those before it, the connector first; among equal versions one in an environment that is needed anyway,
@@ -38,12 +38,12 @@ _SUFFIX: Final = "plugin.version"
 
 @dataclass(frozen=True, slots=True)
 class PluginSelection:
-    """What a configuration needs.
+    """The plugins and environments that a configuration needs.
 
     Attributes:
         environments: keys of the environments that its process must have, sorted; empty: Millrace's own suffices.
-        connector: its connector; None if there is none of that name.
-        problems: option -> why what it names can't be used here.
+        connector: its connector; None if no connector has that name.
+        problems: option -> why the plugin that it names can't be used here.
     """
 
     environments: tuple[str, ...] = ()
@@ -135,7 +135,7 @@ class PluginCatalog:
         return next(iter(self._rank_versions(candidates, version_range)), None)
 
     def any_kind(self, name: str, version_range: str | None = None) -> PluginInfo | None:
-        """A plugin of any kind, for questions about its options; None if there is none.
+        """Return a plugin of any kind, for questions about its options; None if no plugin has that name.
 
         Raises:
             ConfigInvalid: the short name means several classes.
@@ -167,9 +167,9 @@ class PluginCatalog:
         return [plugin for plugin in self.plugins if plugin.environment not in there and plugin.kind in LISTED]
 
     def select(self, config: Mapping[str, str], worker: Mapping[str, str]) -> PluginSelection:
-        """What a connector's configuration needs.
+        """Return the plugins and environments that a connector's configuration needs.
 
-        What is not found is left to the process that runs it, which says so, except for the connector itself.
+        A missing plugin is reported by the process that runs the connector; a missing connector is reported here.
 
         Args:
             config: the connector's, references unresolved.
@@ -206,7 +206,7 @@ class PluginCatalog:
                 if unreadable is None:
                     problems[use.option] = not_found(in_order[0].class_name, use.wanted, versions_of(matches)) or ""
                 problems[use.version_option] = unreadable or problems[use.option]
-            # Where none is of the version, a process is needed all the same: validation goes on with the one there is.
+            # Where no plugin has the version, a process is needed anyway: validation continues with the first one.
             candidates = fitting or in_order[:1]
             refused = {plugin: self._refusal_reason(plugin, needed) for plugin in candidates}
             plugin = next((plugin for plugin in candidates if refused[plugin] is None), candidates[0])

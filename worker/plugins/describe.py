@@ -1,4 +1,4 @@
-"""Learns what the plugins of an environment are, in a process of its own: what they do while they are imported harms nobody.
+"""Describes the plugins of an environment in a separate process, so that their imports can do no harm to this one.
 
 The child (``python -m worker.plugins.isolation --environment FOLDER worker.plugins.describe --fd N``) imports one entry point
 after the other and says before each which. One that ends the process or does not end is left out by the next child.
@@ -105,7 +105,7 @@ async def _ask_child(
     entries: Sequence[tuple[str, str, str]],
     deadline_s: float,
 ) -> tuple[list[_Line], str]:
-    """What a child told, and why it told no more."""
+    """Return the lines that a child process reported, and why it stopped."""
     reading, writing = os.pipe()
     try:
         process = await asyncio.create_subprocess_exec(

@@ -1,4 +1,4 @@
-"""Folders of ``plugin.path``: which environments there are, told by packages' metadata alone. Runs no foreign code.
+"""Finds the environments in the folders of ``plugin.path``, by packages' metadata alone. Runs no foreign code.
 
 An environment is a folder with installed packages (``pip install --target``), a virtual environment, or a wheel or zip file.
 An item of ``plugin.path`` is one, or a folder of them.
@@ -39,11 +39,11 @@ class Environment:
 
     Attributes:
         name: what people call it: the name of its folder or file.
-        path: what goes on ``sys.path``.
+        path: its entry for ``sys.path``.
         fingerprint: differs when its content has changed.
         distributions: normalized name -> version of the packages in it.
         entries: (group, name, value) of the entry points of Millrace's groups.
-        watched: files whose times make the fingerprint, beside what lies in the folder itself.
+        watched: files whose times are part of the fingerprint, in addition to the content of the folder itself.
     """
 
     name: str
@@ -61,11 +61,11 @@ class Environment:
 
 @dataclass(frozen=True, slots=True)
 class Scan:
-    """What ``plugin.path`` holds.
+    """The content of ``plugin.path``.
 
     Attributes:
         environments: those that can be used, by key.
-        failures: what can't be used, or only in part -> why.
+        failures: path that can't be used, or only in part -> why.
     """
 
     environments: Mapping[str, Environment] = field(default_factory=dict)
@@ -113,7 +113,7 @@ def scan_folders(plugin_path: Iterable[str], own_versions: Mapping[str, str], be
                 scanned[str(site)] = _read_environment(label, site, own_versions)
         except (Unusable, OSError, zipfile.BadZipFile) as error:
             failures[str(path)] = str(error)
-        except Exception as error:  # noqa: BLE001 - half a file may raise anything in what reads metadata; others go on
+        except Exception as error:  # noqa: BLE001 - reading half a file may raise anything; other environments don't fail
             failures[str(path)] = (
                 f"its packages' metadata can't be read ({error!r}): it is broken, or not all there yet. "
                 "Install it again"
@@ -181,7 +181,7 @@ def _list_sites(folder: Path) -> list[Path]:
 
 
 def _archive_names(archive: Path) -> str:
-    """The names in a zip file, one per line; empty for what is none."""
+    """Return the names in a zip file, one per line; empty for other files."""
     try:
         with zipfile.ZipFile(archive) as opened:
             return "\n".join(opened.namelist())
@@ -190,7 +190,7 @@ def _archive_names(archive: Path) -> str:
 
 
 def _find_site(path: Path) -> Path:
-    """What goes on ``sys.path`` for a folder or file."""
+    """Return the entry of ``sys.path`` for a folder or file."""
     if path.is_file():
         with zipfile.ZipFile(path) as archive:
             compiled = next((name for name in archive.namelist() if name.endswith(_COMPILED)), None)

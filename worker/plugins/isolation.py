@@ -1,10 +1,10 @@
 """Lets a process import from other environments, and still run Millrace's own code.
 
 ``python -m worker.plugins.isolation --environment FOLDER [...] MODULE ARGUMENTS`` runs a module that way. The folders come
-first on ``sys.path``: their packages are used, whatever lies beside Millrace. Only what Millrace itself runs on is always
-taken from Millrace's installation: the standard library, Millrace, and the distributions it requires, and what those require.
+first on ``sys.path``: their packages are used, whatever is installed next to Millrace. Only the packages that Millrace itself
+needs always come from Millrace's installation: the standard library, Millrace, and its direct and indirect requirements.
 
-This module imports nothing but the standard library and ``packaging``, so that all else is imported under these rules.
+This module imports only the standard library and ``packaging``, so that all else is imported under these rules.
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ class OwnFirst(MetaPathFinder):
         return None
 
     def find_distributions(self, context: DistributionFinder.Context | None = None) -> Iterable[Distribution]:
-        """Metadata of the same: what code is told of versions fits what it imports."""
+        """Find the metadata of the same packages, so that the versions that code sees match what it imports."""
         distribution_name = None if context is None or context.name is None else canonicalize_name(context.name)
         if distribution_name is not None and distribution_name not in self._packages:
             return []

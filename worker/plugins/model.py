@@ -1,6 +1,6 @@
-"""What is known of a plugin without its class, and what follows from that for lists, names and versions. Pure.
+"""The description of a plugin without its class, and the lists, names and versions that follow from it. Pure.
 
-Source of the version rules: KIP-891. The latest version is used where none is asked for; a range is one of Maven's.
+Source of the version rules: KIP-891. The latest version is used where no version is requested; a range is one of Maven's.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class PluginInfo(msgspec.Struct, frozen=True):
 
 
 class Description(msgspec.Struct, frozen=True):
-    """What the plugins of an environment have told of themselves.
+    """The descriptions that the plugins of an environment give.
 
     Attributes:
         plugins: those that can be used.

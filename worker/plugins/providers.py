@@ -19,10 +19,10 @@ _GROUP = "millrace.config_providers"
 
 
 def provider_finder(properties: Mapping[str, str]) -> Callable[[str], type[ConfigProvider] | None]:
-    """What finds a plugin's class for ``build_providers``: of this process's packages, or else a stand-in.
+    """Return the finder of classes for ``build_providers``: a class of this process's packages, or else a stand-in.
 
     Args:
-        properties: the worker's; ``plugin.path`` is looked at when a provider is asked for that is not installed here. Blocks.
+        properties: the worker's; ``plugin.path`` is read when a provider is not installed here. Blocks.
     """
 
     def find(name: str) -> type[ConfigProvider] | None:

@@ -1,8 +1,8 @@
 """The plugins of one process, with their classes, and how a name finds one.
 
-Plugins are declared as entry points (``worker.plugins.model.GROUPS``) of installed packages: those beside Millrace, and in a
-task host of other environments those of these (docs/plugins.md). A package that can't be imported is reported and does no
-harm to others.
+Plugins are declared as entry points (``worker.plugins.model.GROUPS``) of installed packages: those next to Millrace and, in a
+task host with other environments, those of these environments (docs/plugins.md). A package that can't be imported is reported
+and does no harm to others.
 
 A name in a configuration may be a Java class name that a plugin declares as its alias, a dotted Python path, ``module:Class``,
 the entry point's own name, or Kafka Connect's short form (``FileStreamSource`` for ``...FileStreamSourceConnector``).
@@ -80,7 +80,7 @@ class LoadedPlugin:
         return self.names[0]
 
     def info(self, environment: str = "", location: str = "") -> PluginInfo:
-        """What other processes are told of it."""
+        """Return its description for other processes."""
         shown = self.names if self.kind in CONNECTORS else self.names[:1]
         return PluginInfo(
             self.kind,
@@ -115,7 +115,7 @@ class PluginRegistry:
         self._shorts: dict[tuple[str, str], list[LoadedPlugin]] = {}
         self._plugins: list[LoadedPlugin] = []
         self.foreign_infos: tuple[PluginInfo, ...] = ()
-        #: What others are told of the plugins here, once somebody has asked: it is asked for many times by each validation.
+        #: The descriptions for other processes, kept after the first request: each validation requests them many times.
         self._own: tuple[PluginInfo, ...] = ()
         isolated = {(entry.group, entry.value) for entry in declared_in(environments)}
         direct = self._direct_entries(plugin_path.split(",") if isinstance(plugin_path, str) else plugin_path)
@@ -166,18 +166,18 @@ class PluginRegistry:
         return plugin
 
     def converter(self, name: str, version_range: str | None = None) -> type:
-        """The converter that ``key.converter`` or ``value.converter`` names.
+        """Return the converter that ``key.converter`` or ``value.converter`` names.
 
         Raises:
-            ConfigInvalid: there is none.
+            ConfigInvalid: it does not exist.
         """
         return self._require_plugin("converter", name, version_range).cls
 
     def header_converter(self, name: str, version_range: str | None = None) -> type:
-        """The converter that ``header.converter`` names.
+        """Return the converter that ``header.converter`` names.
 
         Raises:
-            ConfigInvalid: there is none.
+            ConfigInvalid: it does not exist.
         """
         return self._require_plugin("header_converter", name, version_range).cls
 
@@ -221,10 +221,10 @@ class PluginRegistry:
         return sorted({name for info in self.infos() if info.kind == kind for name in info.listed})
 
     def plugin_for(self, name: str, version_range: str | None = None) -> tuple[LoadedPlugin, ConfigDef]:
-        """Any plugin by its name, with its options: for ``GET /connector-plugins/{plugin}/config``.
+        """Return any plugin by its name, with its options: for ``GET /connector-plugins/{plugin}/config``.
 
         Raises:
-            LookupError: there is none.
+            LookupError: it does not exist.
             ConfigInvalid: it is of a kind whose options can't be asked for.
         """
         for kind in ("source", "sink", "converter", "header_converter"):
@@ -389,7 +389,7 @@ def load_plugin(entry: EntryPoint, kind: str, *, isolated: bool) -> LoadedPlugin
 def stage_info(
     kind: str, label: str, cls: type[Transform | Predicate], environment: str = "", location: str = "classpath"
 ) -> PluginInfo:
-    """What other processes are told of a transform or a predicate; one with sides goes by ``...$Key`` and ``...$Value``."""
+    """Describe a transform or a predicate for other processes; one with sides is named ``...$Key`` and ``...$Value``."""
     path = f"{cls.__module__}.{cls.__qualname__}"
     full = tuple(dict.fromkeys((*cls.aliases, path, f"{cls.__module__}:{cls.__qualname__}")))
     names: tuple[str, ...] = full

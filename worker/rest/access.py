@@ -1,4 +1,4 @@
-"""Who may do what: roles, which connectors they are for, and what each operation asks. Pure."""
+"""Access control: roles, the connectors they are for, and the role that each operation requires. Pure."""
 
 from __future__ import annotations
 
@@ -84,16 +84,16 @@ class Grant:
 
 
 def parse_grants(raw: str) -> tuple[Grant, ...]:
-    """All grants of a comma-separated text; expressions may hold commas.
+    """Return all grants of a comma-separated list; expressions may hold commas.
 
     Raises:
-        ConfigInvalid: one is wrong, there is none, or together they are too long.
+        ConfigInvalid: one is wrong, the list is empty, or together they are too long.
     """
     return checked_grants(_BETWEEN.split(raw))
 
 
 def checked_grants(raw_grants: Iterable[str]) -> tuple[Grant, ...]:
-    """Grants from their texts; see ``parse_grants``."""
+    """Return grants from a list of strings; see ``parse_grants``."""
     grants = tuple(Grant.parse(item) for item in raw_grants)
     if not grants or sum(len(str(grant)) + 3 for grant in grants) > _LONGEST:
         raise ConfigInvalid(f"there must be a role, and all of a user's roles together at most {_LONGEST} characters")
@@ -102,11 +102,11 @@ def checked_grants(raw_grants: Iterable[str]) -> tuple[Grant, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """Who asks.
+    """The caller of a request.
 
     Attributes:
         name: the user's, the token's or the certificate's name.
-        method: how that is known: basic, bearer, certificate, worker, or none where nobody is asked.
+        method: the way of authentication: basic, bearer, certificate, worker, or none where it is not required.
         grants: what this caller may do.
     """
 
@@ -147,7 +147,7 @@ def refuse_access(principal: Principal, needed: RequiredAccess, connector: str |
 
 
 def needed_access(route: RestRoute, *, metrics_public: bool) -> RequiredAccess:
-    """What an operation asks of its caller."""
+    """Return the access that an operation requires of its caller."""
     if metrics_public and route.path == "/metrics":
         return RequiredAccess.PUBLIC
     return route.access

@@ -108,7 +108,7 @@ def create_app(
 
 @dataclass(frozen=True, slots=True)
 class _RequestTarget:
-    """What a request asks for; None where there is no such path, or no such operation on it."""
+    """The target of a request; None where there is no such path, or no such operation on it."""
 
     resource: Resource | None
     parameters: Mapping[str, str]
@@ -212,7 +212,7 @@ class _Dispatcher:
         )
         if route.when_ready and not self.herder.ready():
             raise RestError(503, _STARTING, {hdrs.RETRY_AFTER: "1"})
-        # What nothing is done with is not kept: whoever may only look, or nobody knows, would fill the memory with it.
+        # An unused body is not kept: callers with read access only, or without any, could fill the memory with it.
         if request.body_exists and route.operation.body is not None:
             await self.guard.body(request)
         try:
@@ -260,7 +260,7 @@ class _Dispatcher:
 
 
 def _answer_options(resource: Resource, accept: str | None) -> web.Response:
-    """What Jersey answers: the methods, in ``Allow`` and, for those who take plain text, in the body."""
+    """Answer like Jersey: the methods in ``Allow`` and, for clients that accept plain text, in the body."""
     methods = resource.allowed
     accepted = (accept or "*/*").partition(",")[0].partition(";")[0].strip()
     if accepted in {"*/*", "text/*", "text/plain"}:

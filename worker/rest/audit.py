@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 AUDIT: Final = logging.getLogger("worker.rest.audit")
-#: A refused certificate is written down once in so many seconds, for each subject.
+#: A refused certificate is logged at most once in this many seconds, for each subject.
 _AGAIN_S: Final = 60.0
 _LONGEST: Final = 512
 
@@ -44,5 +44,5 @@ class RefusedCertificates:
 
 
 def quote_text(raw: str) -> str:
-    """A text from outside as JSON, so that it can't make a line of its own; cut where it is long."""
+    """Return an external string as JSON, so that it can't add a line to the log; cut where it is long."""
     return orjson.dumps(raw[:_LONGEST].encode("utf-8", "replace").decode()).decode()

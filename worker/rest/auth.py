@@ -1,4 +1,4 @@
-"""Who a request comes from: users and passwords, bearer tokens, client certificates."""
+"""Authentication of requests: users and passwords, bearer tokens, client certificates."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _REMEMBERED_S: Final = 300.0
 _MOST_WAITING: Final = 64
 _HASHERS: Final = 2
 _REALM: Final = "Millrace"
-#: A user and a password without a letter: Redpanda Console's client sends them where none are set, also beside a certificate.
+#: An empty user and password: Redpanda Console's client sends them where none are set, also together with a certificate.
 _NOBODY: Final = ("basic", "Og==")
 
 
@@ -141,7 +141,7 @@ class Authenticator:
             await self._jwt.reload()
 
     async def identify(self, authorization: list[str], certificate: bytes | None, address: str) -> Principal:
-        """Who the caller is.
+        """Return the caller of a request.
 
         Args:
             authorization: all ``Authorization`` headers of the request.
@@ -214,7 +214,7 @@ class Authenticator:
             password_digest = hashlib.sha256(password.encode("utf-8", "surrogatepass")).digest()
             right = hmac.compare_digest(password_digest, hashlib.sha256(user.plain).digest())
         else:
-            # The password of nobody, and of a user who comes by certificate, is looked at too: it takes as long as anybody's.
+            # A password is also checked for unknown users and for users with certificates, so that it takes equally long.
             own_hash = user.hashed if user is not None else None
             hashed = own_hash or next((account.hashed for account in users.values() if account.hashed), None)
             right = (
@@ -245,7 +245,7 @@ class Authenticator:
                 return await self._jwt.verify(value)
             except NotAccepted as error:
                 reason = str(error)
-        # Nobody guesses a token: what is bounded here is the log.
+        # A token can't be guessed: the bound here is for the log.
         self._count_failure(address)
         _log.warning("A token from %s is not accepted: %s", address, reason)
         raise self._refuse_login("the token is not accepted", "invalid_token")
@@ -267,7 +267,7 @@ class Authenticator:
 
 
 def _why_refused(name: str | None, user: User | None) -> str:
-    """Why a certificate whose subject gives ``name`` stands for nobody, and what to do about it."""
+    """Return why a certificate whose subject gives ``name`` is for no user, and the fix."""
     if name is None:
         return (
             "no rule of rest.auth.certificate.rules is for it; add a rule, or DEFAULT at the end to take the whole subject "

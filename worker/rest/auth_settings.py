@@ -287,7 +287,7 @@ class JwtSettings:
 
 @dataclass(frozen=True, slots=True)
 class AuthSettings:
-    """Who may call.
+    """The settings for authentication.
 
     Attributes:
         basic: whether users and passwords are taken.
@@ -299,7 +299,7 @@ class AuthSettings:
         jwt: how JSON web tokens are checked, or None.
         rules: how a certificate's subject becomes a name.
         failures_per_minute: wrong credentials that an address may send.
-        metrics_public: whether /metrics asks nobody.
+        metrics_public: whether /metrics needs no authentication.
         session_s: how long a session of the console lasts.
     """
 

@@ -1,4 +1,4 @@
-"""What a handler gets, and how it answers."""
+"""The input of a handler, and its ways to answer."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ class RestCall:
         return int(raw)
 
     def check_class(self, config: Mapping[str, str | None]) -> None:
-        """Refuse a connector that ``connector.class.allow`` leaves out; a configuration without a class is none.
+        """Refuse a connector that ``connector.class.allow`` leaves out; a configuration without a class passes.
 
         Raises:
             RestError: 403.

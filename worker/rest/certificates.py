@@ -27,7 +27,7 @@ class CertificateRule:
         """The name, or None if the rule is not for this subject."""
         if self.pattern is None:
             return subject
-        # The whole subject, as in brokers: a rule without a $ is for nobody else whose subject begins so.
+        # Match the whole subject, as in brokers: a rule without a $ does not match a longer subject that begins the same.
         match = self.pattern.fullmatch(subject)
         if match is None:
             return None

@@ -1,4 +1,4 @@
-"""Checks that the REST layer makes before a configuration goes any further, and the texts of its refusals. Pure."""
+"""Checks that the REST layer makes before it processes a configuration, and the messages of its refusals. Pure."""
 
 from __future__ import annotations
 

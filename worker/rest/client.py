@@ -64,12 +64,12 @@ def trust_context(environment: Mapping[str, str]) -> ssl.SSLContext:
 def send_get(
     url: str, timeout_s: float = 30.0, environment: Mapping[str, str] | None = None, *, body: bytes | None = None
 ) -> bytes:
-    """The answer to a GET, or to a POST of a JSON ``body``.
+    """Return the answer to a GET, or to a POST of a JSON ``body``.
 
     The environment says more: MILLRACE_REST_USER and _PASSWORD, or _TOKEN; _CA_FILE, _CERT_FILE.
 
     Raises:
-        ConfigInvalid: the worker refuses, or the environment can't be right; the message says how to mend it.
+        ConfigInvalid: the worker refuses, or the environment can't be right; the message says how to fix it.
         OSError: there is no answer.
     """
     variables = os.environ if environment is None else environment

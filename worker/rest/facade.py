@@ -1,4 +1,4 @@
-"""What the REST layer asks of the control process, and the errors it turns into status codes.
+"""The interface of the control process for the REST layer, and the errors that become status codes.
 
 The control process implements ``Herder`` (``worker.control.herder``); the REST layer knows nothing else of it. Methods that
 change something work on the leader only: elsewhere they raise ``NotLeader`` and the REST layer forwards the request.
@@ -25,7 +25,7 @@ NO_OWNER_TEXT = (
 
 
 class RestError(MillraceError):
-    """An answer other than success: ``{"error_code": status, "message": text}``, with these headers beside it."""
+    """An answer other than success: ``{"error_code": status, "message": text}``, with these headers."""
 
     def __init__(self, status: int, message: str, headers: Mapping[str, str] | None = None) -> None:
         super().__init__(message)
@@ -34,7 +34,7 @@ class RestError(MillraceError):
 
 
 class NotLeader(MillraceError):
-    """This worker is not the leader; ``leader_url`` is the leader's REST address, or None while there is none."""
+    """This worker is not the leader; ``leader_url`` is the leader's REST address, or None without a leader."""
 
     def __init__(self, leader_url: str | None) -> None:
         super().__init__("this worker is not the leader")
@@ -182,7 +182,7 @@ class Herder(Protocol):
         """Pause, resume or cancel one; 404 if unknown, 400 if it has ended. Leader only."""
 
     async def delete_snapshot(self, name: str, snapshot: str) -> None:
-        """Forget a request; 404 if unknown, 400 if it is none. Leader only."""
+        """Forget a request; 404 if unknown, 400 if it is not a request. Leader only."""
 
     async def connector_lag(self, name: str) -> dict[str, Any]:
         """How far it is behind: ``{connector, time_behind_s, bytes_behind, tables, heartbeat, position, source_position}``."""

@@ -70,7 +70,7 @@ async def watch_files(watches: Sequence[FileWatch], initial: Mapping[str, Finger
                 await file_watch.reload()
             except (ConfigInvalid, OSError) as error:
                 _log.error("The %s have changed and can't be used; the old ones stay: %s", file_watch.what, error)
-            except Exception:  # noqa: BLE001 - whatever is in one file, changes of the others must go on to count
+            except Exception:  # noqa: BLE001 - an error in one file must not hide changes of the others
                 _log.exception("The %s have changed and can't be used; the old ones stay", file_watch.what)
             else:
                 _log.info("The %s have changed and were read again", file_watch.what)

@@ -60,7 +60,7 @@ _IO_ERROR: Final = "IO Error trying to forward REST request: "
 
 
 def next_hop(forward: bool | None) -> bool:  # noqa: FBT001 - a tri-state value, not a switch
-    """What the next worker is told about forwarding, given what this one was told: two hops at most.
+    """Return the ``forward`` parameter for the next worker, from the one that this worker received: two hops at most.
 
     Raises:
         RestError: 409: this was the last one.
@@ -109,7 +109,7 @@ class WorkerClient:
     ) -> web.Response:
         """Ask the leader, and answer with its answer.
 
-        The caller was authenticated here: the leader is told who it is, signed. Where nobody is authenticated, the leader gets
+        The caller was authenticated here: the leader gets the caller's name, signed. Without authentication, the leader gets
         the client's own credentials and decides.
 
         Args:
@@ -247,7 +247,7 @@ class WorkerClient:
             raise RestError(500, _IO_ERROR + (str(error) or type(error).__name__)) from error
 
     async def _prepare_tls(self) -> None:
-        """Make the TLS context, and make it anew when its files have changed."""
+        """Create the TLS context, and recreate it when its files have changed."""
         now = time.monotonic()
         if self._tls is not None and (not self._files or now - self._tls_looked < LOOK_S):
             return

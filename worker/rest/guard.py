@@ -1,4 +1,4 @@
-"""What stands before every handler: who asks, whether they may, and how much they have asked already."""
+"""The checks before every handler: authentication, access and rate limits."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from worker.rest.routing import RestRoute
     from worker.rest.settings import RestSettings
 
-#: Credentials that a browser sends by itself, also for pages of other origins.
+#: Credentials that a browser sends automatically, also for pages of other origins.
 _AMBIENT: Final = frozenset(("basic", "certificate"))
 _PRINCIPAL: Final = web.RequestKey("principal", Principal)
 _CHANGING: Final = frozenset((RequiredAccess.OPERATE, RequiredAccess.ADMIN))
@@ -42,7 +42,7 @@ class Guard:
     Args:
         settings: the REST layer's settings.
         workers: knows the session key; None where there are no other workers.
-        advertised: the address that other workers are told.
+        advertised: the address that other workers use.
     """
 
     def __init__(self, settings: RestSettings, workers: InternalHerder | None, advertised: Callable[[], str]) -> None:
@@ -89,11 +89,11 @@ class Guard:
         self._active -= counted
 
     async def admit(self, request: web.Request, route: RestRoute | None, connector: str | None) -> Principal:
-        """Find out who asks, and whether they may.
+        """Authenticate the caller and check its access.
 
         Args:
             request: the request; its body is read only where a worker signed for it.
-            route: what is asked, or None for what isn't there: only those who may ask anything are told so.
+            route: the operation, or None if it does not exist: only callers with access to something get a 404.
             connector: the connector named in the path.
 
         Raises:
@@ -162,7 +162,7 @@ class Guard:
         asked = SignedRequest(request.method, request.rel_url.raw_path_qs, self._advertised())
         now = time.time()
         said = read_request(signed[0], asked, self._workers.session_key(), self._workers.signature_algorithms(), now)
-        # Known before the body is read: nobody else makes this worker read one.
+        # Checked before the body is read: only other workers of the cluster can make this worker read one.
         self._nonces.take(said.nonce, said.at, now)
         if not hmac.compare_digest(hashlib.sha256(await self.body(request)).digest(), said.body):
             raise RestError(403, "The signature of the request between workers is for another body")
@@ -200,7 +200,7 @@ class Guard:
             )
 
     def _check_origin(self, request: web.Request) -> None:
-        """A page of another origin must not use what its visitor's browser sends by itself."""
+        """Refuse pages of another origin, which must not use credentials that a browser sends automatically."""
         origin = request.headers.get(hdrs.ORIGIN)
         if origin is None and request.headers.get("Sec-Fetch-Site") not in {"cross-site", "same-site"}:
             return

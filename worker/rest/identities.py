@@ -129,7 +129,7 @@ def make_token() -> tuple[str, str]:
 
 
 def token_digest(token: str) -> bytes:
-    """What is kept of a token: it is random, so that it need not be slow to try."""
+    """Return the digest that is kept of a token; a fast hash suffices, since tokens are random."""
     return hashlib.sha256(token.encode("utf-8", "surrogatepass")).digest()
 
 
@@ -174,9 +174,9 @@ def read_tokens(path: str) -> dict[bytes, Token]:
 
 
 def read_java_users(jaas: str) -> tuple[dict[str, User], str]:
-    """The users of Kafka Connect's basic authentication, who may do everything, and the file they stand in. Blocks.
+    """Return the users of Kafka Connect's basic authentication, who may do everything, and the file that lists them. Blocks.
 
-    The file holds passwords in plain text. An empty one, with which Kafka Connect lets everybody in, lets nobody in.
+    The file holds passwords in plain text. With an empty file, Kafka Connect accepts every caller; Millrace accepts no caller.
 
     Raises:
         ConfigInvalid: a file can't be read or understood.

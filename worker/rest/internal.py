@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class InternalHerder(Protocol):
-    """What other workers ask of this one."""
+    """The requests of other workers to this one."""
 
     def session_key(self) -> SigningKey | None:
         """The cluster's current session key, or None while it isn't known."""

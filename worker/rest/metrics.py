@@ -23,7 +23,7 @@ async def get_metrics(call: RestCall) -> web.Response:
     body = await call.herder.metrics()
     response = web.Response(body=body)
     if len(body) >= _WORTH_IT and accepts_gzip(call.request.headers.getall("Accept-Encoding", [])):
-        # In a thread: zlib lets the event loop go on meanwhile.
+        # In a thread: the event loop continues while zlib compresses.
         response = web.Response(body=await asyncio.to_thread(gzip.compress, body, 1))
         response.headers["Content-Encoding"] = "gzip"
     response.headers["Vary"] = "Accept-Encoding"

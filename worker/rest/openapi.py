@@ -278,6 +278,6 @@ def _describe_security(access: RequiredAccess, schemes: Sequence[str], *, option
     role = _LEVELS.get(access)
     if role is None:
         return []
-    # Beside other schemes than OAuth's, OpenAPI 3.1 has room for the role's name here.
+    # For schemes other than OAuth, OpenAPI 3.1 allows the role's name here.
     needed: list[dict[str, list[str]]] = [{scheme: [role]} for scheme in schemes]
     return [{}, *needed] if optional else needed

@@ -1,4 +1,4 @@
-"""What an operation of the REST API takes and answers, as data: the OpenAPI document is made from it.
+"""The input and the answers of REST operations, as data: the OpenAPI document is generated from it.
 
 Shapes of bodies are the types of ``worker.rest.schemas``.
 """
@@ -16,7 +16,7 @@ JSON: Final = "application/json"
 
 
 class Tag(StrEnum):
-    """What an operation is about; the document groups by it."""
+    """The subject of an operation; the document groups by it."""
 
     WORKER = "worker"
     CONNECTORS = "connectors"
@@ -51,7 +51,7 @@ class QueryParameter:
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """What can be asked next with what an answer holds.
+    """An operation that can be called next with values of an answer.
 
     Attributes:
         operation: the id of the operation.
@@ -94,7 +94,7 @@ class Operation:
         query: its query parameters.
         body: the shape of the request's body; None: it takes none.
         examples: bodies, for readers and for tools.
-        note: what there is to say beside the summary.
+        note: more than the summary says.
         kafka: whether Kafka Connect has it.
     """
 
@@ -115,7 +115,7 @@ def make_links(parameters: Mapping[str, str], *operations: str) -> tuple[Link, .
     return tuple(Link(operation, parameters) for operation in operations)
 
 
-#: What can be asked of a connector whose name stands in the answer.
+#: The operations on a connector whose name is in the answer.
 NAMED: Final = make_links(
     {"connector": "$response.body#/name"},
     "getConnector",

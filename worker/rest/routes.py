@@ -45,7 +45,7 @@ Part = Literal["all", "main", "admin"]
 async def get_description(call: RestCall) -> web.Response:
     """``GET /openapi.json``: what is served, under the address that the client has used. Not in Kafka Connect.
 
-    What ``admin.listeners`` serve is in it too, with their addresses beside these paths.
+    It also contains the paths that ``admin.listeners`` serve, with the addresses of these listeners.
     """
     settings = call.settings
     admin = settings.admin_listeners

@@ -1,4 +1,4 @@
-"""Which handler answers a request: paths, methods and content negotiation, as Jersey decides them. Pure.
+"""Finds the handler of a request: paths, methods and content negotiation, as Jersey decides them. Pure.
 
 Paths are matched before they are decoded, so that a connector's name may hold ``/``, ``%`` and everything else. One slash at
 the end makes no difference.
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from worker.rest.call import RestCall
     from worker.rest.operations import Operation
 
-#: Kafka Connect's texts for errors that no resource is asked for.
+#: Kafka Connect's messages for errors of routing and content negotiation.
 REASONS: Final = {
     404: "HTTP 404 Not Found",
     405: "HTTP 405 Method Not Allowed",
@@ -32,7 +32,7 @@ _JSON: Final = "application/json"
 
 
 class RequiredAccess(StrEnum):
-    """What a caller must be allowed to do for an operation; each of read, operate and admin includes those before it.
+    """The access that an operation requires; each of read, operate and admin includes those before it.
 
     PUBLIC needs nothing, INTERNAL the signature of another worker.
     """

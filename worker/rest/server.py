@@ -1,4 +1,4 @@
-"""The REST server: listeners, their TLS, and the address other workers are told."""
+"""The REST server: listeners, their TLS, and the address for other workers."""
 
 from __future__ import annotations
 
@@ -85,12 +85,12 @@ class RestServer:
 
     @property
     def advertised_url(self) -> str:
-        """The address other workers are told, without a slash at its end; known once the server has started."""
+        """Return the address for other workers, without a slash at its end; known once the server has started."""
         return advertised_address(self._settings, [(bound.listener, bound.port) for bound in self._bound])
 
     @property
     def worker_id(self) -> str:
-        """``host:port`` of that address, as it stands in statuses."""
+        """Return ``host:port`` of that address, as it is in statuses."""
         return self.advertised_url.partition("://")[2]
 
     @property
@@ -181,7 +181,7 @@ class RestServer:
                 raise ConfigInvalid(f"listeners: can't listen on {listener}: {error}") from error
 
     async def _open_listener(self, bound: _Bound) -> None:
-        """Serve a listener's sockets, with its certificates as they are now; connections that are open go on with the old."""
+        """Serve a listener's sockets, with its current certificates; open connections keep the old ones."""
         context: ssl.SSLContext | None = None
         if bound.listener.scheme == "https":
             context = await asyncio.to_thread(server_context, bound.tls)

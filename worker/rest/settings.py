@@ -96,10 +96,10 @@ class HeaderRule:
 
 
 def header_rules(raw: str) -> tuple[HeaderRule, ...]:
-    """All rules of a comma-separated value; a rule that holds a comma stands in double quotes.
+    """Return all rules of a comma-separated value; a rule that holds a comma is in double quotes.
 
     Raises:
-        ConfigInvalid: Kafka's text.
+        ConfigInvalid: with Kafka's message.
     """
     if not raw.strip():
         return ()

@@ -35,7 +35,7 @@ STALE_HEADER: Final = "X-Millrace-Signature"
 UNSIGNED: Final = "Internal request missing required signature"
 #: How old a signed request may be, or how far ahead its sender's clock.
 MOST_AGE_S: Final = 60.0
-#: Requests of other workers that can be told apart within that time.
+#: Requests of other workers that are remembered within that time.
 MOST_NONCES: Final = 100_000
 _DOMAIN: Final = b"millrace worker request 1\0"
 _DIGESTS: Final = {
@@ -76,7 +76,7 @@ def verify_signature(
         algorithms: algorithms that are accepted.
 
     Raises:
-        RestError: 400 without a usable signature, 403 with a wrong one, 503 while the key isn't known; Kafka's texts.
+        RestError: 400 without a usable signature, 403 with a wrong one, 503 while the key isn't known; with Kafka's messages.
     """
     algorithm, encoded = headers.get(ALGORITHM_HEADER), headers.get(SIGNATURE_HEADER)
     if algorithm is None or encoded is None:
@@ -125,7 +125,7 @@ class SignedRequest:
 
 @dataclass(frozen=True, slots=True)
 class WorkerRequest:
-    """What a signed request says: for whom, the body's digest, its own number, and when it was signed (seconds)."""
+    """The content of a signed request: the caller, the body's digest, the nonce, and the time of signing (seconds)."""
 
     principal: Principal
     body: bytes
@@ -166,7 +166,7 @@ def sign_request(session: SigningKey, asked: SignedRequest, body: bytes, princip
 def read_request(
     header: str, asked: SignedRequest, session: SigningKey | None, algorithms: Sequence[str], now: float
 ) -> WorkerRequest:
-    """What a signed request says; the caller compares the body's digest and whether the nonce is new.
+    """Return the content of a signed request; the caller compares the body's digest and checks that the nonce is new.
 
     Args:
         header: the value of ``WORKER_HEADER``.
@@ -195,7 +195,7 @@ def read_request(
             f"inter.worker.verification.algorithms does not list its algorithm; it lists {', '.join(algorithms)}"
         )
     if not hmac.compare_digest(_sign_body(algorithm, session.key, _DOMAIN + payload.encode()), signature):
-        # The sender may have an older or a newer key for a moment: it may try again.
+        # The sender may have an older or a newer key for a moment: it may retry.
         raise RestError(
             403,
             "The signature of the request between workers is invalid: it can't have been made with the "
@@ -229,7 +229,7 @@ class Nonces:
 
     Args:
         started: seconds since the epoch; what was signed before may have been taken by an earlier process.
-        max_nonces: how many to know; when so many came in that time, further ones are refused.
+        max_nonces: how many to remember; when that many came in that time, further ones are refused.
     """
 
     def __init__(self, started: float, max_nonces: int = MOST_NONCES) -> None:

@@ -93,10 +93,10 @@ class JwtVerifier:
             raise ConfigInvalid(f"rest.auth.jwt.keys {self._settings.keys}: {error}") from error
 
     async def verify(self, token: str) -> Principal:
-        """Who the token says the caller is.
+        """Return the caller that the token identifies.
 
         Raises:
-            NotAccepted: why it says nothing.
+            NotAccepted: the token is not valid; with the reason.
         """
         settings = self._settings
         try:

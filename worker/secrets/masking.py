@@ -1,11 +1,11 @@
 """Keeping secrets out of everything that leaves the process: answers, errors, traces and logs.
 
-Two nets: values that are known to be secret are looked for wherever they stand, and texts that look like a secret
-(``password=...``, a URL with a password in it) are masked without being known.
+There are two mechanisms: known secret values are masked wherever they occur, and strings that look like a secret
+(``password=...``, a URL with a password in it) are masked even if the value is not known.
 
-A known secret that is a common word is looked for only where a secret would stand: next to a word such as "password", after
+A known secret that is a common word is masked only in the position of a secret: next to a word such as "password", after
 the name of its option, between a colon and an ``@``. A common word is short, made of letters, and either well known or a word
-of the configurations that is no secret (a group, a database, a topic): hidden everywhere, it would make those unreadable.
+of the configurations that is not secret (a group, a database, a topic): masked everywhere, it would make those unreadable.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 
     from connectors.options import ConfigKey
 
-#: Shorter values are not looked for in texts: they would mask half of every message.
+#: Shorter values are not masked in messages: they would mask half of every message.
 SHORTEST: Final = 4
 #: Secrets known at a time; the oldest are forgotten beyond it.
 MOST_SECRETS: Final = 8192
-# Up to so many secrets, looking for each one in turn is faster than looking at each place of the text.
+# Up to this many secrets, one search per secret is faster than a lookup at each position of the message.
 _FEW: Final = 48
 
 _SECRET_NAME: Final = re.compile(r"passw(?:or)?d|passphrase|secret|token|credential|jaas\.config|key\Z", re.IGNORECASE)
@@ -56,7 +56,7 @@ _ASSIGNED: Final = re.compile(
 _AUTHORIZATION: Final = re.compile(
     r"(authorization[\"']?\s*[:=,]\s*[\"']?[a-z0-9-]+\s+)([a-z0-9+/=._~-]{4,})", re.IGNORECASE
 )
-# One of these stands in every name that _ASSIGNED looks for; to look for them first is twenty times as fast.
+# Every name that _ASSIGNED finds contains one of these; to look for them first is twenty times as fast.
 _HINTS: Final = ("pass", "secret", "token", "credential", "key")
 _JAAS_VALUE: Final = re.compile(
     r"(?:password|secret|token|keyPassword|storePassword|clientSecret)\s*=\s*"
@@ -163,7 +163,7 @@ _PEM_BORDER: Final = re.compile(r"-----(?:BEGIN|END) [A-Z0-9 ]+-----\Z")
 
 
 def is_secret_name(name: str) -> bool:
-    """Whether an option of that name probably holds a secret; for options that nobody declared."""
+    """Say whether an option of that name probably holds a secret; for options without a declaration."""
     return _SECRET_NAME.search(name) is not None and _HARMLESS_NAME.search(name) is None
 
 
@@ -227,7 +227,7 @@ def secrets_in(value: str) -> list[str]:
 
 
 class SecretMasker:
-    """Knows secret values and takes them out of texts. Safe to use from several threads; never blocks."""
+    """Knows secret values and masks them in strings. Safe to use from several threads; never blocks."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -248,7 +248,7 @@ class SecretMasker:
     def add(self, *values: str) -> None:
         """Mask these from now on; blank, very short and everyday values are left out.
 
-        Those that are told again are in use: they are the last to be forgotten.
+        Values that are added again are in use: they are the last to be forgotten.
         """
         new_secrets = dict.fromkeys(part for value in values for part in _secret_forms(value))
         with self._lock:
@@ -262,7 +262,7 @@ class SecretMasker:
             self._rebuild_snapshots()
 
     def _rebuild_snapshots(self) -> None:
-        """Make the snapshots anew; the caller holds the lock."""
+        """Recreate the snapshots; the caller holds the lock."""
         words = {value for value in self._secrets if _is_common(value, self._public)}
         self._ordered = tuple(sorted((value for value in self._secrets if value not in words), key=len, reverse=True))
         by_start: dict[str, list[str]] = {}
@@ -309,7 +309,7 @@ class SecretMasker:
             self.add(*secrets)
 
     def scrub(self, message: str) -> str:
-        """``message`` with every known secret, and whatever looks like one, masked; the same object if there is none."""
+        """``message`` with every known secret, and whatever looks like one, masked; the same object if it holds no secret."""
         for secret in self._find_candidates(message):
             message = message.replace(secret, MASK)
         pattern = self._word_pattern
@@ -352,7 +352,7 @@ def _is_common(value: str, public: Mapping[str, None]) -> bool:
 
 
 def _words_of(value: str) -> set[str]:
-    """What of a value that is no secret may be a common word: the value, and its words, in lower case."""
+    """Return the possible common words of a value that is not secret: the value, and its words, in lower case."""
     if len(value) > 4096:
         return set()
     shown = mask_patterns(value)
@@ -364,7 +364,7 @@ def _words_of(value: str) -> set[str]:
 
 
 def _in_place(words: Iterable[str], names: Iterable[str]) -> re.Pattern[str]:
-    """Finds words where a secret stands; the group ``before`` is what stays before it."""
+    """Return a pattern that finds words in the position of a secret; the group ``before`` is kept unmasked."""
     word = f"(?:{'|'.join(map(re.escape, words))})"
     hints = "|".join(
         (
@@ -389,7 +389,7 @@ def _in_place(words: Iterable[str], names: Iterable[str]) -> re.Pattern[str]:
 
 def _written_forms(secret: str) -> tuple[str, ...]:
     """``secret`` within a Python literal, in JSON with and without other letters than ASCII's, and in a URL."""
-    # The second is how a secret with an apostrophe stands in the literal of a text that has double quotes too.
+    # The second is the form of a secret with an apostrophe in the literal of a string that also has double quotes.
     return (
         repr(secret)[1:-1],
         repr(secret + "\"'")[1:-4],
@@ -417,7 +417,7 @@ def _secret_forms(value: str) -> list[str]:
 
 
 class SecretFilter(logging.Filter):
-    """Scrubs log records: message, trace and the texts among extra fields. Put it on handlers, not on loggers."""
+    """Scrubs log records: message, trace and the strings among extra fields. Put it on handlers, not on loggers."""
 
     def __init__(self, masker: SecretMasker) -> None:
         super().__init__()
@@ -439,7 +439,7 @@ class SecretFilter(logging.Filter):
             trace = record.exc_text or "".join(traceback.format_exception(*record.exc_info)).rstrip("\n")
             clean = scrub(trace)
             if clean != trace:
-                # Formatters print exc_text; without exc_info nobody can format the exception again.
+                # Formatters print exc_text; without exc_info no formatter can format the exception again.
                 record.exc_text, record.exc_info = clean, None
         elif record.exc_text:
             record.exc_text = scrub(record.exc_text)

@@ -29,7 +29,7 @@ _BRACES: Final = re.compile(r"\$\{([^}]*)(\}?)")
 
 
 class ConfigData(NamedTuple):
-    """What a provider found, and for how many milliseconds it may be used (None: no limit)."""
+    """The values that a provider returned, and for how many milliseconds they may be used (None: no limit)."""
 
     data: Mapping[str, str]
     ttl: int | None = None
@@ -60,10 +60,10 @@ class ConfigProvider(ABC):
         """Those of ``keys`` that ``path`` holds. May block: call it in a thread.
 
         The values are used until most of ``ConfigData.ttl`` is over; without a ttl they are looked at every
-        ``config.providers.refresh.interval.ms``. While this fails, values that were given before are used on.
+        ``config.providers.refresh.interval.ms``. While this fails, the previous values stay in use.
 
         Raises:
-            ConfigInvalid: the path can't be read, and another configuration would mend it.
+            ConfigInvalid: the path can't be read, and a changed configuration would fix it.
             Retriable: not now; a task that needs the values to start waits for them.
         """
 
@@ -73,7 +73,7 @@ class ConfigProvider(ABC):
         Must not block.
 
         Returns:
-            What ends the subscription, or None if changes can't be told of; the time to live holds all the same.
+            a function that ends the subscription, or None if changes can't be reported; the time to live applies in any case.
         """
         del path, keys, changed
         return None
@@ -283,7 +283,7 @@ class ConfigTransformer:
 
     Args:
         providers: the providers by the names references use.
-        on_value: told every value that was put in, so that it can be masked from then on.
+        on_value: called with every value that was inserted, so that it is masked from then on.
     """
 
     def __init__(self, providers: Mapping[str, ConfigProvider], on_value: Callable[[str], None] | None = None) -> None:

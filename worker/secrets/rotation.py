@@ -1,8 +1,8 @@
-"""Values of config providers over time: asked for in threads, kept while a provider is away, and followed as they change.
+"""Values of config providers over time: read in threads, kept while a provider is unavailable, and watched for changes.
 
-One ``SecretKeeper`` per process. Whoever resolves a configuration may watch it: it is told when values behind its references
-have changed. A value is looked at again when most of its time to live is over, when its provider says so, and else at a fixed
-interval.
+One ``SecretKeeper`` per process. Code that resolves a configuration may watch it: it is called when values behind its
+references have changed. A value is read again when most of its time to live is over, when its provider reports a change, and
+otherwise at a fixed interval.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _SHORTEST_S: Final = 0.2
 _SETTLE_S: Final = 0.2
 #: After a failed look the next one comes this soon at the latest.
 _RETRY_S: Final = 5.0
-#: Paths that are remembered at a time; beyond it those that nobody follows are forgotten.
+#: Paths that are remembered at a time; beyond it those without a watcher are forgotten.
 _MOST_PLACES: Final = 1000
 
 #: Options of the worker.
@@ -67,12 +67,12 @@ Place = tuple[str, str]
 
 
 class Unanswered(Retriable):
-    """A config provider is away, or too slow, and there is no earlier value to go on with."""
+    """A config provider is unavailable or too slow, and there is no earlier value to continue with."""
 
 
 @dataclass(slots=True)
 class _Known:
-    """What is known of one path of one provider."""
+    """The last values of one path of one provider."""
 
     keys: set[str]
     values: dict[str, str] = field(default_factory=dict)
@@ -91,7 +91,7 @@ class SecretWatch:
     Attributes:
         config: with its references.
         resolved: as it was last resolved.
-        changed: called on the event loop with the configuration resolved anew and the names of what differs.
+        changed: called on the event loop with the configuration, resolved again, and the names of the options that differ.
     """
 
     config: dict[str, str]
@@ -100,11 +100,11 @@ class SecretWatch:
 
 
 class SecretKeeper:
-    """Asks config providers, remembers what they gave, and tells of changes.
+    """Asks config providers, remembers their values, and reports changes.
 
     Args:
         providers: by the names that references use.
-        on_value: told every value that was found, so that it can be masked from then on.
+        on_value: called with every value that was found, so that it is masked from then on.
         interval_s: how often values without a time to live are looked at; 0 for never.
         deadline_s: how long a provider may take.
 
@@ -163,7 +163,7 @@ class SecretKeeper:
 
         Raises:
             ConfigInvalid: a provider can't give what is asked for.
-            Unanswered: a provider is away, and never gave these values.
+            Unanswered: a provider is unavailable, and never returned these values.
         """
         keys_by_path = self._keys_by_path(config)
         for secret_path, keys in keys_by_path.items():
@@ -199,7 +199,7 @@ class SecretKeeper:
         return True
 
     def unwatch(self, owner: object) -> None:
-        """Follow it no longer; what nobody follows is not asked for any more."""
+        """Stop following a configuration; paths without a watcher are no longer requested."""
         if self._watches.pop(owner, None) is not None:
             self._forget_unused(())
 
@@ -325,7 +325,7 @@ class SecretKeeper:
             value, failure = None, None
             try:
                 value = call()
-            except BaseException as error:  # noqa: BLE001 - a plugin's code may fail in any way; the asker is told
+            except BaseException as error:  # noqa: BLE001 - a plugin's code may fail in any way; the caller gets the error
                 failure = error
             with contextlib.suppress(RuntimeError):  # the loop is closed
                 loop.call_soon_threadsafe(settle, value, failure)
@@ -333,7 +333,7 @@ class SecretKeeper:
         threading.Thread(target=run, name=f"provider-{name}", daemon=True).start()
         done, _ = await asyncio.wait({answer}, timeout=self._deadline_s)
         if not done:
-            answer.add_done_callback(lambda late: late.exception())  # nobody waits for it any more
+            answer.add_done_callback(lambda late: late.exception())  # no caller waits for it any more
             raise Unanswered(
                 f"config provider {name} did not answer within {self._deadline_s:g} s (config.providers.timeout.ms)"
             )

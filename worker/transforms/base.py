@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from connectors.options import Config, ConfigDef
     from worker.transforms.rewriting import SymbolicRecord
 
-#: A compiled transform: the record to go on with, or None to drop it.
+#: A compiled transform: returns the record to continue with, or None to drop it.
 RecordFunction = Callable[[SourceRecord], SourceRecord | None]
 #: A compiled predicate.
 RecordTest = Callable[[SourceRecord], bool]
@@ -53,7 +53,7 @@ K = TypeVar("K")
 
 
 class Side(StrEnum):
-    """Which part of a record a transform works on; the value is the suffix of the Java class."""
+    """The part of a record that a transform works on; the value is the suffix of the Java class."""
 
     KEY = "Key"
     VALUE = "Value"
@@ -118,7 +118,7 @@ def remember(cache: dict[K, T], key: K, value: T, limit: int = SCHEMA_CACHE_SIZE
 
 @dataclass(slots=True)
 class SchemaCache(Generic[T]):
-    """What was built for each schema, found by the schema's identity, else by its content.
+    """Objects that were built for a schema, found by the schema's identity, else by its content.
 
     Equal schemas give the same product, so that a source which makes a new schema object per record still yields one
     schema object downstream. ``by_id`` is public so that a caller on the hot path can look there without a call.
@@ -154,7 +154,7 @@ class SchemaCache(Generic[T]):
         return entry
 
     def get(self, schema: Schema | None) -> T:
-        """What belongs to ``schema``, built now if need be."""
+        """Return the object that belongs to ``schema``, built now if necessary."""
         entry = self.by_id.get(id(schema))
         return (entry or self.add(schema))[1]
 
@@ -222,7 +222,7 @@ def not_a_struct(value: Any, schema: Schema | None, purpose: str) -> Skippable:
 
 
 def struct_only(schema: Schema, purpose: str) -> ValueFunction:
-    """What to do with values of a schema that is no STRUCT: refuse them."""
+    """Return a function for a schema that is not a STRUCT: it refuses all values."""
 
     def refuse(value: Any, record: SourceRecord) -> Any:
         del record
@@ -232,7 +232,7 @@ def struct_only(schema: Schema, purpose: str) -> ValueFunction:
 
 
 def refusing(error: Skippable) -> ValueFunction:
-    """What to do with values that can't be changed, whatever they are: refuse them with the text of ``error``."""
+    """Return a function for values that can't be changed: it refuses them with the message of ``error``."""
     message = str(error)
 
     def refuse(value: Any, record: SourceRecord) -> Any:

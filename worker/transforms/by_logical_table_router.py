@@ -224,7 +224,7 @@ class ByLogicalTableRouter(Transform):
 
 
 def _make_replacer(expression: str, replacement: str) -> Callable[[str], str | None]:
-    """What a topic becomes; None for topics that the expression doesn't match as a whole."""
+    """Return a function from a topic to its new name; it returns None where the expression doesn't match the whole topic."""
     pattern = compile_java(expression)
     template = java_replacement(replacement, pattern)
     return lambda topic: pattern.sub(template, topic, count=1) if pattern.fullmatch(topic) else None

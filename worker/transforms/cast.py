@@ -239,7 +239,7 @@ def _unsupported_error(kind: Type) -> Skippable:
 
 
 def _by_python_type(kind: Type) -> dict[type, _Conversion]:
-    """What casts values without a schema to a type, for each type that they may have."""
+    """Return the casts of schemaless values to a type, one for each Python type that they may have."""
     conversions = {
         python: _plain_conversion(source, kind) for python, source in _PYTHON_TYPES.items() if source in _SOURCES
     }
@@ -268,7 +268,7 @@ def _short_single(convert: _Conversion) -> _Conversion:
 
 
 def _schemaless_conversion(kind: Type) -> _Conversion:
-    """What casts values without a schema, other than null, to a type."""
+    """Return the cast of schemaless values, other than null, to a type."""
     by_type = _by_python_type(kind)
 
     def cast(value: Any) -> Any:
@@ -295,7 +295,7 @@ def _make_refusal(kind: Type) -> _Conversion:
 
 
 def _make_conversion(schema: Schema, kind: Type) -> _Conversion:
-    """What makes values of a schema, other than null, values of a type; it raises ``Skippable`` for those that can't be."""
+    """Return the cast of a schema's values, other than null, to a type; it raises ``Skippable`` where that is impossible."""
     if schema.type not in _SOURCES:
         return _make_refusal(schema.type)
     if kind is Type.STRING and schema.name in _TEXTS:
@@ -376,7 +376,7 @@ def _instant_text(millis: int) -> str:
     return _INSTANT.format(millis) if millis % _DAY_MS else _DAY.format(millis)
 
 
-#: How values of logical types are written as texts.
+#: How values of logical types are written as strings.
 _TEXTS: Final[dict[str | None, _Conversion]] = {
     DATE: lambda days: _DAY.format(days * _DAY_MS),
     TIME: _OF_DAY.format,

@@ -1,6 +1,6 @@
-"""Generated functions for patterns of dates: they write, and read texts that are just as wide as they are written.
+"""Generated functions for date patterns: they write strings, and read strings that have exactly the written width.
 
-Most of what a stream has to write or read are times of a few days: what such a text has of the day is made once per day.
+Most times in a stream belong to a few days, so the part of a string that depends on the day is created once per day.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _VALUES: Final = {
     "s": "second",
     "S": "milli",
 }
-#: Letter -> width that a text must have to be read at once, and milliseconds per unit.
+#: Letter -> width that a field must have for the fast reader, and milliseconds per unit.
 _WIDTHS: Final = {"y": 4, "M": 2, "d": 2, "H": 2, "m": 2, "s": 2, "S": 3}
 _UNITS: Final = {"H": 3_600_000, "m": 60_000, "s": 1000, "S": 1}
 _DATE: Final = frozenset("yMd")
@@ -99,11 +99,11 @@ def _time_piece(letter: str, count: int) -> str:
 def make_reader(
     parts: Sequence[Part], slow: Callable[[str], int], day_of: Callable[[int, int, int], int]
 ) -> Callable[[str], int]:
-    """A function that reads texts; ``slow`` if the pattern is none whose texts can be read at once.
+    """Return a function that reads strings; ``slow`` if the pattern does not allow the fast reader.
 
     Args:
         parts: the pattern's, which has numbers of a date and a time only, each once.
-        slow: reads any text, or refuses it.
+        slow: reads any string, or refuses it.
         day_of: days since 1970-01-01 of year, month and day.
     """
     merged = _merge_literals(parts)
@@ -158,7 +158,7 @@ def make_reader(
 
 
 def _is_fixed(part: Part, before: Part) -> bool:
-    """Whether a part is read where it stands: numbers of the usual width, and texts that no number before them could take."""
+    """Say whether a part has a fixed width: a number of the usual width, or a literal that can't extend a number before it."""
     letter, count, literal = part
     return count == _WIDTHS.get(letter) if letter else not (before[0] and literal[:1].isdigit())
 

@@ -1,10 +1,10 @@
 """Java's ``SimpleDateFormat`` for UTC and English: formats and parses what TimestampConverter and TimestampRouter are given.
 
 The calendar is Java's: Gregorian since 1582-10-15, Julian before. Parsing is lenient as Java's: fields may be out of range and
-roll over, what follows the matched text is ignored, numbers may have leading blanks and a sign, and a field that stands right
+roll over, what follows the matched text is ignored, numbers may have leading blanks and a sign, and a field directly
 before another number takes at most as many characters as its pattern has letters.
 
-The letters ``Y``, ``w`` and ``W`` are refused: Java counts weeks by the rules of the machine's locale. Of time zones in texts,
+The letters ``Y``, ``w`` and ``W`` are refused: Java counts weeks by the rules of the machine's locale. Of time zones,
 numbers, ``GMT``, ``UTC`` and ``Z`` are understood, other names are not.
 """
 
@@ -48,17 +48,17 @@ _ISO_ZONES: Final = (1, 2, 3)
 #: A two-digit year lies within the 80 years before and the 20 years after the start of the worker.
 _CENTURY_BACK: Final = 80
 _YEAR_MS: Final = 365.2425 * _DAY_MS
-#: Java takes an ``int`` of what a text has: the low bits of a long, or the nearest one for larger numbers.
+#: Java reduces a number in a string to an ``int``: the low bits of a long, or the nearest one for larger numbers.
 _INT_BITS: Final = 32
 _LONG_DIGITS: Final = 18
 
-#: The fields of the patterns that nearly everybody uses, what they are where a pattern leaves them out, and how many characters
-#: of a text make a number that certainly fits.
+#: The fields of the most common patterns, their values where a pattern leaves them out, and how many characters
+#: a number may have that certainly fits.
 _PLAIN: Final = "yMdHmsS"
 _UNSET: Final = (1970, 1, 1, 0, 0, 0, 0)
 _SHORT: Final = 9
 
-#: What of a moment changes a text: milliseconds from one text to the next at least.
+#: Letter -> the smallest number of milliseconds between two instants with different strings.
 _UNITS: Final = {
     "S": 1,
     "s": 1000,
@@ -266,7 +266,7 @@ _ISO: Final = {
 
 
 def _item_regex(item: _Item, *, abuts: bool) -> str:
-    """The expression for one part of a text; one group where it is a field."""
+    """Return the expression for one part of a string; one group where the part is a field."""
     letter, count = item.letter, item.count
     if not letter:
         return f"(?-i:{re.escape(item.literal)})"
@@ -309,9 +309,9 @@ def _parse_offset(zone_text: str) -> int:
 
 
 def _field_indexes(fields: Sequence[_Item]) -> list[int] | None:
-    """Where the seven numbers of a date and a time stand among a pattern's fields and, behind those, ``_UNSET``.
+    """Return the indexes of the seven numbers of a date and a time among a pattern's fields, followed by ``_UNSET``.
 
-    None for patterns with other fields, whose texts are read by ``_compute_instant``.
+    None for patterns with other fields, whose strings are read by ``_compute_instant``.
     """
     letters = ["M" if item.letter == "L" else item.letter for item in fields]
     if not fields or not set(letters) <= set(_PLAIN) or len(set(letters)) < len(letters):
@@ -330,16 +330,16 @@ class JavaDateFormat:
         pattern: as ``SimpleDateFormat`` takes it.
 
     Raises:
-        ConfigInvalid: it is none, or has letters without a counterpart.
+        ConfigInvalid: the pattern is invalid, or has letters without a counterpart.
     """
 
     def __init__(self, pattern: str) -> None:
         self.pattern = pattern
         items = _parse_items(pattern)
         letters = [item.letter for item in items if item.letter]
-        #: Texts of instants in one such span of milliseconds are equal.
+        #: All instants in one such span of milliseconds have the same string.
         self.unit: int = min((_UNITS.get(letter, _DAY_MS) for letter in letters), default=_DAY_MS)
-        #: The letters that make texts of this pattern unreadable: they ask for rules of weeks.
+        #: The letters that make strings of this pattern unreadable: they need rules for weeks.
         self.unreadable = "".join(
             dict.fromkeys(
                 letter for letter in letters if letter == "F" or (letter in "Eu" and not {"d", "D"} & set(letters))
@@ -358,16 +358,16 @@ class JavaDateFormat:
         self._places = _field_indexes(self._fields)
         self._oldest_ms = int(time.time() * 1000 - _CENTURY_BACK * _YEAR_MS)
         self._oldest_year = to_civil(self._oldest_ms // _DAY_MS)[0]
-        #: The instant that a text names, in milliseconds since the epoch; see ``_parse``.
+        #: Parses a string to an instant, in milliseconds since the epoch; see ``_parse``.
         self.parse: Callable[[str], int] = self._parse
         if self._places is not None and not self.unreadable:
             self.parse = make_reader([(item.letter, item.count, item.literal) for item in items], self._parse, days_of)
 
     def _parse(self, date_text: str) -> int:
-        """The instant that a text names, in milliseconds since the epoch.
+        """Return the instant that a string names, in milliseconds since the epoch.
 
         Raises:
-            Skippable: Connect's text if it doesn't match; or the pattern can't be read back.
+            Skippable: the string doesn't match (with Connect's message), or strings of this pattern can't be read back.
         """
         if self.unreadable:
             raise Skippable(

@@ -1,4 +1,4 @@
-"""What Debezium's transforms share: how its events are told apart, and how its structs and options are read.
+"""Code that Debezium's transforms share: it classifies events, and reads structs and options.
 
 Source: io.debezium.transforms.SmtManager and io.debezium.config of Debezium 3.5.
 """

@@ -1,7 +1,7 @@
-"""EnforceRecordSize: long texts and bytes of a row are cut until the event is about as small as it has to be.
+"""EnforceRecordSize: long strings and bytes of a row are cut until the event is about as small as it has to be.
 
-Source: io.debezium.transforms.EnforceRecordSize of Debezium 3.6, which is the first that has it. Three differences: a text is
-never cut inside a character, a Decimal is left alone (Debezium fails on it), and so is a key that is no struct.
+Source: io.debezium.transforms.EnforceRecordSize of Debezium 3.6, which is the first that has it. Three differences: a string is
+never cut inside a character, a Decimal is left alone (Debezium fails on it), and so is a key that is not a struct.
 """
 
 from __future__ import annotations
@@ -169,14 +169,14 @@ def _count_units(string: str) -> int:
 
 
 def _take_prefix(string: str, units: int) -> str:
-    """The first UTF-16 units of a text; one less where the last would be half a character."""
+    """Return the first UTF-16 units of a string; one less where the last would be half a character."""
     if string.isascii():
         return string[:units]
     return string.encode("utf-16-le", "surrogatepass")[: 2 * units].decode("utf-16-le", "ignore")
 
 
 def _make_sizer(schema: Schema | None) -> _Sizer | None:
-    """What estimates structs of a schema; None for schemas of anything else, which don't count."""
+    """Return a function that estimates the size of structs of a schema; None for other schemas, which don't count."""
     return _size_of(schema) if schema is not None and schema.type is Type.STRUCT else None
 
 

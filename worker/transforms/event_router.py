@@ -80,7 +80,7 @@ def _config_key(
 
 
 class _OutboxRow(NamedTuple):
-    """What is known of one schema of outbox rows."""
+    """The derived data of one schema of outbox rows."""
 
     envelope: Schema
     schema: Schema
@@ -410,7 +410,7 @@ class EventRouter(Transform):
 
 
 def _describe_row(schema: Schema | None) -> _OutboxRow | None:
-    """What to know of change events of this schema; None for anything else, which passes unchanged."""
+    """Return the derived data of a schema of change events; None for other schemas, whose records pass unchanged."""
     if schema is None or schema.name is None or not schema.name.endswith(".Envelope"):
         return None
     after = schema.field("after")

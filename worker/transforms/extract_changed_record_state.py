@@ -104,7 +104,7 @@ class ExtractChangedRecordState(Transform):
 
 
 class _ChangedPlan(NamedTuple):
-    """What is known of one schema of events.
+    """The derived data of one schema of events.
 
     Attributes:
         after: the default of the row's image, which is null as a rule.

@@ -43,13 +43,13 @@ _TRANSACTION_FIELDS: Final = frozenset(("id", "data_collection_order", "total_or
 _ENVELOPE_FIELDS: Final = frozenset(("op", "ts_ms", "ts_us", "ts_ns"))
 _MODES: Final = ("drop", "tombstone", "rewrite", "rewrite-with-tombstone", "delete-to-tombstone")
 
-#: Works on the event's value: gets its block, gives what stands in it.
+#: Works on the event's value: finds the block, and returns a value in it.
 _Getter = Callable[[dict[str, Any]], Any]
 
 
 @dataclass(frozen=True, slots=True)
 class _Reference:
-    """One item of ``add.fields`` or ``add.headers``: where a value stands in the event, and its new name."""
+    """One item of ``add.fields`` or ``add.headers``: the position of a value in the event, and its new name."""
 
     block: str | None
     name: str
@@ -116,7 +116,7 @@ class _Reference:
 
 
 def _block_name(name: str) -> str | None:
-    """The block that an unqualified name stands in."""
+    """Return the block that contains an unqualified name."""
     if name in _TRANSACTION_FIELDS:
         return "transaction"
     if name in _ENVELOPE_FIELDS:
@@ -154,7 +154,7 @@ def _get_beside(block: str, name: str) -> _Getter:
 
 @dataclass(frozen=True, slots=True)
 class _Policy:
-    """What becomes of deletions and tombstones."""
+    """The handling of deletions and tombstones."""
 
     keep_tombstones: bool
     #: ``drop``, ``null`` (null with the row's schema), ``tombstone`` (null without schema) or ``rewrite``.

@@ -78,10 +78,10 @@ def _parse_quoted(path: str, opened: int) -> tuple[str, int]:
 
 
 def field_at(schema: Schema, steps: tuple[str, ...]) -> Field | None:
-    """The field that a path leads to; None if there is none.
+    """Return the field that a path leads to; None if it does not exist.
 
     Raises:
-        Skippable: a step leads into what has no fields.
+        Skippable: a step leads into a value without fields.
     """
     current = schema
     field = None
@@ -96,10 +96,10 @@ def field_at(schema: Schema, steps: tuple[str, ...]) -> Field | None:
 
 
 def map_value(value: dict[str, Any], steps: tuple[str, ...]) -> Any:
-    """What a path leads to in a schemaless map; None if there is nothing.
+    """Return the value that a path leads to in a schemaless map; None if it does not exist.
 
     Raises:
-        Skippable: a step leads into what is no map.
+        Skippable: a step leads into a value that is not a map.
     """
     current: Any = value
     for step in steps[:-1]:

@@ -13,7 +13,7 @@ from connectors.codegen import CodeBuilder, indent_lines
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-#: Functions are generated for so many fields at most: Python compiles longer ones in more than proportionate time.
+#: The highest number of fields of a generated function: the time to compile longer ones grows faster than their length.
 MOST_FIELDS: Final = 1000
 #: Sets of names that one ``FrequentMaps`` has functions for, and sets whose maps it counts at a time.
 _MOST_KNOWN: Final = 256

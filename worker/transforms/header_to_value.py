@@ -30,11 +30,11 @@ _NESTED = (Type.STRUCT, Type.ARRAY, Type.MAP)
 
 
 class _Level(NamedTuple):
-    """What is added to one struct.
+    """The fields that are added to one struct.
 
     Attributes:
-        own: new fields: their names and places among the headers.
-        below: what is added to fields that are structs themselves.
+        own: new fields: their names and their indexes among the headers.
+        below: the additions to fields that are structs themselves.
     """
 
     own: list[tuple[str, int]]

@@ -1,4 +1,4 @@
-"""Names of Java classes and conversions of Java's, for error texts and results that equal Connect's."""
+"""Names of Java classes and conversions of Java's, for error messages and results that equal Connect's."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ _SIGNS: Final = {
     for count in range(5)
     for places in combinations(range(4), count)
 }
-#: Up to this length the powers of 31 are known that a text's characters are multiplied with.
+#: Up to this string length, the powers of 31 that characters are multiplied with are precomputed.
 _POWERS_KNOWN: Final = 64
 _POWERS: Final = tuple(
     tuple(pow(31, place, 1 << 32) for place in reversed(range(length))) for length in range(_POWERS_KNOWN + 1)
@@ -47,7 +47,7 @@ _NAN64: Final = 0x7FF8000000000000
 
 
 def _block_factors(c1: int, c2: int) -> Iterator[tuple[int, int]]:
-    """What the blocks behind one are multiplied with."""
+    """Yield the factors of the blocks that follow a block with these factors."""
     while True:
         c1 = c1 * 5 + 0x7B7D159C & _MASK64
         c2 = c2 * 5 + 0x6BCE6396 & _MASK64
@@ -86,7 +86,7 @@ def java_hasher(schema: Schema) -> Callable[[Any], int]:
 
 
 def murmur_hasher(schema: Schema) -> Callable[[Any], int]:
-    """Debezium's MurmurHash3 of the values of one schema, other than null: of a text its UTF-8, of all else its ``hashCode``.
+    """Debezium's MurmurHash3 of the values of one schema, other than null: strings as UTF-8, all else by ``hashCode``.
 
     The function gives an unsigned number of 32 bits.
 

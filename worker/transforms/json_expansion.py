@@ -109,7 +109,7 @@ def _number_schema(node: float) -> Schema:
 
 
 def _element_kind(node: Any) -> Any:
-    """What the elements of one array must share: their JSON type, for numbers their schema."""
+    """Return the kind that all elements of an array must share: their JSON type, for numbers their schema."""
     return _number_schema(node) if isinstance(node, int | float) and not isinstance(node, bool) else type(node)
 
 

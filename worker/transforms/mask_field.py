@@ -198,7 +198,7 @@ class MaskField(Transform):
         makers: dict[type, Callable[[], Any]] = {}
 
         def maker(value: Any) -> Callable[[], Any]:
-            """What makes masked values of that type; it is kept for the types that can be masked."""
+            """Return the maker of masked values of the value's type; it is kept for the types that can be masked."""
             if isinstance(value, Decimal):
                 number = Decimal(0) if self._replacement is None else to_decimal(self._replacement)
                 return lambda: number

@@ -1,6 +1,6 @@
-"""The options of a connector that come from its transforms and predicates, and what is wrong with them.
+"""The options of a connector that come from its transforms and predicates, and their problems.
 
-Names, groups, order and texts are those of Kafka Connect 4.1's ``validate`` answers.
+Names, groups, order and messages are those of Kafka Connect 4.1's ``validate`` answers.
 """
 
 from __future__ import annotations
@@ -85,12 +85,12 @@ PIPELINE_KEYS: Final = (
 
 
 class _PluginPart(NamedTuple):
-    """What aliases stand for.
+    """The kind of plugin that aliases name: transforms or predicates.
 
     Attributes:
         option: the option that lists them.
-        noun: what texts and ``KnownPlugins`` call one.
-        resolve: finds the class that a name means, in the version that is wanted.
+        noun: the word for one in messages and ``KnownPlugins``.
+        resolve: finds the class that a name means, in the requested version.
         types: all classes that this process has.
     """
 
@@ -125,7 +125,7 @@ def _type_key(
 
 
 def _version_complaint(plugin: tuple[str, str] | None, version: str | None, versions: Sequence[str]) -> str | None:
-    """What is wrong with a ``plugin.version`` for a class and its version, if anything; ``versions`` are all there are."""
+    """Return the complaint about a ``plugin.version`` for a class and its version, if any; ``versions`` are all that exist."""
     if plugin is None:
         return range_problem(version)
     return None if in_range(version, plugin[1]) else not_found(plugin[0], version, versions)
@@ -175,7 +175,7 @@ def _stage_keys() -> list[ConfigKey]:
 def _embed_keys(keys: Sequence[ConfigKey], prefix: str, group: str) -> list[ConfigKey]:
     """``keys`` under ``prefix``, in Kafka's order: required ones, then by importance and name.
 
-    Validators are called with the name without the prefix, as Kafka does, so that the texts are equal.
+    Validators are called with the name without the prefix, as Kafka does, so that the messages are equal.
     """
     in_order = sorted(keys, key=lambda key: (not key.required, _IMPORTANCE.index(key.importance), key.name))
     return [
@@ -234,7 +234,7 @@ def _part_keys(part: _PluginPart, raw: Mapping[str, str], alias: str, plugins: K
 
 
 def _type_complaint(name: str, value: str | None, resolve: Any, version: str | None) -> str | None:
-    """What is wrong with a class: it isn't there, its version can't be read, or it is none that can be used, in this order."""
+    """Return the complaint about a class: it is missing, its version can't be read, or it can't be used, in this order."""
     complaint = _find_complaint(name, value, resolve)
     missing = complaint is not None and "could not be found." in complaint
     return complaint if missing or value is None else range_problem(version) or complaint
@@ -277,7 +277,7 @@ def stage_properties(raw: Mapping[str, str], prefix: str) -> dict[str, str]:
 
 
 def transform_problems(raw: Mapping[str, str]) -> list[ConfigProblem]:
-    """What single options can't tell: unknown predicates, and combinations that a transform refuses.
+    """Return problems beyond single options: unknown predicates, and combinations that a transform refuses.
 
     Kafka Connect finds these only when a task starts. Options with complaints of their own are left to those.
     """

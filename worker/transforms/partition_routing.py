@@ -44,7 +44,7 @@ _CHANGE: Final = "change"
 
 @dataclass(frozen=True, slots=True)
 class _Path:
-    """Where a field stands in events of one schema.
+    """The position of a field in events of one schema.
 
     Attributes:
         name: as it is configured, for errors.

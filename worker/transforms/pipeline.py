@@ -88,7 +88,7 @@ class TransformPipeline:
         """The record after all transforms, or None if one dropped it; ``record`` itself is not changed.
 
         Raises:
-            TransformError: a transform refused it; trying again gives the same.
+            TransformError: a transform refused it; a retry gives the same result.
             Retriable, Fatal, Fenced: as a transform raised them.
         """
         stage = None
@@ -144,7 +144,7 @@ def _apply_stage(
     places: Sequence[int],
     errors: list[tuple[int, TransformError]],
 ) -> list[SourceRecord | None]:
-    """What one stage makes of records, None where it drops or refuses one; ``places`` in the batch are for ``errors``."""
+    """Return the records after one stage, None where it drops or refuses one; ``errors`` get their ``places`` in the batch."""
     done: list[SourceRecord | None] = []
     remaining = iter(records)
     while True:

@@ -1,4 +1,4 @@
-"""Which transforms and predicates there are, and how a name in a configuration finds one."""
+"""The available transforms and predicates, and how a name in a configuration finds one."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PREDICATE_ENTRY_POINTS: Final = "millrace.predicates"
 
 
 class TransformType(NamedTuple):
-    """What a ``transforms.X.type`` stands for."""
+    """The transform that a ``transforms.X.type`` names."""
 
     kind: type[Transform]
     side: Side
@@ -31,7 +31,7 @@ class TransformType(NamedTuple):
 
 
 class PredicateType(NamedTuple):
-    """What a ``predicates.X.type`` stands for."""
+    """The predicate that a ``predicates.X.type`` names."""
 
     kind: type[Predicate]
     class_name: str
@@ -54,7 +54,7 @@ def _all_names(short: str, kind: type[Transform | Predicate]) -> set[str]:
 
 
 def _declared_kinds(group: str) -> tuple[tuple[str, type], ...]:
-    """What packages declare and can be imported, Millrace's own first; read once for each ``sys.path``."""
+    """Return the declared plugins that can be imported, Millrace's own first; read once for each ``sys.path``."""
     return _load_kinds(group, tuple(sys.path))
 
 
@@ -121,15 +121,15 @@ def predicate_types() -> list[PredicateType]:
 
 
 def resolve_transform(name: str, version: str | None = None) -> TransformType:
-    """The transform that ``name`` means: a Java class name, a short name, or an entry point's.
+    """Return the transform that ``name`` means: a Java class name, a short name, or an entry point's.
 
     Args:
-        name: what ``transforms.X.type`` says.
+        name: the value of ``transforms.X.type``.
         version: ``transforms.X.plugin.version``, for where there are several versions; it is not checked here.
 
     Raises:
         NotATransform: it is a predicate.
-        ConfigInvalid: there is none, or its Key or Value must be chosen.
+        ConfigInvalid: it does not exist, or its Key or Value must be chosen.
     """
     outer, separator, suffix = name.rpartition("$")
     matches: list[TransformType] = []
@@ -151,15 +151,15 @@ def resolve_transform(name: str, version: str | None = None) -> TransformType:
 
 
 def resolve_predicate(name: str, version: str | None = None) -> PredicateType:
-    """The predicate that ``name`` means: a Java class name, a short name, or an entry point's.
+    """Return the predicate that ``name`` means: a Java class name, a short name, or an entry point's.
 
     Args:
-        name: what ``predicates.X.type`` says.
+        name: the value of ``predicates.X.type``.
         version: ``predicates.X.plugin.version``, for where there are several versions; it is not checked here.
 
     Raises:
         NotAPredicate: it is a transform.
-        ConfigInvalid: there is none.
+        ConfigInvalid: it does not exist.
     """
     matches = [
         PredicateType(kind, _canonical_name(kind))

@@ -71,7 +71,7 @@ class SchemaChangeEventFilter(Transform):
 
 
 def _kind(event: Any, schema: Schema) -> str | None:
-    """What kind of change it is; None for an event without a list of changes, which is dropped."""
+    """Return the kind of a change; None for an event without a list of changes, which is dropped."""
     event = require_struct(event, schema, "Read schema change event to filter")
     changes = or_default(event.get("tableChanges"), field_of(schema, "tableChanges").schema)
     if changes is None:

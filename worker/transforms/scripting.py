@@ -97,7 +97,7 @@ def _compile_expression(
 
 
 def _language_hint(expression: str) -> str:
-    """What a user of another language should do."""
+    """Return a hint for users of another language."""
     try:
         compile_cel(expression)
     except ExpressionInvalid as error:
@@ -106,7 +106,7 @@ def _language_hint(expression: str) -> str:
 
 
 def _guard_decision(config: Config, decide: _Outcome) -> RecordFunction:
-    """What stands before each evaluation: the topic's expression, and the mode for null values."""
+    """Return ``decide`` behind the checks that precede it: the topic's expression, and the mode for null values."""
     pattern = compile_java(config["topic.regex"]) if config["topic.regex"] else None
     mode = config["null.handling.mode"].strip().lower()
     cache: dict[str, bool] = {}

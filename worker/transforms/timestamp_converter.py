@@ -211,7 +211,7 @@ class TimestampConverter(Transform):
         return convert_map
 
     def _by_value(self) -> _Number:
-        """What to do with a value without a schema: a number is unix time, a text is read by the pattern."""
+        """Return the conversion of schemaless values: a number is unix time, a string is read by the pattern."""
         from_text, from_number = self._make_converter("string"), self._make_converter("unix")
         logical = self._target in _LOGICAL.values()
 
@@ -275,10 +275,10 @@ class TimestampConverter(Transform):
 
 
 def _timestamp_kind(schema: Schema) -> str:
-    """What kind of timestamp values of a schema are.
+    """Return the kind of timestamp that values of a schema are.
 
     Raises:
-        Skippable: none.
+        Skippable: they are not timestamps.
     """
     logical = _LOGICAL.get(schema.name or "")
     if logical is not None:

@@ -1,4 +1,4 @@
-"""TimezoneConverter: points in time of a row, moved or written anew for another time zone.
+"""TimezoneConverter: points in time of a row, moved to or rewritten for another time zone.
 
 Source: io.debezium.transforms.TimezoneConverter of Debezium 3.5. A ``ZonedTimestamp`` or ``ZonedTime`` is written with the
 zone's offset and means the same instant. The other types have no zone: their UTC reading is taken for the zone's local time,
@@ -52,7 +52,7 @@ _RULES: Final = re.compile(r'\[(source|topic|[".\w\s_]+):([".\w\s_]+(?::[".\w\s_
 
 
 class _Rules(NamedTuple):
-    """What the list names: the fields by topic, by table, and by either. No fields mean all."""
+    """The rules of the list: the fields by topic, by table, and by either. No fields mean all."""
 
     topics: dict[str, set[str]]
     tables: dict[str, set[str]]
@@ -219,11 +219,11 @@ _Plan = tuple[tuple[str, tuple[_Step, ...]], ...]
 
 
 class _Plans(NamedTuple):
-    """What is known of one schema of events.
+    """The derived data of one schema of events.
 
     Attributes:
         has_table: whether the source block names a table.
-        known: what is to be converted, by table and topic.
+        known: the fields to convert, by table and topic.
     """
 
     has_table: bool

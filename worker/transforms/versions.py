@@ -52,7 +52,7 @@ def version_key(version: str) -> tuple[tuple[int, int, str], ...]:
 
 
 class _Interval(NamedTuple):
-    """One part of a range; an empty bound is none, unless it is that of a single version."""
+    """One part of a range; an empty bound means no bound, unless the part is a single version."""
 
     opening: str
     low: str

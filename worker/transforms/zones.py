@@ -1,4 +1,4 @@
-"""Offsets of time zones for any instant, and texts with an offset, as Java's ``java.time`` has them."""
+"""Offsets of time zones for any instant, and strings with an offset, as Java's ``java.time`` has them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 _OFFSET: Final = re.compile(r"([+-])(\d{2}):(\d{2})(?::(\d{2}))?\Z", re.ASCII)
 _WIDEST_S: Final = 18 * 3600
 _DAY_S: Final = 86_400
-#: Offsets are looked up for spans of so many bits of seconds, 12 days; within one they are probed at this distance.
+#: Offsets are looked up for spans of 2 ** 20 seconds (12 days); within a span they are probed at this distance.
 _SPAN_BITS: Final = 20
 _PROBE_S: Final = 86_400
 #: Spans that are remembered, about 130 years.
@@ -127,7 +127,7 @@ def _zone_names() -> frozenset[str]:
 
 
 def find_zone(zone_name: str) -> TimeZone | None:
-    """The zone of a name or an offset (``+hh:mm``, ``+hh:mm:ss``); None if there is none. May block to read the zone's file."""
+    """Return the zone of a name or an offset (``+hh:mm``, ``+hh:mm:ss``), or None. May block to read the zone's file."""
     parts = _OFFSET.match(zone_name)
     if parts is None:
         return _NamedZone(ZoneInfo(zone_name)) if zone_name in _zone_names() else None

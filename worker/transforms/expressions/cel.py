@@ -1,8 +1,8 @@
 """Expressions in CEL, the Common Expression Language.
 
-The library ``common-expression-language`` evaluates them. It takes plain values, and making them out of a whole event costs
-some 50 times what evaluating does (see docs/expressions.md). So each path of the expression (``value.before.id``) is replaced
-by a variable, and only what stands at those paths is handed over.
+The library ``common-expression-language`` evaluates them. It takes plain values, and converting a whole event to them costs
+about 50 times as much as the evaluation (see docs/expressions.md). So each path of the expression (``value.before.id``) is
+replaced by a variable, and only the values at those paths are handed over.
 
 Source: the language definition of CEL (github.com/google/cel-spec).
 """
@@ -240,7 +240,7 @@ class _CelCompiler:
         if node.name == "matches":
             return self._compile_matches(node, bound)
         if node.name == "size":
-            # The library counts a text's bytes; CEL's definition says code points.
+            # The library counts the bytes of a string; CEL's definition says code points.
             self.functions[f"{_PREFIX}sized"] = _to_sized
             return f"size({_PREFIX}sized({self.emit(node.of or node.arguments[0], bound)}))"
         if node.name in ("lowerAscii", "upperAscii"):
@@ -272,7 +272,7 @@ class _CelCompiler:
 
 
 def _to_sized(value: object) -> object:
-    """What has as many bytes as a text has characters (code points); anything else as it is."""
+    """Return bytes with as many bytes as a string has characters (code points); anything else unchanged."""
     return bytes(len(value)) if isinstance(value, str) else value
 
 
@@ -354,7 +354,7 @@ def _parent_is_there(record: SourceRecord, path: Path) -> bool:
 def _describe_error(
     error: BaseException, missing: dict[str, str], compiler: _CelCompiler, context: dict[str, Any]
 ) -> str:
-    """What a user can do something with. Values are not shown: they may be secret."""
+    """Return an error message that helps the user. It shows no values: they may be secret."""
     undefined = _UNDEFINED.search(str(error))
     if undefined is not None and undefined[1] in missing:
         return missing[undefined[1]]

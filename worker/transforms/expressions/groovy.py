@@ -1,8 +1,8 @@
 """The part of Groovy that Debezium's users write most, with Groovy's meaning.
 
 Comparisons, ``&&``, ``||``, ``!``, ``?:`` with a condition, paths with ``.`` and ``?.``, ``startsWith``, ``endsWith`` and
-``contains``, ``in`` with a list of texts, ``+`` between texts. All else is refused at validation with the place. Where Groovy
-and CEL differ (order of evaluation, null in comparisons, a character compared with a number) Groovy is followed.
+``contains``, ``in`` with a list of strings, ``+`` between strings. All else is refused at validation, with its position. Where
+Groovy and CEL differ (order of evaluation, null in comparisons, a character compared with a number) Groovy is followed.
 
 Source: the behaviour of Groovy 4.0 with Debezium 3.5, compared in ``tests/conformance/transforms``.
 """
@@ -58,19 +58,19 @@ _CEL: Final = "write the condition in CEL and set language=cel"
 
 
 class _Refused(Exception):
-    """What Groovy would refuse too, or what can't be done as Groovy does it."""
+    """An operation that Groovy would refuse too, or that can't be done as Groovy does it."""
 
 
 def compile_groovy(expression: str, tree: SyntaxNode | None = None) -> Callable[[SourceRecord], Any]:
-    """A function that gives an expression's value for a record, as Groovy would.
+    """Return a function that evaluates an expression for a record, as Groovy would.
 
     Args:
         expression: the expression.
-        tree: what ``parse_expression`` made of it with ``groovy``, if that is there already.
+        tree: the result of ``parse_expression`` with ``groovy``, if it was already parsed.
 
     Raises:
-        ExpressionInvalid: it is none of those that have the same meaning here; with the place. The function raises
-            ``Skippable`` for records for which Groovy fails, and for those whose values it compares in a way of its own.
+        ExpressionInvalid: the expression does not have the same meaning here; with the position. The function raises
+            ``Skippable`` for records for which Groovy fails, and for those whose values it compares in its own way.
     """
     end_of_line = expression.rstrip().find("\n", len(expression) - len(expression.lstrip()))
     if end_of_line >= 0:
@@ -249,7 +249,7 @@ def _plain_value(match: PathMatch, path: Path) -> Any:
 
 
 class _Opaque:
-    """A struct, a list, bytes or a date: it is not null, and no text, number or boolean."""
+    """A struct, a list, bytes or a date: it is not null, and not a string, number or boolean."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -262,7 +262,7 @@ def _describe_value(value: Any) -> str:
 
 
 def _format_value(value: Any) -> str:
-    """What Groovy writes for a value behind a text."""
+    """Return the string that Groovy appends for a value after a string and ``+``."""
     if value is None or isinstance(value, bool):
         return {None: "null", True: "true", False: "false"}[value]
     if isinstance(value, str | int):
@@ -291,10 +291,10 @@ def is_equal(left: Any, right: Any) -> bool:
 
 
 def compare_values(first: Any, second: Any) -> int:
-    """Groovy's ``<=>``: null stands before all else.
+    """Compare as Groovy's ``<=>``: null is before all else.
 
     Raises:
-        _Refused: Groovy can't compare them, or does it in a way of its own.
+        _Refused: Groovy can't compare them, or does it in its own way.
     """
     if first is None or second is None:
         return (first is not None) - (second is not None)
@@ -309,7 +309,7 @@ def compare_values(first: Any, second: Any) -> int:
 
 
 def _as_numbers(left: Any, right: Any) -> tuple[Any, Any]:
-    """Beside a number Groovy takes a text of one character for the character's number."""
+    """Convert a string of one character to the character's number where the other operand is a number, as Groovy does."""
     if isinstance(left, str) and not isinstance(right, str):
         return _to_character(left), right
     if isinstance(right, str) and not isinstance(left, str):

@@ -1,4 +1,4 @@
-"""What kind of value an expression can have, as far as its text tells."""
+"""The kind of value that an expression has, as far as it follows from its text."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""Conditions in CEL that Python can answer as well as the library: comparisons of texts and whole numbers with constants.
+"""CEL conditions that Python can evaluate as well as the library: comparisons of strings and whole numbers with constants.
 
-Handing values over to the library costs more than most conditions do. So for each schema a function is generated that gives
-the answer where it is beyond doubt: each value that it comes to is there and has the type of the constant it is compared with.
-For all else it asks the library, which also words the errors. As in CEL, what stands right of ``&&`` and ``||`` does not count
-once the left side has decided.
+Handing values over to the library costs more than most conditions do. So for each schema a function is generated that returns
+the result where it is certain: each value that it reads exists and has the type of the constant it is compared with.
+For all else it calls the library, which also writes the errors. As in CEL, the right operand of ``&&`` and ``||`` does not
+count once the left operand has decided.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _INT64: Final = 1 << 63
 _TEXT_TESTS: Final = {"startsWith": "{}.startswith({})", "endsWith": "{}.endswith({})", "contains": "{1} in {0}"}
 _SAME: Final = ("==", "!=")
 _ORDER: Final = ("<", "<=", ">", ">=")
-#: What a condition costs to be generated is bounded: so many comparisons and no more.
+#: The highest number of comparisons in a condition: it bounds the cost of generating the function.
 _MOST_VALUES: Final = 40
 
 
@@ -88,7 +88,7 @@ class _NativeGenerator:
         return self.checked(node, bool, lambda found: found)
 
     def result(self, node: SyntaxNode) -> str:
-        """What the whole expression gives: a condition, or one of two texts or nulls."""
+        """Generate the whole expression: a condition, or a choice between two strings or nulls."""
         if isinstance(node, ChoiceNode):
             return f"({self.result_of(node.then)} if {self.condition(node.condition)} else {self.result_of(node.otherwise)})"
         return self.condition(node)
@@ -112,7 +112,7 @@ class _NativeGenerator:
         return self.checked(node, kinds.pop() or str, lambda found: f"{found} in ({constants},)")
 
     def constant(self, node: SyntaxNode) -> str:
-        """A constant whose meaning is beyond doubt: a text without escapes, a decimal number, true, false or null."""
+        """Generate a constant whose meaning is certain: a string without escapes, a decimal number, true, false or null."""
         if not isinstance(node, Literal):
             raise _NotNative
         value, written = node.value, self.text[node.start : node.end]
@@ -140,7 +140,7 @@ class _NativeGenerator:
         return f"({next_step(local)} if {test} else doubt())"
 
     def value(self, node: SyntaxNode) -> str:
-        """What stands at a path; an exception where there is nothing."""
+        """Generate the access to the value at a path; the code raises an exception where there is no value."""
         self.count += 1
         path = None if isinstance(node, CallNode) else path_of(node)
         if path is None or self.count > _MOST_VALUES:

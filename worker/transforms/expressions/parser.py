@@ -95,11 +95,11 @@ class _Token(NamedTuple):
 
 
 def parse_expression(source: str, *, groovy: bool = False) -> SyntaxNode:
-    """The tree of an expression.
+    """Return the tree of an expression.
 
     Args:
         source: the expression.
-        groovy: whether Groovy's ``?.`` is read, and texts as Groovy has them.
+        groovy: whether to read Groovy's ``?.`` and Groovy's string literals.
 
     Raises:
         ExpressionInvalid: it can't be read, or is longer or deeper than allowed.

@@ -26,7 +26,7 @@ class Unresolved(Exception):
 
 
 class PathMatch(NamedTuple):
-    """What stands at a path: the value, and its schema if it has one."""
+    """The value at a path, and its schema if it has one."""
 
     value: Any
     schema: Schema | None
@@ -93,12 +93,12 @@ class Walk(NamedTuple):
 
 
 def make_resolver(path: Path, *, lenient: bool = False) -> Callable[[SourceRecord], PathMatch]:
-    """A function that gives what stands at the path in a record, or raises ``Unresolved``.
+    """Return a function that returns the value at the path in a record, or raises ``Unresolved``.
 
     A null in a field that has a default counts as the default, as in Debezium.
 
     Args:
-        path: what to fetch.
+        path: the path of the value.
         lenient: whether a name that a map does not have gives null, as in Groovy.
     """
     walks: SchemaCache[Walk] = SchemaCache(partial(walk_of, steps=path.steps))
@@ -229,7 +229,7 @@ def _path_before(path: Path, name: str) -> str:
 
 
 def describe_schema(schema: Schema | None) -> dict[str, Any] | None:
-    """A schema as expressions see it; None if there is none."""
+    """Return a schema as expressions see it; None for None."""
     if schema is None:
         return None
     return {

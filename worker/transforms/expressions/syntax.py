@@ -1,4 +1,4 @@
-"""What expressions consist of, as the parser gives it. Positions are offsets in the text."""
+"""The syntax tree of expressions, as the parser returns it. Positions are offsets in the text."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class CallNode(SyntaxNode):
     name: str
     arguments: tuple[SyntaxNode, ...]
     safe: bool
-    #: Where the name stands.
+    #: The position of the name.
     at: int
 
 
@@ -96,7 +96,7 @@ class ItemsNode(SyntaxNode):
 
 @dataclass(frozen=True, slots=True)
 class Unary(SyntaxNode):
-    """``!`` or ``-`` and what stands behind it."""
+    """``!`` or ``-`` and its operand."""
 
     operator: str
     operand: SyntaxNode
@@ -104,7 +104,7 @@ class Unary(SyntaxNode):
 
 @dataclass(frozen=True, slots=True)
 class Binary(SyntaxNode):
-    """Two operands with an operator between them, which stands at ``at``."""
+    """Two operands with an operator between them, at position ``at``."""
 
     operator: str
     left: SyntaxNode
