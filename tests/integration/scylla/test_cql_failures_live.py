@@ -112,7 +112,7 @@ async def answers(session: CqlSession, deadline_s: float) -> None:
 
 
 async def away(session: CqlSession, deadline_s: float) -> None:
-    """Repeat a query until its answer is another one than that nodes are unavailable."""
+    """Repeat a query until it fails for another reason than unavailable nodes, or the time is over."""
     limit = time.monotonic() + deadline_s
     while time.monotonic() < limit:
         with contextlib.suppress(Retriable):
