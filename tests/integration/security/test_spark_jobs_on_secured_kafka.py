@@ -98,7 +98,7 @@ def of_processes(pids: list[int]) -> dict[str, str]:
 
 
 def leaks(texts: dict[str, str], folder: Path) -> list[tuple[str, str]]:
-    """Find secrets in texts and files: passwords, and the client's private key in its unencrypted form."""
+    """Find secrets in the content of files: passwords, and the client's private key in its unencrypted form."""
     planted = [USERS["worker"], KEY_PASSWORD]
     if (folder / "worker.pem").exists():
         key = load_pem_private_key((folder / "worker.pem").read_bytes(), KEY_PASSWORD.encode())
