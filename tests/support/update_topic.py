@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """The records to write: updates of a number of table partitions, in topics with a number of Kafka partitions."""
+    """The records to write: ``updates`` of ``partitions`` of the table, in topics with ``buckets`` Kafka partitions."""
 
     updates: int
     partitions: int

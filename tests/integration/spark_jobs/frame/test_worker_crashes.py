@@ -37,7 +37,7 @@ def kill_workers(spark: SparkSession) -> int:
 
 
 def run_with_kills(spark: SparkSession, job: dict[str, str]) -> Run:
-    """Run a job over the existing records, and kill its workers until the given number of batches were retried."""
+    """Run a job over the existing records, and kill its workers until ``KILLS`` batches were retried."""
     going = run(spark, job)
     for number in range(1, KILLS + 1):
 

@@ -94,7 +94,7 @@ class Scene:
         return LogPosition.of(found) if found else None
 
     async def until(self, keys: int = 0, place: LogPosition | None = None) -> list[Batch]:
-        """Batches, delivered as Kafka would, until the given number of keys or a position has come."""
+        """Batches, delivered as Kafka would, until the given number of records or a position has come."""
         taken: list[Batch] = []
         async with asyncio.timeout(20), aclosing(self.task.batches()) as batches:
             async for batch in batches:
