@@ -46,8 +46,8 @@ from tests.selection import (  # noqa: F401 - hooks of pytest
     pytest_terminal_summary,
 )
 
-# Hypothesis asserts times by itself (200 ms for an example): times are measured in tests/bench and asserted nowhere. What it
-# does otherwise stays: with CI set, as .ci/run does, the same examples every time, else other ones each time.
+# By default Hypothesis asserts times (200 ms for an example): times are measured in tests/bench and asserted nowhere. Its other
+# defaults stay: with CI set, as .ci/run does, the same examples every time, else other ones each time.
 hypothesis_settings.register_profile(
     "millrace", parent=hypothesis_settings.default, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
@@ -55,7 +55,7 @@ hypothesis_settings.load_profile("millrace")
 
 
 class HasBootstrap(Protocol):
-    """What tests may ask of the shared Kafka: its address. Whoever wants to harm a broker takes `kafka_cluster`."""
+    """The part of the shared Kafka that tests may use: its address. Tests that harm a broker use `kafka_cluster`."""
 
     @property
     def bootstrap(self) -> str:
@@ -186,7 +186,7 @@ def cassandra_node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cassand
 
 
 class HasCassandra(Protocol):
-    """What tests may ask of the shared Cassandra. Whoever wants to harm a server takes `cassandra_node`."""
+    """The part of the shared Cassandra that tests may use. Tests that harm a server use `cassandra_node`."""
 
     host: str
     port: int | None
@@ -300,7 +300,7 @@ def redis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Redis]:
 
 
 class HasMariaDb(Protocol):
-    """What tests may ask of the shared MariaDB. Whoever wants to harm a server takes `mariadb_pair`."""
+    """The part of the shared MariaDB that tests may use. Tests that harm a server use `mariadb_pair`."""
 
     port: int | None
     user: str
@@ -389,7 +389,7 @@ def mysql_pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MySqlPair]:
 
 @pytest.fixture(scope="session")
 def mariadb_installed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MariaDb]:
-    """The machine's own MariaDB (Debian 12 has 10.11), started for all tests; skips where there is none."""
+    """The machine's own MariaDB (Debian 12 has 10.11), started for all tests; skips where it is not installed."""
     server = MariaDb(tmp_path_factory.mktemp("mariadb-installed"), port=None, durable=False, installed=True, say=say)
     try:
         _ = server.service
@@ -424,8 +424,9 @@ def debezium(java_connect: Callable[..., JavaConnect]) -> Callable[..., JavaConn
 
 @pytest.fixture
 def prometheus(tmp_path: Path) -> Iterator[Callable[..., Prometheus]]:
-    """Factory of Prometheus servers: `prometheus(targets=["127.0.0.1:8083"])` returns a started one; skips where there is none.
+    """Factory of Prometheus servers: `prometheus(targets=["127.0.0.1:8083"])` returns a started one.
 
+    It skips the test where Prometheus is not installed.
     Prometheus waits five seconds before its first scrape, whatever the interval.
     """
     try:

@@ -1,4 +1,4 @@
-"""Which tests a run takes, and which skips it may have: hooks of pytest, taken over by ``conftest.py``.
+"""Selection of a run's tests and of the skips that it may have: hooks of pytest, imported by ``conftest.py``.
 
 Tests marked ``slow`` are left out unless ``--slow`` is given. Tests marked ``scaled`` run always, and take more cases with
 ``--slow`` (``scaled``). ``./millrace test slow`` runs both kinds. With ``--strict-skips``, as in CI, a skip that is not in
@@ -95,7 +95,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    """List the skips that nobody expected; those that are right are in pytest's own summary."""
+    """List the skips that are not expected; the expected ones are in pytest's own summary."""
     for reason in _unexpected(config):
         terminalreporter.write_line(f"unexpected skip: {reason} (tests/selection.py lists the skips that may be)")
 

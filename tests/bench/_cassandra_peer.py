@@ -115,7 +115,7 @@ class DebeziumCassandra(Managed):
         )
         manifest = load_manifest()
         wanted = [*manifest.members("debezium-cassandra"), *manifest.members("cassandra")]
-        # Its HTTP server is a Jetty 9, which breaks down beside Connect's Jetty 12.
+        # Its HTTP server is a Jetty 9, which fails together with Connect's Jetty 12.
         wanted += [each for each in manifest.members("connect") if not each.coordinates.startswith("org.eclipse.jetty")]
         jars = ArtifactResolver().fetch(dict.fromkeys(wanted), "Debezium's Cassandra connector")
         options = [

@@ -1,4 +1,4 @@
-"""What the Cassandra benchmark writes: rows of two keys and six columns, each a mutation, and copies of their log."""
+"""The data that the Cassandra benchmark writes: rows of two keys and six columns, each a mutation, and copies of their log."""
 
 # ruff: noqa: S608  # the names in statements are this module's
 from __future__ import annotations
@@ -28,7 +28,7 @@ _FILLER: Final = b"a line of text as long as notes of an order are: " * 3
 
 
 class Written(NamedTuple):
-    """What is in the log: rows, bytes of the segments, and seconds that it took to write them."""
+    """The content of the log: rows, bytes of the segments, and the seconds that writing them took."""
 
     rows: int
     bytes: int

@@ -72,7 +72,7 @@ class Costs(NamedTuple):
 
 
 async def definitions(config: Mapping[str, Any]) -> CassandraCatalog:
-    """What the server says of its tables."""
+    """Read the definitions of the server's tables."""
     session = await CqlSession.acquire(session_settings(CONFIG.parse(config)))
     try:
         catalog = CassandraCatalog(CassandraTableFilter(), _LOG)
@@ -135,7 +135,7 @@ def decode(found: Sequence[LogChunk], table: CqlTableDefinition) -> tuple[float,
 
 
 def build(found: Sequence[LogChunk], catalog: CassandraCatalog, form: Form) -> Costs:
-    """CPU of everything between a stretch and its records, and of encoding these, for one output form."""
+    """Measure the CPU of turning log chunks into records and of encoding these, for one output form."""
     settings = cassandra_events(topic_prefix="bench", output_format=form.name)
     where = Where(partition={CLUSTER: "bench", NODE: "local"}, node="local", segment=0, version=0)
     stream = CassandraStream(where, None, catalog, lambda table, version: build_events(table, version, settings), _LOG)

@@ -1,4 +1,4 @@
-"""What benchmarks share: process figures, topic ends, environment, spread."""
+"""Helpers that benchmarks share: process figures, topic ends, environment, spread."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ async def topic_ends(bootstrap: str) -> AsyncIterator[Callable[[str], Awaitable[
 
     async def end(topic: str) -> int:
         if topic not in known:
-            # Asking for one topic's metadata would create it where the broker creates topics by itself.
+            # Asking for one topic's metadata would create it where the broker creates topics automatically.
             partitions = (await consumer._client.fetch_all_metadata()).partitions_for_topic(topic)
             if not partitions:
                 return 0

@@ -1,6 +1,6 @@
 """A consumer of one topic that writes down when the row of each number came: ``python -m ... BOOTSTRAP TOPIC FILE``.
 
-Rows carry their number as ``#123#`` in a text, whatever their form. FILE gets lines ``NUMBER TIME``, the time in nanoseconds
+Rows carry their number as ``#123#`` in a string, whatever their form. FILE gets lines ``NUMBER TIME``, the time in nanoseconds
 of the machine's monotonic clock, which all of its processes share. Runs until SIGTERM.
 """
 

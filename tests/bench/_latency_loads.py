@@ -1,4 +1,4 @@
-"""What the latency bench writes into each kind of source: rows that carry a number as ``#123#``, at a steady rate."""
+"""The writes of the latency bench into each kind of source: rows that carry a number as ``#123#``, at a steady rate."""
 
 # ruff: noqa: S608  # the names in statements are this module's
 from __future__ import annotations

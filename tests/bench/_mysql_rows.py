@@ -17,7 +17,7 @@ _NARROW = """id BIGINT NOT NULL PRIMARY KEY, customer INT NOT NULL, name VARCHAR
 _NARROW_ROW = """seq, seq MOD 10007, CONCAT('customer number ', seq), ELT(1 + seq MOD 3, 'new', 'paid', 'sent'),
  seq MOD 100000 / 100, '2024-01-01' + INTERVAL seq SECOND,
  RPAD(CONCAT('note ', seq, ' '), 110, 'abcdefghij'), seq MOD 2, seq * 1.5"""
-#: Kinds of the wide table's columns beside its key: how many of each, declaration, value of the row ``seq``.
+#: Kinds of the wide table's columns other than its key: how many of each, declaration, value of the row ``seq``.
 _WIDE = (
     (15, "INT NOT NULL", "seq + {n}"),
     (9, "BIGINT", "seq * 1000003 + {n}"),
@@ -46,7 +46,7 @@ TABLES = {"narrow": (_NARROW, _NARROW_ROW), "wide": _wide(), "large": (_NARROW, 
 
 
 class Write(NamedTuple):
-    """What is written to one table for one measurement.
+    """The rows that one measurement writes to one table.
 
     Attributes:
         label: for people.
@@ -118,7 +118,7 @@ def highest(server: MariaDb, table: str) -> int:
 
 
 def forget_log(server: MariaDb) -> None:
-    """Remove the binary logs that were written until now; nobody may still want them."""
+    """Remove the binary logs that were written until now; no reader may still need them."""
     execute_sql(server, "FLUSH BINARY LOGS")
     *_, last = execute_sql(server, "SHOW BINARY LOGS")
     execute_sql(server, f"PURGE BINARY LOGS TO '{last[0]}'")

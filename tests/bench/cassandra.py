@@ -1,4 +1,4 @@
-"""The Cassandra connector on a real node: stages, whole workers beside Debezium, latency from write to topic, CPU when idle.
+"""The Cassandra connector on a real node: stages, whole workers and Debezium, latency from write to topic, CPU when idle.
 
 Mutations are written first; every run reads its own links to the same complete segments, and deletes them as it delivers.
 Mutations/s and CPU (user and system, of the whole worker) count from the first record in Kafka to the last: without the start.
@@ -178,7 +178,7 @@ class Bench:
         report("Debezium 3.4.1, JSON", figures)
 
     async def latency(self, mode: str) -> None:
-        """From a client's write until the broker appended its record, at so many writes a second."""
+        """Measure the time from a client's write until the broker appended its record, at a fixed rate of writes."""
         prefix, stop = f"l{secrets.token_hex(4)}", threading.Event()
         topic = f"{prefix}.{FULL}"
         writer = threading.Thread(target=self._write_slowly, args=(stop,), daemon=True)

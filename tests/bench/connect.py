@@ -1,4 +1,4 @@
-"""Rows/s and CPU per row of whole workers: file lines and ~500-byte records, Kafka Connect beside Millrace."""
+"""Rows/s and CPU per row of whole workers: file lines and ~500-byte records, Kafka Connect and Millrace."""
 
 from __future__ import annotations
 

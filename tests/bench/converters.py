@@ -1,4 +1,4 @@
-"""What converting one record costs, in microseconds of CPU: ``python -m tests.bench.converters``.
+"""The cost of converting one record, in microseconds of CPU: ``python -m tests.bench.converters``.
 
 Each figure is the best of several rounds of process CPU time, so that other programs on the machine disturb it little.
 """

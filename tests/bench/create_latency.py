@@ -1,4 +1,4 @@
-"""Time from POST to the 201 and to RUNNING, Kafka Connect beside Millrace."""
+"""Time from POST to the 201 and to RUNNING, Kafka Connect and Millrace."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Seconds until a lost worker's tasks run again elsewhere, Kafka Connect beside Millrace."""
+"""Seconds until a lost worker's tasks run again elsewhere, Kafka Connect and Millrace."""
 
 from __future__ import annotations
 

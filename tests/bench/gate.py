@@ -214,7 +214,7 @@ def slower(
 
 
 def logs() -> dict[str, Any]:
-    """What ``_gate_logs.py`` measures with: plain values."""
+    """The inputs of ``_gate_logs.py``: plain values."""
     data, spans = cassandra_log(_LOG_ROWS)
     return {
         "scylla": (SCYLLA_COLUMNS, scylla_rows(_LOG_ROWS)),

@@ -5,7 +5,7 @@ projection, Arrow, reduction to the newest per key, load and merge, commit. Then
 or equal), and a batch of updates. In the same run, over fewer rows: an upsert by executemany from the same tasks (what a sink
 without staging does), and Spark's own JDBC writer where a driver is at hand (``--jdbc-jar``); it can only append.
 
-CPU is that of this process with the JVM and the Python workers; the database's own is shown beside it.
+CPU is that of this process with the JVM and the Python workers; the database's own is shown next to it.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def _ended_children(pid: int) -> float:
 
 
 def schema() -> TableSchema:
-    """Eight columns: a key, texts, numbers, a time, a flag."""
+    """Eight columns: a key, strings, numbers, a time, a flag."""
     from pyspark.sql import types as t
 
     return TableSchema(

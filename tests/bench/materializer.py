@@ -1,4 +1,4 @@
-"""The materializer: CPU per update by stage, every output checked, flatness, restart, beside transformWithState.
+"""The materializer: CPU per update by stage, every output checked, flatness, restart, compared with transformWithState.
 
 ``--peer`` runs Spark's own ``transformWithState`` (row API, MapState, RocksDB) over the head of the same input in the same run,
 and prints the ratio; it is slow, so it takes few updates.

@@ -22,7 +22,7 @@ from worker.protocol import ClientStats, CustomMetric, HostTaskId, Stats, TaskSt
 
 
 def table(connectors: int, tasks: int, tables: int) -> TaskTable:
-    """A worker's numbers: the tasks are spread over the connectors, and each tells of so many tables."""
+    """A worker's numbers: the tasks are spread over the connectors, and each reports the given number of tables."""
 
     def one(number: int) -> TaskStats:
         task = HostTaskId(f"connector-{number % connectors:04d}", number // connectors)

@@ -1,4 +1,4 @@
-"""The MySQL/MariaDB connector beside Debezium for MariaDB on Kafka Connect: streaming, snapshots, processes, flatness, stages.
+"""The MySQL/MariaDB connector and Debezium for MariaDB on Kafka Connect: streaming, snapshots, processes, flatness, stages.
 
 Both get the same options, converters (JSON without schemas) and events: rows are written while the connectors are stopped, then
 each is resumed in turn. Rows/s and CPU (user and system, of the whole worker) count from its first record to its last: without
@@ -193,7 +193,7 @@ def run_write(server: MariaDb, write: Write, first: int) -> None:
 
 
 def writes(options: argparse.Namespace) -> list[Write]:
-    """What the streaming part measures."""
+    """The writes that the streaming part measures."""
     rows, size = options.rows, options.per_transaction
     return [
         Write(f"narrow inserts, {size} rows a transaction", "narrow", rows, False, size),
@@ -379,7 +379,7 @@ class Bench:
         report(f"tasks x processes: {write.label}", figures, "1 x 1")
 
     async def flat(self) -> None:
-        """CPU a row over so many rows at once; the log is removed after each."""
+        """Measure the CPU per row for growing numbers of rows; the log is removed after each run."""
         print("\nflatness: narrow inserts, 1 task, 1 process, lz4")
         with ExitStack() as stack:
             worker = await asyncio.to_thread(self.ours, stack, "flat", 1, {"producer.compression.type": "lz4"})

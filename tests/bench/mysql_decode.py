@@ -1,4 +1,4 @@
-"""What decoding a row of the binlog or of a full pull costs, in microseconds of CPU: ``python -m tests.bench.mysql_decode``.
+"""The cost of decoding a row of the binlog or of a snapshot, in microseconds of CPU: ``python -m tests.bench.mysql_decode``.
 
 The events are those of a real MariaDB that is started for it; mysql-replication decodes the very same bytes.
 ``MILLRACE_TEST_MARIADB=127.0.0.1:port`` names a running server of the local stack to use instead.
@@ -61,7 +61,7 @@ _WIDE_ROWS = (
 
 
 class _Driver(NamedTuple):
-    """What mysql-replication asks of its control connection."""
+    """The part of a connection that mysql-replication uses for control."""
 
     charset: str = "utf8mb4"
 

@@ -1,5 +1,5 @@
 """Start with a large offsets topic: 73,728 keys (a large Scylla cluster's streams), each written 20 times, uncompacted and
-compacted; the time and CPU to read it, beside Kafka Connect's worker on the same topic.
+compacted; the time and CPU to read it, compared with Kafka Connect's worker on the same topic.
 """
 
 from __future__ import annotations

@@ -78,7 +78,7 @@ class Cluster:
             for number in range(count)
         ]
         self.asked = 0
-        #: Answers that said to try again.
+        #: Answers that asked for a retry.
         self.busy = 0
 
     def request(self, method: str, path: str, body: object = None) -> Any:

@@ -1,7 +1,7 @@
 """The Scylla connector on the emulation: CPU per row of whole workers, its stages, flatness, rest, and latency.
 
-The Java connector is not beside it: its plugin is in no registry that this project uses. Its figure, measured once on the same
-kind of machine with 300,000 rows of ~107 bytes over 512 streams and JSON without schemas, is 160-216 us CPU per row.
+The Java connector is not measured here: its plugin is in no registry that this project uses. Its figure, measured once on the
+same kind of machine with 300,000 rows of ~107 bytes over 512 streams and JSON without schemas, is 160-216 us CPU per row.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def config(address: str, tables_read: str, tasks: int, **more: str) -> dict[str,
 
 @contextlib.contextmanager
 def scylla(folder: Path, streams: int) -> Iterator[tuple[ScyllaEmulation, Emulation]]:
-    """An emulation with so many streams."""
+    """Start an emulation with the given number of streams."""
     with ScyllaEmulation(folder, port=None, heap=Heap(512, 3072)) as node:
         client = Emulation(node.address)
         vnodes, shards, nodes = LAYOUTS[streams]
@@ -102,7 +102,7 @@ def filled(client: Emulation, rows: int) -> str:
 async def _read_all(
     worker: MillraceWorker, bootstrap: str, properties: Mapping[str, str], rows: int
 ) -> tuple[float, float, float]:
-    """Run a connector until all rows are in Kafka: (rows/s of the busiest stretch, CPU us/row, peak MiB)."""
+    """Run a connector until all rows are in Kafka: (rows/s of the busiest interval, CPU us/row, peak MiB)."""
     name, topic = properties["topic.prefix"], f"{properties['topic.prefix']}.{properties['scylla.table.names']}"
     async with topic_ends(bootstrap) as end:
         cpu = cpu_seconds(worker.pid)

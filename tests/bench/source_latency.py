@@ -61,7 +61,7 @@ _LAST_S: Final = 15
 
 
 class Route(NamedTuple):
-    """One way from a source to a topic, made anew for each measurement.
+    """One way from a source to a topic, created for each measurement.
 
     Attributes:
         source: what is written into.
@@ -75,7 +75,7 @@ class Route(NamedTuple):
 
 
 class Reader(Protocol):
-    """What reads a source into a topic, one measurement after the other.
+    """A reader of a source into a topic, one measurement after the other.
 
     Attributes:
         pid: of its process.
@@ -95,7 +95,7 @@ class Reader(Protocol):
         """
 
     def stop(self) -> None:
-        """End it; it may not have begun."""
+        """End the reader, also one that has not started."""
 
 
 class Connector:

@@ -1,4 +1,4 @@
-"""Cost of many connectors with one task each on two workers: memory, idle CPU, REST latency; Kafka Connect beside Millrace."""
+"""Cost of many connectors with one task each on two workers: memory, idle CPU, REST latency; Kafka Connect and Millrace."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""CPU microseconds per record of each transform, beside Kafka Connect's and Debezium's own in a warm JVM.
+"""CPU microseconds per record of each transform, compared with Kafka Connect's and Debezium's own in a warm JVM.
 
 Each figure is the best of several rounds of CPU time of one thread, over one record again and again; here in batches, as the
 worker hands records over (``Pipeline.apply_many``). Where something is remembered of values, a second line is over rows that

@@ -69,7 +69,7 @@ class CassandraLoad:
             yield cluster.connect()
 
     def create(self, rows: int = 1500) -> None:
-        """Make the table, with rows that only a backfill knows once their segments are gone. Blocks."""
+        """Create the table, with rows that only a snapshot can read once their segments are gone. Blocks."""
         columns = ", ".join(f"{name} {kind}" for name, kind in COLUMNS.items())
         with self.session() as session:
             session.execute(
@@ -102,7 +102,7 @@ class CassandraLoad:
             raise self.failure
 
     def rows(self) -> dict[str, Any]:
-        """What the table holds now: (static column, rows with their write times) by partition. Blocks."""
+        """The current content of the table: (static column, rows with their write times) by partition. Blocks."""
         found: dict[str, Any] = {}
         with self.session() as session:
             for row in session.execute(f"SELECT pk, ck, v, n, m, s, writetime(v) AS w FROM {self.table}"):
@@ -123,7 +123,7 @@ class CassandraLoad:
                             time.sleep(0.002)
                 except PASSING:
                     time.sleep(0.1)  # killed, or coming back
-        except BaseException as error:  # noqa: BLE001 - told by ``stop``
+        except BaseException as error:  # noqa: BLE001 - raised by ``stop``
             self.failure = error
 
     def _statement(self, chance: random.Random) -> str:

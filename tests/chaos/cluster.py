@@ -290,7 +290,7 @@ class Cluster:
         )
 
     def until_tasks(self, load: Load, count: int) -> None:
-        """Wait until a connector has so many tasks; with -1, until it is gone."""
+        """Wait until a connector has ``count`` tasks; with -1, until it is gone."""
 
         def has() -> bool:
             status, _ = self.ask("GET", f"/connectors/{load.name}")
@@ -299,7 +299,7 @@ class Cluster:
         self.until(has, f"{load.name} has {count} tasks")
 
     def until_progress(self, load: Load, records: int) -> None:
-        """Wait until offsets behind so many records are saved, of all source partitions together, or all."""
+        """Wait until the offsets of ``records`` records, over all source partitions, or of all records, are saved."""
         self.until(lambda: sum(self.saved(load).values()) >= min(records, load.records), f"{load.name} makes progress")
 
     # Waiting, and what is done to workers.
@@ -332,7 +332,7 @@ def freeze(*pids: int) -> None:
 
 
 def thaw(*pids: int) -> None:
-    """Let frozen processes go on, those that still are."""
+    """Resume frozen processes, those that still exist."""
     for pid in pids:
         if not gone(pid):
             os.kill(pid, signal.SIGCONT)

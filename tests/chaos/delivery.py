@@ -71,7 +71,7 @@ def verify(bootstrap: str, load: Load, *, exactly_once: bool) -> int:
 
 
 def compare(found: Sequence[ReadRecord], load: Load, *, exactly_once: bool) -> int:
-    """What ``verify`` does, for records that were read already; each partition's in order."""
+    """Do what ``verify`` does, for records that were read already; each partition's in order."""
     times: list[dict[int, int]] = [defaultdict(int) for _ in load.counts]
     last: dict[tuple[int, int], int] = defaultdict(lambda: -1)
     homes: dict[bytes | None, int] = {}

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from compose.local.topics import ReadRecord
 
-#: Table -> (columns, key): one whose rows are divided among tasks, one with a text in the key, one that is not divided.
+#: Table -> (columns, key): one whose rows are divided among tasks, one with a string in the key, one that is not divided.
 TABLES = {
     "a": ("id BIGINT PRIMARY KEY, v INT, t VARCHAR(60)", ("id",)),
     "b": ("id INT UNSIGNED, k VARCHAR(12), v INT, PRIMARY KEY (id, k)", ("id", "k")),
@@ -94,7 +94,7 @@ class MySqlLoad:
             thread.start()
 
     def stop(self) -> None:
-        """End writing; what was begun is finished. Blocks."""
+        """End writing; a transaction that was started is finished first. Blocks."""
         self._stop.set()
         for thread in self._threads:
             thread.join()
@@ -102,7 +102,7 @@ class MySqlLoad:
             raise self.failure
 
     def rows(self) -> Rows:
-        """What the tables hold now. Blocks."""
+        """The current content of the tables. Blocks."""
         found: Rows = {}
         with closing(self.connect()) as connection, connection.cursor(pymysql.cursors.DictCursor) as cursor:
             cursor.execute(f"USE {self.database}")
@@ -124,7 +124,7 @@ class MySqlLoad:
                     if error.args[0] in {1049, 1146, 1064}:
                         raise
                     time.sleep(0.05)  # killed, or a deadlock: the transaction is gone
-        except BaseException as error:  # noqa: BLE001 - told by ``stop``
+        except BaseException as error:  # noqa: BLE001 - raised by ``stop``
             self.failure = error
 
     def _transaction(
@@ -174,7 +174,7 @@ class MySqlLoad:
 
 
 def records(bootstrap: str, load: MySqlLoad, *, committed: bool) -> dict[str, list[ReadRecord]]:
-    """What is in the tables' topics. Blocks."""
+    """Read the records of the tables' topics. Blocks."""
     return {
         name: read_topic(bootstrap, f"{load.database}.{load.database}.{name}", committed=committed) for name in TABLES
     }
@@ -197,7 +197,7 @@ def folded(found: dict[str, list[ReadRecord]]) -> Rows:
 
 
 def difference(wanted: Rows, found: Rows) -> str:
-    """What differs, shortly; "" if nothing does."""
+    """Describe the differences briefly; "" if there are none."""
     texts = []
     for name in TABLES:
         theirs, ours = wanted[name], found[name]
@@ -216,9 +216,9 @@ def same(theirs: dict[str, Any], ours: dict[str, Any]) -> bool:
 
 
 def check_order(found: dict[str, list[ReadRecord]], *, exactly_once: bool) -> int:
-    """Each key's changes in the order of the binlog, no row of a full pull over a newer change; how many came again.
+    """Check that each key's changes are in binlog order and no snapshot row replaces a newer change; return the repetitions.
 
-    With at least once a stretch may come again after a fault: then the order counts among first appearances only.
+    With at least once, some records may be repeated after a fault: then only first appearances must be in order.
     """
     again = 0
     for name, reads in found.items():

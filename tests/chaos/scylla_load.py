@@ -57,7 +57,7 @@ class ScyllaLoad:
         self._thread.start()
 
     def stop(self) -> None:
-        """End writing; what was begun is finished.
+        """End writing; a statement that was started is finished first.
 
         Raises:
             BaseException: what made the writer fail.
@@ -85,7 +85,7 @@ class ScyllaLoad:
                     (moment, json.dumps({"ck": key["ck"], "pk": key["pk"]})) for key in map(key_of, writes)
                 ]
                 self._stop.wait(0.004)
-        except BaseException as error:  # noqa: BLE001 - told by stop()
+        except BaseException as error:  # noqa: BLE001 - raised by stop()
             self.failure = error
         finally:
             client.close()
@@ -112,7 +112,7 @@ def key_of(write: Write) -> dict[str, Any]:
 
 
 def changes(records: Sequence[ReadRecord]) -> list[tuple[Change, dict[str, Any]]]:
-    """What each record of a topic is about, and its payload; tombstones left out."""
+    """The change that each record of a topic describes, and its payload; tombstones left out."""
     found = []
     for record in records:
         if record.value is not None:
@@ -152,8 +152,8 @@ def verify(load: ScyllaLoad, bootstrap: str, base: Sequence[dict[str, Any]], *, 
     """Compare the topic with what was written and with the base table; returns how many events came again.
 
     Raises:
-        AssertionError: a change is missing, nobody made it, it came twice where it must not, a row's changes are out of order,
-            or the fold is not the base table.
+        AssertionError: a change is missing, was never written, or came twice where it must not; a row's changes are out of
+            order; or the fold is not the base table.
     """
     found = changes(read_topic(bootstrap, load.topic, committed=exactly_once))
     counted, wanted = Counter(change for change, _ in found), set(load.expected)

@@ -68,7 +68,7 @@ def test_killed_broker_of_three(on_three: Cluster, kafka_cluster: KafkaCluster, 
 
 @pytest.mark.parametrize("on_three", [True], ids=["exactly_once"], indirect=True)
 def test_hanging_broker_of_three(on_three: Cluster, kafka_cluster: KafkaCluster, unique: Callable[[str], str]) -> None:
-    """A broker hangs until others lead its partitions, and goes on as a follower that still answers readers' fetches."""
+    """A broker hangs until others lead its partitions, then resumes as a follower that still answers readers' fetches."""
     stream = Load(unique("c"), unique("t"), replication=3)
     on_three.create(stream)
     on_three.until_saved(stream, 0.2)

@@ -1,4 +1,4 @@
-"""The Cassandra connector under faults: workers, task hosts and the node itself are killed, while a backfill runs too."""
+"""The Cassandra connector under faults: workers, task hosts and the node itself are killed, also while a snapshot runs."""
 
 from __future__ import annotations
 
@@ -59,11 +59,11 @@ class Scene:
         )
 
     def found(self) -> list[PartitionUpdate]:
-        """What is in the topic."""
+        """The partition updates in the topic."""
         return updates(self.bootstrap, f"{self.name}.{self.load.table}", committed=self.exactly_once)
 
     def until_updates(self, more: int) -> None:
-        """Wait until so many more changes of the log have come."""
+        """Wait until ``more`` further changes of the log have come."""
 
         def count() -> int:
             return sum(not each.source.snapshot for each in self.found())
@@ -72,7 +72,7 @@ class Scene:
         self.cluster.until(lambda: count() >= target, f"{more} more changes come", 2 * PATIENCE)
 
     def until_pulled(self, request: str) -> None:
-        """Wait until a backfill is done."""
+        """Wait until a snapshot is complete."""
 
         def done() -> bool:
             status, body = self.cluster.ask("GET", f"/connectors/{self.name}/snapshots/{request}")
@@ -137,7 +137,7 @@ def scene(tmp_path: Path, broker: ProxiedKafka) -> Iterator[Callable[..., Scene]
 )
 def test_everything_is_killed_in_turn(scene: Callable[..., Scene], exactly_once: bool, options: dict[str, str]) -> None:
     stage = scene(exactly_once=exactly_once, **options)
-    stage.until_updates(100)  # in the middle of the first backfill
+    stage.until_updates(100)  # in the middle of the first snapshot
     stage.cluster.running[0].kill()
     stage.until_updates(200)
     stage.cluster.repair()

@@ -71,7 +71,7 @@ def test_differences(spoil: Callable[[list[ReadRecord]], None], message: str) ->
 
 
 def test_repetition() -> None:
-    """A piece that is sent again is fine at least once, and only there."""
+    """Records that are sent again are allowed with at least once, and only there."""
     found = arrived()
     found[10:10] = found[7:10]
     assert compare(found, LOAD, exactly_once=False) == 3

@@ -48,7 +48,7 @@ def job_config(
 
 
 def until(job: Job, events: Callable[[], int], count: int) -> None:
-    """Wait until so many events were committed."""
+    """Wait until ``count`` events were committed."""
     job.wait_for(lambda: events() >= count, _LIMIT, lambda: f"{events()} of {count} events came")
 
 

@@ -65,11 +65,11 @@ class Scene:
         )
 
     def found(self) -> dict[str, Any]:
-        """What is in the topics."""
+        """The content of the topics."""
         return records(self.bootstrap, self.load, committed=self.exactly_once)
 
     def until_records(self, more: int) -> None:
-        """Wait until so many more records have come."""
+        """Wait until ``more`` further records have come."""
         target = counts(self.found()) + more
         self.cluster.until(lambda: counts(self.found()) >= target, f"{more} more records come")
 
@@ -80,7 +80,7 @@ class Scene:
         return str(body["id"])
 
     def until_pulled(self, request: str) -> None:
-        """Wait until a full pull is done."""
+        """Wait until a snapshot is complete."""
 
         def done() -> bool:
             status, body = self.cluster.ask("GET", f"/connectors/{self.name}/snapshots/{request}")
@@ -151,7 +151,7 @@ def test_everything_is_killed_in_turn(
     scene: Callable[..., Scene], exactly_once: bool, tasks: int, options: dict[str, str]
 ) -> None:
     stage = scene(exactly_once=exactly_once, workers=2, tasks=tasks, **options)
-    stage.until_records(100)  # in the middle of the first full pull
+    stage.until_records(100)  # in the middle of the first snapshot
     stage.cluster.running[0].kill()
     stage.until_records(200)
     stage.cluster.repair()

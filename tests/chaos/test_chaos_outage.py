@@ -1,4 +1,4 @@
-"""The only broker is away for more than a minute while a copy and a materializer write: both go on by themselves, once each.
+"""The only broker is unavailable for over a minute while a copy and a materializer write: both continue, exactly once.
 
 In the slow suite only. Each moment of a transaction: tests/integration/spark_jobs/kafka_sink/test_broker_outages.py.
 """

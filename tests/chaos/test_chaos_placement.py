@@ -1,4 +1,4 @@
-"""Who is moved and restarted, and who is not, while records flow."""
+"""Tasks that are moved and restarted, and those that are not, while records flow."""
 
 from collections.abc import Callable
 

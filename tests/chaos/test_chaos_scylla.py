@@ -87,7 +87,7 @@ class Scene:
         self.cluster.running[0].create(name, self.config)
 
     def until_events(self, more: int) -> None:
-        """Wait until so many more changes have come."""
+        """Wait until ``more`` further changes have come."""
 
         def count() -> int:
             return len(changes(read_topic(self.bootstrap, self.load.topic)))
@@ -244,7 +244,7 @@ def test_scylla_is_killed_and_comes_back(scene: Callable[..., Scene], scylla_nod
     stage = scene()
     stage.load.start()
     stage.until_events(100)
-    stage.load.stop()  # the writer can't go on; what it wrote is partly unread
+    stage.load.stop()  # the writer can't continue; what it wrote is partly unread
     scylla_node.kill()
     stage.cluster.until(
         lambda: (

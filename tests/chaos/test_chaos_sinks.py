@@ -26,7 +26,7 @@ _LIMIT = 180.0
 
 
 def reach(job: Job, written: Callable[[], int], goal: int) -> None:
-    """Wait until so many rows were written."""
+    """Wait until ``goal`` rows were written."""
     job.wait_for(lambda: written() >= goal, _LIMIT, lambda: f"{written()} of {goal} rows were written")
 
 
@@ -38,7 +38,7 @@ def run_with_kill(
     *,
     rows: tuple[int, int] = (600, 1800),
 ) -> None:
-    """Run the job, kill it after so many rows (from, to), then let it get to the end."""
+    """Run the job, kill it after a number of rows in a range (from, to), then let it get to the end."""
     job = Job(config, folder)
     job.start()
     reach(job, written, random.Random(3).randrange(*rows))

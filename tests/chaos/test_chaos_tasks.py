@@ -11,7 +11,7 @@ from tests.chaos.delivery import Load
 
 
 def test_stalled_task(pair: Cluster, load: Callable[..., Load], tmp_path: Path) -> None:
-    """A source that waits for ever and ignores its cancellation: a restart through REST gets rid of it."""
+    """A source that waits forever and ignores its cancellation: a restart through REST replaces it."""
     once = tmp_path / "once"
     stream = load(options={"fault.hang.at": "300", "fault.hang.ignore.cancel": "true", "fault.once.file": str(once)})
     pair.until(once.exists, "a task stalls")
@@ -38,7 +38,7 @@ def test_stalled_task(pair: Cluster, load: Callable[..., Load], tmp_path: Path) 
 def test_full_event_loop(
     cluster: Callable[..., Cluster], unique: Callable[[str], str], tmp_path: Path, exactly_once: bool
 ) -> None:
-    """A source that blocks its host's event loop: the host is dumped, killed and replaced; the other host goes on."""
+    """A source that blocks its host's event loop: the host is dumped, killed and replaced; the other host continues."""
     alone = cluster(1, processes=2, exactly_once=exactly_once)
     (worker,) = alone.workers
     neighbour = Load(unique("neighbour"), unique("n"))

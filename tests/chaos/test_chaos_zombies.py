@@ -1,4 +1,4 @@
-"""Processes that hang for longer than their session and then go on as if nothing had happened."""
+"""Processes that hang for longer than their session and then continue as if nothing had happened."""
 
 import struct
 from collections.abc import Callable
@@ -35,7 +35,7 @@ def producers(kafka: ProxiedKafka, topic: str) -> list[tuple[int, int]]:
 
 
 def test_zombie_leader(pair: Cluster, load: Callable[..., Load], broker: ProxiedKafka) -> None:
-    """A leader that hung is replaced, and writes nothing to the config topic when it wakes up, though it is told to."""
+    """A leader that hung is replaced, and writes nothing to the config topic when it wakes up, though a client asks it to."""
     stream = load()
     pair.until_saved(stream, 0.1)
     zombie, other = pair.leader(), pair.followers()[0]
@@ -75,7 +75,7 @@ def test_zombie_leader(pair: Cluster, load: Callable[..., Load], broker: Proxied
 
 
 def test_zombie_tasks(pair: Cluster, load: Callable[..., Load]) -> None:
-    """A worker hangs; its tasks run elsewhere; its task hosts wake up first and have nobody who tells them to stop."""
+    """A worker hangs; its tasks run elsewhere; its task hosts wake up first, and no control process tells them to stop."""
     stream = load(records=5000)
     pair.until_saved(stream, 0.2)
     zombie = pair.followers()[0]

@@ -1,1 +1,1 @@
-"""What several test modules share: reference models and builders."""
+"""Reference models and builders that several test modules share."""

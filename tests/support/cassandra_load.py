@@ -1,6 +1,6 @@
-"""A seeded load of CQL statements of every kind for a real Cassandra: what the log, its readers and the merge have to stand.
+"""A seeded load of CQL statements of every kind for a real Cassandra: input for the log, its readers and the merge.
 
-Nothing here talks to a server: ``Workload`` gives texts, ``plain_row`` makes rows comparable that came on different ways.
+Nothing here talks to a server: ``Workload`` gives CQL strings, ``plain_row`` makes rows from different readers comparable.
 """
 
 # ruff: noqa: S608 - statements are what this makes
@@ -45,7 +45,7 @@ class Statement(NamedTuple):
 
 
 class Workload:
-    """Statements for two tables of a keyspace: ``t`` with everything, ``o`` beside it in batches.
+    """Statements for two tables of a keyspace: ``t`` with everything, ``o`` together with it in batches.
 
     Args:
         seed: what all follows from.
@@ -77,7 +77,7 @@ class Workload:
 
     @property
     def ddl(self) -> list[str]:
-        """What makes the types and tables."""
+        """The statements that create the types and tables."""
         columns = ", ".join(
             [
                 *(f"{name} {kind}" for name, kind in COLUMNS.items()),
@@ -94,7 +94,7 @@ class Workload:
         ]
 
     def statements(self, count: int) -> Iterator[Statement]:
-        """So many, one after the other."""
+        """Yield ``count`` statements, one after the other."""
         for _ in range(count):
             yield self.statement()
 

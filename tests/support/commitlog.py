@@ -34,7 +34,7 @@ class SegmentWriter:
         log_id: of the segment.
         version: of the format.
         compression: class name of a compressor; empty: plain.
-        parameters: of the head beside the compression, as {"encCipher": ...}.
+        parameters: of the head other than the compression, as {"encCipher": ...}.
         qualified: the compression is named with its package, as Cassandra does for some settings.
     """
 

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 class DictStore:
-    """See ``spark_jobs.materializer.contract.StateStore``; keys are kept in a sorted list beside the dict.
+    """See ``spark_jobs.materializer.contract.StateStore``; keys are kept in a sorted list next to the dict.
 
     Args:
         limit: changes after which a transaction is full; ``commit`` starts the next one.

@@ -1,4 +1,4 @@
-"""Small HTTP servers of what tests need beside Kafka: an OAuth 2 token endpoint, and a vault with Vault's key-value API."""
+"""Small HTTP servers that tests need besides Kafka: an OAuth 2 token endpoint, and a vault with Vault's key-value API."""
 
 from __future__ import annotations
 

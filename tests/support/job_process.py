@@ -88,7 +88,7 @@ class Job:
     steps: dict[str, dict[str, float]] = field(default_factory=dict)
     peak: dict[str, int] = field(default_factory=dict)
     failure: str = ""
-    #: What it said of failures that it tries again.
+    #: The job's messages about failures that it retries.
     retries: list[dict[str, Any]] = field(default_factory=list)
     first_output_s: float = 0.0
 
@@ -129,7 +129,7 @@ class Job:
         return self.samples[-1][1] if self.samples else 0
 
     def wait_rows(self, rows: int, limit: float = 1800.0) -> None:
-        """Wait until it has read so many rows; see ``wait_for``."""
+        """Wait until it has read ``rows`` rows; see ``wait_for``."""
         self.wait_for(lambda: self.rows >= rows, limit, lambda: f"{self.rows} of {rows} rows were read")
 
     def wait_for(self, condition: Callable[[], bool], limit: float, told: Callable[[], str]) -> None:

@@ -141,7 +141,7 @@ class Bench:
         options: see ``MergeOptions``; topic and name are given.
 
     Attributes:
-        chained: each event must go on from the last one of its row; not so where the columns change.
+        chained: each event must continue from the last one of its row; not so where the columns change.
         limit: changes per transaction.
     """
 
@@ -161,7 +161,7 @@ class Bench:
         self.chained = True
 
     def restart(self) -> None:
-        """Go on with another engine, as the next pass does."""
+        """Continue with another engine, as the next pass does."""
         self.engine = make_engine(
             self.options,
             sequence=self.engine.sequence,
@@ -196,7 +196,7 @@ class Bench:
         raise AssertionError("the engine makes no progress")
 
     def _take(self, emit: list[OutputRecord]) -> None:
-        """Fold events; each must go on from where the last one left its row."""
+        """Fold events; each must continue from the row that the last one left."""
         self.output += emit
         for key, value, _, _ in emit:
             if value is None:
@@ -214,7 +214,7 @@ class Bench:
                 self.rows[key] = event["after"]
 
     def table(self) -> dict[str, list[dict[str, Any]]]:
-        """What the events folded to, in the form of ``expected``."""
+        """The rows that the events folded to, in the form of ``expected``."""
         found: dict[str, list[dict[str, Any]]] = {}
         for row in self.rows.values():
             found.setdefault(repr((row["pk"],)), []).append(row)

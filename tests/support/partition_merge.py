@@ -111,7 +111,7 @@ class Table:
         return make_encoder(kind)(cell.value)
 
     def contents(self, *, now_s: int = 0) -> dict[str, tuple[dict[str, Any], list[dict[str, Any]]]]:
-        """What queries show at ``now_s`` (s since 1970; 0: nothing has expired).
+        """The rows that queries show at ``now_s`` (s since 1970; 0: nothing has expired).
 
         Returns:
             By the key's ``repr``: the static columns (empty where none is set) and the rows in clustering order, each with the
@@ -138,7 +138,7 @@ class Table:
         return result
 
     def order(self, clustering: Sequence[Any]) -> tuple[Any, ...]:
-        """A sort key for clustering values, or the first of them; ints and texts only."""
+        """A sort key for clustering values, or the first of them; ints and strings only."""
         return tuple(
             _Reversed(value) if column.reversed else value
             for value, column in zip(clustering, self.clustering, strict=False)
@@ -157,7 +157,7 @@ class Table:
         return bound.inclusive or not bound.prefix if here == there else here < there
 
     def _hidden(self, state: PartitionState, row: RowState, clustering: tuple[Any, ...]) -> int:
-        """What was written at this time or before is hidden by the deletion of the row, a range or the partition."""
+        """The time up to which a deletion of the row, a range or the partition hides writes."""
         times = [each.write_time for each in (state.deletion, row.deletion) if each is not None]
         if row is not state.static:
             times += [each.deletion.write_time for each in state.ranges if self.covers(each, clustering)]

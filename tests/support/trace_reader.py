@@ -1,4 +1,4 @@
-"""What Redpanda Console shows of a connector's or task's trace (found in its backend, and compared with a running one)."""
+"""The part of a connector's or task's trace that Redpanda Console shows (from its backend, compared with a running one)."""
 
 
 def told_by_redpanda_console(trace: str) -> str:

@@ -1,6 +1,6 @@
 """A process that writes one transaction as a sink does in a Python worker: ``python -m tests.support.transaction_steps JSON``.
 
-Ends with 0 when the transaction was committed, 3 when it failed in a way that is tried again; the watchdog ends it otherwise.
+Ends with 0 when the transaction was committed, 3 when it failed in a way that is retried; the watchdog ends it otherwise.
 """
 
 from __future__ import annotations

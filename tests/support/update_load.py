@@ -1,7 +1,7 @@
 """A seeded load of partition updates with its expected events, for benchmarks and fault tests of the materializer.
 
-One table of six columns beside its key; each update says something of one row: whole rows, single columns, late ones, repeated
-ones, deletes. ``updates`` gives them in order; ``Model`` is an independent, simple merge that says which event each must cause.
+One table of six columns and its key; each update is about one row: whole rows, single columns, late ones, repeated ones,
+deletes. ``updates`` gives them in order; ``Model`` is an independent, simple merge that says which event each must cause.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Column:
 
 
 def layout(wide: int = 0) -> UpdateLayout:
-    """The table's layout; ``wide`` adds so many text columns."""
+    """The table's layout; ``wide`` is the number of additional text columns."""
     columns = [
         Column("pk", parse_type("bigint"), "partition_key"),
         Column("ck", parse_type("int"), "clustering"),
@@ -67,7 +67,7 @@ def layout(wide: int = 0) -> UpdateLayout:
 
 
 class Change(NamedTuple):
-    """What one update says: of the row (pk, ck) at ``write_time`` (µs) these columns; an inserted row, or its end."""
+    """The content of one update: columns of the row (pk, ck) at ``write_time`` (µs); an inserted row, or its deletion."""
 
     pk: int
     ck: int
@@ -150,7 +150,7 @@ def partition_key(pk: int) -> bytes:
 
 
 class Event(NamedTuple):
-    """What must come out."""
+    """An expected event."""
 
     op: str
     before: dict[str, Any] | None
@@ -196,5 +196,5 @@ class Model:
 
     @property
     def rows(self) -> dict[tuple[int, int], dict[str, Any]]:
-        """What a query would show now."""
+        """The rows that a query would show now."""
         return self._shown

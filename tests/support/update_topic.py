@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What is written: so many updates over partitions of the table, in topics of so many Kafka partitions."""
+    """The records to write: ``updates`` of ``partitions`` of the table, in topics with ``buckets`` Kafka partitions."""
 
     updates: int
     partitions: int
@@ -51,7 +51,7 @@ class Load:
 
 
 def encoder_of(load: Load, topic: str, registry: str) -> Callable[[Change, int], bytes | None]:
-    """What writes a change, as the message of a number, in the load's encoding; registers the schema."""
+    """Return the encoder of a change, as the message of a number, in the load's encoding; registers the schema."""
     form = layout(load.wide)
     encode = make_encoder(form)
     if load.encoding == "avro":

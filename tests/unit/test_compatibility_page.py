@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 PAGE: Final = ROOT / "docs" / "connect-compatibility.md"
 PAGES: Final = (PAGE, ROOT / "docs" / "migrating-from-kafka-connect.md")
-#: What stands in a row that no test shows.
+#: The words of a row without a test.
 WITHOUT: Final = re.compile(r"\bno test\b|\bby hand\b|\bnot here\b")
 _TEST: Final = re.compile(r"`(tests/[\w/.]+)?(::\w+)?`")
 

@@ -1,4 +1,4 @@
-"""What the launcher's commands for developers decide."""
+"""Decisions of the launcher's commands for developers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which tests a run takes, and which skips fail it: pytest in a process of its own, on a small suite with the same hooks."""
+"""Selection of a run's tests, and skips that fail it: pytest in its own process, on a small suite with the same hooks."""
 
 from __future__ import annotations
 

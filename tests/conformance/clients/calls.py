@@ -1,4 +1,4 @@
-"""What public clients of Kafka Connect ask and how they read the answers, found in their sources (2026-11).
+"""The requests of public clients of Kafka Connect and how they read the answers, taken from their sources (2026-11).
 
 A field's type is what the client's deserialiser takes. Fields that it leaves out are left out here; where it refuses what it
 does not know (values of enumerations), so do these types.
@@ -250,8 +250,8 @@ KCCTL = Client(
 
 
 # kafbat UI: a client generated from an OpenAPI document, read by Jackson: unknown fields are ignored, unknown values of
-# enumerations are an error. 409 is tried again five times after 200 ms (but for creating and updating), and so is a 500 with
-# one text.
+# enumerations are an error. It retries a 409 five times after 200 ms (but for creating and updating), and so a 500 with one
+# certain message.
 
 State = Literal["RUNNING", "FAILED", "PAUSED", "UNASSIGNED", "RESTARTING"]
 Importance = Literal["LOW", "MEDIUM", "HIGH"]
@@ -423,9 +423,9 @@ KAFBAT = Client(
 )
 
 
-# Redpanda Console: a Go client (resty), which sends a content type with every request, also without a body, and credentials of
-# nobody where none are set. Any status below 400 is success; unknown fields are ignored, a wrong type is an error. Nothing is
-# tried again; the person is.
+# Redpanda Console: a Go client (resty), which sends a content type with every request, also without a body, and empty
+# credentials where none are set. Any status below 400 is success; unknown fields are ignored, a wrong type is an error. It
+# retries nothing; the user has to.
 
 
 class RpState(Struct):
@@ -685,9 +685,9 @@ STRIMZI = Client(
     encoded="strimzi%2D%3E{id}.File",
 )
 
-# The Terraform provider of Mongey: a Go client (resty 1). 409 is tried again, five times after half a second and then longer;
-# 404 is read as an answer where it asks for a connector. What it has written it compares with what it reads, as texts: a plan
-# is empty only where both are the same.
+# The Terraform provider of Mongey: a Go client (resty 1). It retries a 409 five times, after half a second and then longer;
+# 404 is read as an answer where it asks for a connector. It compares what it has written with what it reads, as strings: a
+# plan is empty only where both are the same.
 
 
 class TfConnector(Struct):

@@ -35,7 +35,7 @@ class Call:
     Attributes:
         name: unique within the client.
         method: HTTP method.
-        path: path and query as the client writes them; ``{name}`` is the connector as it stands in a path.
+        path: path and query as the client writes them; ``{name}`` is the connector's name, encoded for a path.
         statuses: what the client takes for the answer; anything else is a failure of the client.
         reads: what it reads the body into; None: it does not look at it. Errors are read as errors.
         body: JSON, with ``{name}``, ``{file}`` and ``{topic}``.
@@ -60,7 +60,7 @@ class Client:
     Attributes:
         name: its name.
         headers: what it sends with every request.
-        body_headers: what it sends with a body beside them.
+        body_headers: further headers, sent with a body.
         calls: what it asks, in order.
         again: whether it asks again after an answer with this status and body.
         attempts: how often.
@@ -86,7 +86,7 @@ REBALANCE = "Request cannot be completed because a rebalance is expected"
 
 
 def state(wanted: str, tasks: int = 1) -> Callable[[Any], bool]:
-    """Whether a status says that a connector and so many tasks are in a state."""
+    """Whether a status says that a connector and the given number of tasks are in a state."""
 
     def holds(status: Any) -> bool:
         return (

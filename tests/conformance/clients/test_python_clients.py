@@ -35,7 +35,7 @@ def file(tmp_path: Path) -> str:
 
 
 class Notes:
-    """What a client returned or raised, call by call, without what differs from run to run."""
+    """The results and errors of a client, call by call, without what differs from run to run."""
 
     def __init__(self, url: str, name: str) -> None:
         self._names = {url.removeprefix("http://"): "WORKER", name: "NAME"}

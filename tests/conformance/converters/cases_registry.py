@@ -294,7 +294,7 @@ def registry_cases(op: str) -> list[Spec]:
 
 
 def registry_read_cases(op: str, written: list[Spec]) -> list[Spec]:
-    """What Java wrote, to be read back; and schemas that others write."""
+    """Messages that Java wrote, to be read back; and schemas that others write."""
     cases = [
         {"op": f"{op}_read", "config": case["config"], "text": case["java"]["text"], "data": case["java"]["bytes"]}
         for case in written

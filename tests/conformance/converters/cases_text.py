@@ -182,7 +182,7 @@ HEADER_TEXTS = (
 
 
 def header_read_cases() -> list[Spec]:
-    """Texts for SimpleHeaderConverter.toConnectHeader."""
+    """Strings for SimpleHeaderConverter.toConnectHeader."""
     return [{"op": "header_read", "data": base64_text(text.encode())} for text in HEADER_TEXTS] + [
         {"op": "header_read", "data": None}
     ]

@@ -31,7 +31,7 @@ class JavaConverters:
         more: str = "",
         program: str = "ConverterVectors",
     ) -> JavaConverters:
-        """Compile ``java``, and with it the sources in the folder ``more`` beside it."""
+        """Compile ``java``, and with it the sources in the folder ``more`` next to it."""
         beside = sorted((SOURCES.parent / more).glob("*.java")) if more else []
         subprocess.run(
             [

@@ -1,7 +1,7 @@
 """Writes the vectors: asks the real Java converters for every case. Needs a JDK and the jars; run it when cases change.
 
 ``python -m tests.conformance.converters.record_vectors JAVA_HOME CLASSPATH [JAVA_HOME_OLD]``: the first JDK must be 19 or newer
-(Double.toString); what the older one prints differently is kept beside it. A fourth argument is a class path with Confluent's
+(Double.toString); what the older one prints differently is kept next to it. A fourth argument is a class path with Confluent's
 JsonSchemaData and ProtobufData (``confluentinc/schema-registry``, 8.1.5), made from their source; the vectors for them are
 written only then. ``CLASSPATH`` must hold Debezium's connectors too.
 """

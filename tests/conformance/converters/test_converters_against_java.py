@@ -1,4 +1,6 @@
-"""Our converters beside Kafka's and AvroData: every vector holds what the real Java classes made of the same schema and value.
+"""Our converters compared with Kafka's and AvroData.
+
+Every vector holds what the real Java classes made of the same schema and value.
 
 The recorded vectors are always compared. Where a JDK and the jars are at hand, Java is asked again, so that a stale recording
 shows. Deliberate differences are listed here, each with its reason.

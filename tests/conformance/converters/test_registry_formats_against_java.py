@@ -1,4 +1,4 @@
-"""JSON Schema, Protobuf, single numbers and CloudEvents beside the Java classes that users have.
+"""JSON Schema, Protobuf, single numbers and CloudEvents compared with the Java classes that users have.
 
 The recorded vectors are always compared. Kafka's and Debezium's classes are asked again where a JDK and their jars are at hand;
 Confluent's where ``MILLRACE_CONFLUENT_CLASSPATH`` names theirs, which no public repository has. Deliberate differences are
@@ -201,7 +201,7 @@ def test_protobuf_schemas_and_messages() -> None:
             if file.message is not None and value is not None:
                 assert data == head + message_bytes(file.message, value, replace_null=settings.replace_null), case
         except Skippable as error:
-            # Java writes single logical values into wrappers of another type, which nobody can read; arrays of maps fail
+            # Java writes single logical values into wrappers of another type, which no reader accepts; arrays of maps fail
             # when they are written; and a required null is left out, that is: becomes 0.
             if "error" not in java:
                 refused += "null value" in str(error)
@@ -229,7 +229,7 @@ def test_protobuf_schemas_and_messages() -> None:
 def test_protobuf_messages_are_read_as_java_reads_them() -> None:
     different = []
     cases = load("protobuf_read")
-    # Parsing a text takes long: all of them are read in the slow run, here each sort.
+    # Parsing a string takes long: the slow run reads all of them, this one reads one of each kind.
     chosen = scaled([*cases[-48:], *cases[:-48:9]], cases)
     for case in chosen:
         if case["text"].count("Point ") > 1:

@@ -77,7 +77,7 @@ def populate(
 def check_taken_over(
     worker: JavaConnect | MillraceWorker, bootstrap: str, folder: Path, topics: dict[str, str], before: dict[str, Any]
 ) -> None:
-    """The second cluster knows all that the first knew, goes on from its offsets, and repeats nothing."""
+    """The second cluster knows all that the first knew, resumes from its offsets, and repeats nothing."""
     eventually(
         lambda: states(worker, topics["running"]) == ("RUNNING", ["RUNNING"]),
         "it runs again",

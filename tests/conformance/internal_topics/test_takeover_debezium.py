@@ -1,6 +1,6 @@
 """A Java Connect cluster with Debezium and a file source under load moves to Millrace and back: every change arrives.
 
-The writer never pauses. The clusters take turns on the same internal topics; nothing but the program is changed.
+The writer never pauses. The clusters take turns on the same internal topics; only the program changes.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _STEP: Final = 150
 
 
 class Writer(threading.Thread):
-    """Writes changes until it is told to end: rows into a table, one transaction each, and lines into a file."""
+    """Writes changes until it is stopped: rows into a table, one transaction each, and lines into a file."""
 
     def __init__(self, server: HasMariaDb, database: str, file: Path) -> None:
         super().__init__(name="writer", daemon=True)
@@ -149,7 +149,7 @@ def state_of(worker: JavaConnect | MillraceWorker, name: str) -> str:
 def check_before_moving(
     java: JavaConnect, bootstrap: str, group: str, properties: dict[str, str], names: tuple[str, ...], folder: Path
 ) -> None:
-    """``millrace migrate-check`` beside the running Java cluster: says what can move, and why something can't."""
+    """``millrace migrate-check`` says of the running Java cluster what can move, and why something can't."""
     others = {
         f"{group}-sink": {
             "connector.class": "org.apache.kafka.connect.file.FileStreamSinkConnector",

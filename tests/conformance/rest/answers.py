@@ -26,7 +26,7 @@ _AGAIN = ("a rebalance is expected", "stale configuration", "due to no known lea
 _VERSION_OPTION = ".plugin.version"
 _AVAILABLE = re.compile(r"available versions: \[[^\]]*\]")
 _CHOICE = re.compile(r"(could not be found\.) Available [a-z]+: [^\"]*")
-#: Options that Millrace has beside Kafka Connect's: they are not compared.
+#: Options that Millrace adds to Kafka Connect's: they are not compared.
 _MORE = ({key.name for key in EXTENSIONS} | set(FileStreamSourceConnector.config_def.keys)) - {
     "file",
     "topic",
@@ -37,7 +37,7 @@ _MORE_GROUPS = set(FileStreamSourceConnector.config_def.groups) - set(SOURCE_CON
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """What the scenario's placeholders stand for in this run."""
+    """The values of the scenario's placeholders in this run."""
 
     topic: str
     file: str
@@ -59,7 +59,7 @@ class Answer:
 
     @property
     def parsed(self) -> Any:
-        """The JSON body, its text if it is none, None if it is empty."""
+        """The JSON body, its text where it is not JSON, None if it is empty."""
         try:
             return json.loads(self.body) if self.body.strip() else None
         except ValueError:
@@ -106,7 +106,7 @@ def ask_until(url: str, step: Step, names: Names) -> Answer:
 
 
 def _sorted_body(body: Any) -> Any:
-    """States first: the scenario's texts name a task or connector by id and state."""
+    """Sort keys with states first: the scenario's strings name a task or connector by id and state."""
     if isinstance(body, dict):
         first = [key for key in ("id", "state") if key in body]
         return {key: _sorted_body(body[key]) for key in [*first, *(key for key in sorted(body) if key not in first)]}
@@ -114,7 +114,7 @@ def _sorted_body(body: Any) -> Any:
 
 
 def roles(urls: Iterable[str], names: Names) -> dict[str, str]:
-    """Which worker of a cluster of two leads: a follower refuses what it may not forward."""
+    """Find the leader of a cluster of two workers: a follower refuses a request that it may not forward."""
     probe = Step("probe", "DELETE", "/connectors/probe?forward=false")
     first, second = urls
     statuses: list[int] = []
@@ -129,9 +129,9 @@ def roles(urls: Iterable[str], names: Names) -> dict[str, str]:
 
 
 def run(steps: Iterable[Step], urls: Mapping[str, str], names: Names) -> dict[str, Any]:
-    """All steps in order; step -> normalised answer.
+    """Run all steps in order; return step -> normalised answer.
 
-    Of ``validate`` answers only what differs from the first one is kept, beside the order of all options.
+    Of ``validate`` answers only what differs from the first one is kept, and the order of all options.
     """
     answers: dict[str, Any] = {}
     plain: dict[str, Any] | None = None
@@ -266,7 +266,7 @@ def _is_version(text: Any) -> bool:
 
 
 def _recommended(name: str, values: list[str]) -> list[str]:
-    """Which classes there are differs; that they are recommended does not."""
+    """Replace the recommended classes, which differ; that there are recommendations does not."""
     if name.endswith(_VERSION_OPTION):
         return ["VERSION" for _ in values]
     if name.endswith((".converter", ".type")) and values:

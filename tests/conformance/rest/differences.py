@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """What differs.
+    """A deliberate difference from Kafka Connect.
 
     Attributes:
         why: the reason, for the page.

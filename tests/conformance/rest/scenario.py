@@ -1,4 +1,4 @@
-"""What is asked of Kafka Connect and of Millrace, as data: one long story about a few connectors.
+"""The requests to Kafka Connect and to Millrace, as data: one long story about a few connectors.
 
 Placeholders: ``{topic}`` and ``{file}`` are of this run; ``{file}`` has two lines of four bytes.
 """
@@ -21,8 +21,8 @@ class Step:
         method: HTTP method.
         path: encoded path and query.
         body: JSON, or text that is sent as it is; None for no body.
-        headers: headers beside ``Content-Type: application/json`` (sent with a body) and ``Accept: */*``; "" leaves one out.
-        until: ask again until all of these texts are in the answer's body (compact JSON with sorted keys).
+        headers: added to ``Content-Type: application/json`` (sent with a body) and ``Accept: */*``; "" leaves one out.
+        until: ask again until all of these strings are in the answer's body (compact JSON with sorted keys).
         worker: whom to ask.
         fields: of a list of objects or an object of objects, keep only the entries named here (by ``class`` or key).
     """

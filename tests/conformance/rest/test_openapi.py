@@ -52,7 +52,7 @@ pytestmark = pytest.mark.scaled
 LEFT_OUT = {"drainWorker", "watchConnectors"}
 CLASSES = ["FileStreamSource", "datagen", "mysql", "scylla", "cassandra", "spark"]
 FILE = {"connector.class": "FileStreamSource", "topic": "openapi", "file": "{file}"}
-#: Connectors that are there before an operation is tried; made anew where one has deleted or changed them.
+#: Connectors that exist before an operation is tried; recreated where an operation has deleted or changed them.
 CONNECTORS: dict[str, dict[str, Any]] = {
     "runs": {"config": FILE},
     "stopped": {"config": FILE, "initial_state": "STOPPED"},
@@ -67,7 +67,7 @@ CONNECTORS: dict[str, dict[str, Any]] = {
         "initial_state": "STOPPED",
     },
 }
-#: What stands in paths most of the time, for made-up names lead nowhere.
+#: The values of most path parameters, since random names lead nowhere.
 NAMES: dict[str, list[Any]] = {
     "connector": [*CONNECTORS, "runs", "nope"],
     "task": [0, 1],

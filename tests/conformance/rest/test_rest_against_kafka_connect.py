@@ -1,7 +1,7 @@
 """The REST API over a long story, asked of Kafka Connect itself and of Millrace workers on a real Kafka.
 
-``golden.json`` holds what Kafka Connect answered; in the slow suite the first test asks it again, so that nobody has to
-believe the file.
+``golden.json`` holds what Kafka Connect answered; in the slow suite the first test asks it again, so that the file
+need not be trusted.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The cases of Debezium's transforms beside ours: seeded, so that the same ones come out each time.
+"""The cases that compare Debezium's transforms with ours: seeded, so that each run generates the same ones.
 
 Run as a program it applies Debezium's own classes and writes ``debezium_vectors.json.gz``, which is committed, so that the
 comparison runs without Java: ``python -m tests.conformance.transforms.debezium_cases``. The jars are the pinned sets
@@ -258,7 +258,7 @@ class Events:
         }
 
     def other(self) -> Json | None:
-        """What is no change event."""
+        """A record that is not a change event."""
         return self.random.choice(
             (
                 None,
@@ -532,7 +532,7 @@ def size_cases() -> list[Json]:
 
 
 def unwrapped_cases(events: Events) -> list[Json]:
-    """What ExtractNewRecordState makes of what the others leave: a chain as it is used."""
+    """Cases of ExtractNewRecordState after the other transforms: a chain as it is used."""
     made = []
     for mode in ("drop", "tombstone", "rewrite", "rewrite-with-tombstone", "delete-to-tombstone"):
         config = {
@@ -663,7 +663,7 @@ def outbox_cases(events: Events) -> list[Json]:
 
 
 def corner_cases(events: Events) -> list[Json]:
-    """What the others meet by chance at best."""
+    """Corner cases, which the other cases contain by chance at best."""
     # Nulls on the way to fields that are there, and to some that are not.
     columns = [
         ({**INT32, "field": "id"}, (1, -129, 8388608, 2147483647)),
@@ -785,7 +785,7 @@ def expression_cases() -> list[Json]:
 
 
 def cases() -> Json:
-    """What is compared with 3.5, and with 3.6."""
+    """The cases that are compared with Debezium 3.5, and those with 3.6."""
     events, times = Events(1), Events(2, (*TIMES, *COLUMNS[:3]))
     return {
         "3.5": [
@@ -811,7 +811,7 @@ def recorded() -> tuple[Json, Json]:
 
 
 def ask_java(made: Json) -> Json:
-    """What Debezium's classes make of the cases. Needs Java, and the network where the jars are not in the cache."""
+    """Apply Debezium's classes to the cases. Needs Java, and the network where the jars are not in the cache."""
     java, manifest = find_java(17), load_manifest()
     sets = {"3.5": ("debezium", "debezium-scripting", "connect"), "3.6": ("debezium-36", "debezium", "connect")}
     expected = {}

@@ -59,7 +59,7 @@ SCALARS: tuple[tuple[Json, tuple[Any, ...]], ...] = (
     (schema("map", keys=schema("string"), values=schema("int32")), ({}, {"a": 1})),
     (schema("struct", name="inner", fields=[{**schema("string"), "field": "x"}]), ({"x": "y"},)),
 )
-#: The same without dates before 1970-01-02, which are written differently as texts, and with fewer maps.
+#: The same without dates before 1970-01-02, which are written differently as strings, and with fewer maps.
 LATER = (
     *(
         item
@@ -329,7 +329,7 @@ class Generator:
         return cases
 
     def corner_cases(self) -> list[Json]:
-        """What the others meet by chance at best. Floats are such that all versions of Java print them alike."""
+        """Corner cases, which the others contain by chance at best. All versions of Java print their floats alike."""
         numbers = (
             0.1,
             300.9,
@@ -673,7 +673,7 @@ def recorded() -> tuple[Json, Json]:
 
 
 def run_java(made: Json, timeout_s: float = 300) -> Json:
-    """What Java makes of the cases. Blocks.
+    """Apply Java's transforms to the cases. Blocks.
 
     Raises:
         StackError: there is no Java, or the jars can't be brought.

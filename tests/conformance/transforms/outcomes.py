@@ -1,4 +1,4 @@
-"""What transforms make of a record that JSON describes, in the form in which Java's answers are recorded."""
+"""The results of transforms on a record that JSON describes, in the form in which Java's answers are recorded."""
 
 from __future__ import annotations
 

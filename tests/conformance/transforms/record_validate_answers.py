@@ -1,7 +1,7 @@
 """Records what Kafka Connect answers to ``validate`` about transforms.
 
 ``python -m tests.conformance.transforms.record_validate_answers [KAFKA]`` asks a worker of its own about each configuration in
-``validate_answers.json`` and those named here, and writes the file anew.
+``validate_answers.json`` and those named here, and rewrites the file.
 """
 
 from __future__ import annotations

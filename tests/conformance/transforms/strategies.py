@@ -1,6 +1,6 @@
 """Records and configurations for the comparison with Kafka Connect, as hypothesis strategies.
 
-They keep to what both sides must agree on; what is known to differ has cases of its own beside the test. Floating point
+They keep to what both sides must agree on; what is known to differ has cases of its own next to the test. Floating point
 numbers are such that all versions of Java print them alike, and not -0.0, which Java's JSON parser can't read.
 """
 

@@ -1,4 +1,4 @@
-"""Debezium's transforms beside Debezium's own classes: the same records and configurations, the same results.
+"""Debezium's transforms compared with Debezium's own classes: the same records and configurations, the same results.
 
 The recorded answers are always compared. In the slow suite Java is asked again, so that a stale
 recording shows. Expressions are compared as Groovy in Debezium, as Groovy here, and as CEL.

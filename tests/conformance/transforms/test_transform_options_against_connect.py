@@ -1,4 +1,4 @@
-"""The options that transforms add to a connector beside what Kafka Connect 4.1.2 answers to ``validate``.
+"""The options that transforms add to a connector, compared with what Kafka Connect 4.1.2 answers to ``validate``.
 
 ``validate_answers.json`` holds the answers of a real worker: definition and errors of each ``transforms.*`` and
 ``predicates.*`` option, without the documentation, which is our own. ``record_validate_answers.py`` records them.
@@ -41,7 +41,7 @@ def described(key: ConfigKey) -> dict[str, Any]:
 
 def expected_errors(answer: dict[str, Any]) -> list[str]:
     errors: list[str] = answer["errors"]
-    # Connect goes on to validate the null of an option that is missing; one complaint about it is enough.
+    # Connect also validates the null of an option that is missing; one complaint about it is enough.
     return errors[:1]
 
 
@@ -69,5 +69,5 @@ def test_errors_are_those_of_connect(answer: dict[str, Any]) -> None:
             theirs = text
             if theirs.startswith("Invalid value java.lang."):
                 theirs = theirs.rpartition(" for configuration ")[2]  # Cast gives the parser's error for the value
-            # What an expression has wrong, and what there is to choose from, stands after Connect's words.
+            # Millrace's message starts with Connect's words; an expression's error and the possible values follow.
             assert mine.startswith(theirs.split(": Unclosed group")[0].removesuffix(".")), (mine, theirs)

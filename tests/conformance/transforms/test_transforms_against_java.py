@@ -1,4 +1,6 @@
-"""Millrace's transforms beside Kafka Connect's and Debezium's own: the same records, the same configurations, the same results.
+"""Millrace's transforms compared with Kafka Connect's and Debezium's own.
+
+The same records and configurations give the same results.
 
 The recorded vectors are always compared. In the slow suite Java is asked again, so that a stale recording shows.
 """
@@ -26,10 +28,10 @@ def agrees(ours: Json | None, java: Json | None) -> bool:
     if java is None or ours is None:
         return ours == java
     if java.get("class") == "java.lang.NullPointerException" and "error" in ours:
-        # HeaderFrom, for a field that isn't there; TimestampConverter, for a text without a pattern.
+        # HeaderFrom, for a field that isn't there; TimestampConverter, for a string without a pattern.
         return str(ours["error"]).startswith(("Unknown field: ", "TimestampConverter requires format option"))
     if java.get("class") == "java.lang.NullPointerException":
-        # Debezium trips over a tombstone without schema when it drops fields; Millrace goes on (see the transform's docstring).
+        # Debezium fails on a tombstone without schema when it drops fields; Millrace does not (see the transform's docstring).
         return "error" not in ours and ours["value"] is None
     if "error" in java:
         # Of several fields that can't be masked, or cast, Connect names one by the order of a hash table.

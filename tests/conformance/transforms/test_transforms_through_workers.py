@@ -284,7 +284,7 @@ UNUSABLE = {
 
 
 class Run(NamedTuple):
-    """What both made of all cases, by name."""
+    """The outcomes of all cases in both workers, by name."""
 
     cases: dict[str, Json]
     java: dict[str, Outcome]
@@ -354,7 +354,7 @@ def test_other_converters_write_the_same(run: Run, name: str) -> None:
 def test_a_refused_record_fails_the_task_with_the_same_words(run: Run, name: str) -> None:
     java, ours = run.java[f"failing {name}"], run.ours[f"failing {name}"]
     assert (java.verdict, ours.verdict) == ("failed", "failed")
-    # A text that ends with a Java object's own form begins alike; Millrace's may say more.
+    # Messages that end with a Java object's own form start alike; Millrace's may say more.
     assert any(text.split("SourceRecord{")[0] in ours.reason for text in java.causes), (java.causes, ours.reason)
 
 

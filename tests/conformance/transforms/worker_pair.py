@@ -64,7 +64,7 @@ _CAUSE: Final = re.compile(r"^(?:Caused by: )?([\w.$]+(?:Exception|Error|[A-Z]\w
 
 
 class Sent(NamedTuple):
-    """One record as it stands in Kafka, and where it would have gone without the stamp.
+    """One record as Kafka stores it, and where it would have gone without the stamp.
 
     Attributes:
         key: the key's bytes.
@@ -85,7 +85,7 @@ class Sent(NamedTuple):
 
 @dataclass(slots=True)
 class Outcome:
-    """What became of one case.
+    """The outcome of one case.
 
     Attributes:
         refused: the worker's text, if it took the configuration for wrong.
@@ -110,7 +110,7 @@ class Outcome:
 
     @property
     def causes(self) -> list[str]:
-        """The texts of the errors that the task failed of, the innermost last; without the worker's own around them."""
+        """The messages of the errors that failed the task, the innermost last; without the worker's own around them."""
         return [text for _, text in _CAUSE.findall(self.failed or "") if text != "Tolerance exceeded in error handler"]
 
     @property
@@ -130,7 +130,7 @@ def run_java(
     extra_classpath: Sequence[Path] = (),
     timeout_s: float = _DEADLINE_S,
 ) -> list[Outcome]:
-    """What Kafka Connect's worker (standalone, one JVM) makes of the cases.
+    """Run the cases in Kafka Connect's worker (standalone, one JVM).
 
     Args:
         cases: see the module.
@@ -170,7 +170,7 @@ def run_java(
 def run_millrace(
     cases: Sequence[Json], bootstrap: str, folder: Path, *, timeout_s: float = _DEADLINE_S
 ) -> list[Outcome]:
-    """What Millrace's worker makes of them; arguments and errors as ``run_java``."""
+    """Run the cases in Millrace's worker; arguments and errors as ``run_java``."""
     run = _Run(cases, bootstrap, folder)
     worker = MillraceWorker(
         run.folder,
@@ -188,9 +188,9 @@ def run_millrace(
 
 
 def compare(java: Outcome, ours: Outcome, records: Sequence[Json]) -> list[str]:
-    """The differences, a text for each; empty if there are none.
+    """Return the differences, one string each; empty if there are none.
 
-    All is compared as bytes, except that the entries of maps may stand in any order: Java's come from hash tables. A
+    All is compared as bytes, except that the entries of maps may be in any order: Java's come from hash tables. A
     configuration may be refused by one and fail the task of the other: both mean that it can't be used.
     """
     usable = {"done": "done", "refused": "unusable", "failed": "unusable", "late": "late"}
@@ -258,7 +258,7 @@ def _sorted_value(schema: Json | None, value: Any) -> Any:
 
 
 def _shown(sent: Sent | None, other: Sent | None) -> str:
-    """What of a record differs from the other's."""
+    """Describe the parts of a record that differ from the other's."""
     if sent is None or other is None:
         return "nothing" if sent is None else repr(tuple(sent))
     return ", ".join(
@@ -297,7 +297,7 @@ class _Run:
     def _through(
         self, worker: JavaConnect | MillraceWorker, pool: ThreadPoolExecutor, wave: range, timeout_s: float
     ) -> list[Outcome]:
-        """What became of some cases, without their records; their connectors still run."""
+        """Run some cases and return their outcomes without records; their connectors still run."""
         deadline = time.monotonic() + timeout_s
         refusals = list(pool.map(lambda number: self._create(worker, number), wave))
         found = {

@@ -32,7 +32,7 @@ class Case:
     Attributes:
         name: a short one.
         config: the connector's configuration.
-        worker: what the worker's properties say beside the usual ones.
+        worker: the worker's properties in addition to the usual ones.
     """
 
     name: str
@@ -80,7 +80,7 @@ _OVERRIDES: Final[tuple[dict[str, str], ...]] = (
     },
     {"admin.override.client.id": "a", "consumer.override.client.id": "a"},
 )
-#: Values that every property of a type takes; of texts the default is taken.
+#: Values that every property of a type takes; for strings the default is used.
 _GOOD: Final = {
     ConfigType.BOOLEAN: "true",
     ConfigType.INT: "7",

@@ -52,7 +52,7 @@ def shortened(answer: dict[str, Any], plain: Mapping[str, Any]) -> dict[str, Any
 
 
 def lengthened(answer: dict[str, Any], plain: Mapping[str, Any]) -> dict[str, Any]:
-    """What ``shortened`` was given."""
+    """Return the input of ``shortened``: its inverse."""
     if answer["status"] != 200:
         return answer
     entries = {item["value"]["name"]: item for item in (*plain["configs"], *answer["configs"])}

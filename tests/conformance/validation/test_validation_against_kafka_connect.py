@@ -1,4 +1,4 @@
-"""What ``validate_config`` answers on some 500 configurations, beside the recorded answers of Kafka Connect 4.1.2's worker.
+"""Compare ``validate_config`` on some 500 configurations with the recorded answers of Kafka Connect 4.1.2's worker.
 
 ``record.py`` asks that worker; in the slow suite it is asked again. All of an answer is compared but
 documentation: status, groups and options in their order, definitions, values, recommendations, visibility, errors. Differences
@@ -116,7 +116,7 @@ def test_kafka_connect_still_answers_so(java_connect: Callable[..., Any], record
 
 
 def _compared(case: Case, java: dict[str, Any], answer: dict[str, Any]) -> Iterator[str]:
-    """What differs and is not meant to."""
+    """Yield the differences that are not deliberate."""
     if java["status"] == 500:
         yield from _refused(java["message"], answer)
         return

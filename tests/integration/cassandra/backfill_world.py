@@ -1,4 +1,4 @@
-"""Backfills against a real Cassandra, as a task uses them."""
+"""Snapshots of a real Cassandra, as a task takes them."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Metrics:
 
 
 class Task:
-    """The backfills of one task: what was sent, and what is saved, as Kafka would keep it."""
+    """The snapshots of one task: what was sent, and what is saved, as Kafka would keep it."""
 
     def __init__(
         self,
@@ -71,7 +71,7 @@ class Task:
             self.saved[repr(partition)] = partition, offset
 
     async def run(self, chunks: int = 1 << 30) -> None:
-        """Until all that was asked for is over, or so many chunks were sent."""
+        """Run until all requested snapshots are over, or ``chunks`` chunks were sent."""
         self.backfiller.start()
         try:
             async with asyncio.timeout(DEADLINE_S):

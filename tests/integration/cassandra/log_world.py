@@ -1,4 +1,4 @@
-"""What a test sees of a real node's log: the mutations of its own keyspace, decoded in every way and folded."""
+"""A test's view of a real node's log: the mutations of its own keyspace, decoded in every way and folded."""
 
 # ruff: noqa: S608 - names of keyspaces are our own
 from __future__ import annotations
@@ -173,7 +173,7 @@ class World:
         return self.release >= (5, 0) or not column.type.is_multicell
 
     async def assert_folds(self, table: CqlTableDefinition) -> None:
-        """What the log says of a table is what it shows, value by value, with their write times and TTLs."""
+        """Assert that a table's log gives what queries show, value by value, with write times and TTLs."""
         rows = await self.session.query(f"SELECT * FROM {table}")
         assert not (found := unlike(self.shown(table), selected(rows, table))), found
         await self._assert_times(self._folded(table), table)
@@ -186,7 +186,7 @@ class World:
         )
 
     def shown(self, table: CqlTableDefinition) -> dict[str, Any]:
-        """What queries should show, by the log."""
+        """The rows that queries should show, according to the log."""
         kinds = {each.name: each.type for each in table.columns}
         return {
             name: (clean(static, kinds, folded=True), [clean(row, kinds, folded=True) for row in rows])

@@ -1,4 +1,4 @@
-"""Backfills of a real Cassandra's tables: alone, beside the log, over restarts."""
+"""Snapshots of a real Cassandra's tables: alone, next to the log, over restarts."""
 
 # ruff: noqa: S608 - names of keyspaces are our own
 from __future__ import annotations
@@ -57,7 +57,7 @@ def logged(world: World, table: CqlTableDefinition) -> list[PartitionUpdate]:
 
 
 def without(contents: dict[str, Any], column: str, keys: Sequence[str]) -> dict[str, Any]:
-    """Without a column, and without rows that have nothing but their keys."""
+    """Return the contents without a column, and without rows that have only their keys."""
     found = {}
     for name, (static, rows) in contents.items():
         kept = [{key: value for key, value in row.items() if key != column} for row in rows]
@@ -112,8 +112,8 @@ async def test_random_tables_with_and_without_the_log(world: World, monkeypatch:
             assert not (found := unlike(folded(table, own), await shown(world, table))), found
             assert not (found := unlike(folded(table, [*own, *logged(world, table)]), await shown(world, table))), found
         monkeypatch.undo()
-        # What was written before is not in the log any more, nor are its tombstones: a write that is older than one of them
-        # comes back to life. While the tables are read, writes go on.
+        # Earlier writes are not in the log any more, nor are their tombstones: a write that is older than one of these becomes
+        # visible again. Writes continue while the tables are read.
         world.updates.clear()
         live = Task(world, chunk_rows=3, threads=1)
         live.request(*names)
@@ -130,7 +130,7 @@ async def test_random_tables_with_and_without_the_log(world: World, monkeypatch:
 
 
 def differences(mine: dict[str, Any], theirs: dict[str, Any]) -> str:
-    """What is only in one of both, readable."""
+    """Return a readable list of what is only in one of both."""
     told = []
     for key, one, other in unlike(mine, theirs):
         (static, rows), (other_static, other_rows) = one or ({}, []), other or ({}, [])
@@ -196,7 +196,7 @@ async def test_lists_and_lonely_keys_beside_the_log(world: World) -> None:
         assert {key: row.liveness and row.liveness.write_time for key, row in rows.items()} == dict.fromkeys(
             [(place,) for place in range(1, 6)], UNKNOWN_US
         )
-        # A row that lives for a time only is gone when its last cell is; the others stay. A list's time is not told before 5.0.
+        # A row with a TTL is gone when its last cell is; the others stay. Queries show a list's write time only from 5.0 on.
         assert {key for key, row in rows.items() if row.liveness and row.liveness.expires} == (
             {(4,)} if world.release >= (5, 0) else set()
         )
@@ -210,7 +210,7 @@ async def test_lists_and_lonely_keys_beside_the_log(world: World) -> None:
         await world.catch_up()
         both = [*first.updates, *logged(world, table)]
         assert not (found := unlike(folded(table, both), await shown(world, table))), found
-        # By element: only another backfill mends it.
+        # By element: only another snapshot corrects it.
         await world.execute(
             f"UPDATE {keyspace}.t SET l = l - [9] WHERE k = 1 AND c = 5",
             f"DELETE l[0] FROM {keyspace}.t WHERE k = 1 AND c = 2",
@@ -254,7 +254,7 @@ async def test_stops_and_other_numbers_of_tasks(world: World) -> None:
         read = sum(len(each.rows) for each in updates)
         assert read <= 250
         assert not Task(world, saved=saved).over() or read < 250
-        # Three tasks go on.
+        # Three tasks continue.
         more: list[Any] = []
         for number in range(3):
             task = Task(world, shard=(number, 3), saved=saved, chunk_rows=40)
@@ -366,7 +366,7 @@ class Refusing:
 
 
 async def test_a_refused_login_leaves_no_table_out(world: World) -> None:
-    """It is no fault of the table's: the run ends, and the next one goes on where it was."""
+    """A refused login is no fault of the table: the run ends, and the next one resumes where it was."""
     async with world:
         table = await filled(world)
         real = world.session

@@ -143,7 +143,7 @@ class Log(Harness):
         self.segment.sync()
 
     async def poison(self) -> None:
-        """A mutation whose value is no text, under checksums that are right."""
+        """Write a mutation whose value is not a valid string, with correct checksums."""
         table = make_definition(
             self.keyspace, "t", self.table_id, [self.columns[0], CqlColumn("v", parse_type("blob"), "regular")]
         )

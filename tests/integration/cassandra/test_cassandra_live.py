@@ -1,4 +1,4 @@
-"""A worker with the connector, asked over REST: tasks by label, backfills steered, lag, tables, metrics, cdc turned on."""
+"""A worker with the connector over REST: tasks by label, snapshots, lag, tables, metrics, cdc turned on."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_a_connector_over_rest(
             detail=lambda: ask("GET", "/explain"),
         )
         assert "node.labels" in ask("GET", "/explain")["tasks"][2]["why_not_running"]
-        # The third share of the backfill waits with its task: without that directory two tasks share it all.
+        # The third share of the snapshot waits with its task: without that directory two tasks share it all.
         eventually(
             lambda: backfill("initial")["rows_done"] > 0, "the snapshot has rows", detail=lambda: backfill("initial")
         )

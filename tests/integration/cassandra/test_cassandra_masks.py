@@ -1,4 +1,4 @@
-"""Masks of the Cassandra connector in a worker: planted values are in no topic, from the log as from a backfill."""
+"""Masks of the Cassandra connector in a worker: planted values are in no topic, neither from the log nor from a snapshot."""
 
 from __future__ import annotations
 

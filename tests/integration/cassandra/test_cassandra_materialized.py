@@ -37,7 +37,7 @@ STATEMENTS: Final = 160
 
 
 class Topic:
-    """What readers of committed records have seen of a topic so far."""
+    """The records of a topic that readers of committed records have seen so far."""
 
     def __init__(self, bootstrap: str, name: str) -> None:
         self.events: list[tuple[bytes, Any]] = []
@@ -68,7 +68,7 @@ class Topic:
 
 
 def folded(events: list[tuple[bytes, Any]]) -> dict[tuple[Any, ...], dict[str, Any]]:
-    """The rows that events lead to. Each goes on from the one before it and changes something: none came twice."""
+    """The rows that events lead to. Each event continues from the one before it and changes something: none came twice."""
     rows: dict[bytes, dict[str, Any]] = {}
     for key, event in events:
         if event is None:
@@ -107,7 +107,7 @@ class Database:
         )
 
     def rows(self, table: str) -> dict[tuple[Any, ...], dict[str, Any]]:
-        """What SELECT shows, by primary key."""
+        """The rows that SELECT shows, by primary key."""
         found = self._loop.run_until_complete(self._session.query(f"SELECT * FROM {table}", consistency="ALL"))  # noqa: S608
         return {(row["pk"], row["c1"], row["c2"]): plain_row(row) for row in found if row["c1"] is not None}
 

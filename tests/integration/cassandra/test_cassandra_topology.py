@@ -138,7 +138,7 @@ class Scene:
                     raise
 
     async def write(self, count: int, *, dead: bool = False) -> None:
-        """So many statements of all kinds.
+        """Execute statements of all kinds.
 
         Args:
             count: how many.
@@ -175,7 +175,7 @@ class Scene:
                 self.updates.setdefault((name, node), []).append(decoder.full(data, 0, SOURCE)[0])
 
     def keys(self, node: str) -> set[int]:
-        """Partitions that a node's log has told of, in both tables."""
+        """The partitions that a node's log has reported, in both tables."""
         found = [{each.key[0] for each in self.updates.get((name, node), ())} for name in self.tables]
         return set.intersection(*found)
 
@@ -186,7 +186,7 @@ class Scene:
         await self.told(self._fence, nodes)
 
     async def told(self, key: int, nodes: Collection[str]) -> None:
-        """Wait until the logs of nodes have told of a partition."""
+        """Wait until the logs of nodes have reported a partition."""
 
         async def reported() -> bool:
             await self.read()

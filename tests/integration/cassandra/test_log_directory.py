@@ -204,7 +204,7 @@ async def test_a_killed_server(node: CassandraNode, readings: Any) -> None:
     assert [log_id for log_id, each in left.items() if each.indexed and log_id < reader.position.segment] == []
     assert reader.numbers.now[metrics.SEGMENTS_RELINKED] >= 1
 
-    # A worker that was killed before its last acknowledgement goes on where it was saved.
+    # A worker that was killed before its last acknowledgement resumes from the saved position.
     again = readings("c", reader.position, mode="marker")
     more = await write(node, "c", range(300, 303))
     await again.until(*more)

@@ -1,4 +1,4 @@
-"""The file connector beside Kafka Connect's own: the same lines, the same positions, each goes on where the other stopped."""
+"""The file connector and Kafka Connect's own: the same lines and positions, and each resumes where the other stopped."""
 
 import asyncio
 from collections.abc import Callable, Iterator

@@ -1,4 +1,4 @@
-"""What the cluster tests share."""
+"""Helpers that the cluster tests share."""
 
 from __future__ import annotations
 

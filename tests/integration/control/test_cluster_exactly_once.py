@@ -85,14 +85,14 @@ async def test_a_leader_that_was_replaced_without_knowing_it_changes_nothing(
     """Somebody takes over the leader's transactional id, as a new leader does: the old one must notice at its next write."""
     group = unique("g")
     worker = await asyncio.to_thread(lambda: millrace(group=group))
-    # What a leader writes by itself at first is over when a connector of its runs: the next write is the request's.
+    # A new leader's own first writes are over when one of its connectors runs: the next write is the request's.
     await asyncio.to_thread(worker.create, "before", datagen(unique("t"), 1))
     await asyncio.to_thread(worker.wait_running, "before", 1)
     await fence_producers({"bootstrap_servers": bootstrap}, [f"connect-cluster-{group}"], 20)
     config = datagen(unique("t"), 1)
     status, _ = await asyncio.to_thread(worker.request, "PUT", "/connectors/c/config", config)
     assert status == 409
-    # It is still the one that the group wants, so it takes the lead again by itself.
+    # It is still the leader that the group chose, so it takes the lead again automatically.
     await asyncio.to_thread(
         wait_for, lambda: worker.request("PUT", "/connectors/c/config", config)[0] == 201, "it leads again"
     )
@@ -102,7 +102,7 @@ async def test_a_leader_that_was_replaced_without_knowing_it_changes_nothing(
 async def test_offsets_behind_anothers_open_transaction_are_waited_for(
     millrace: Factory, unique: Callable[[str], str], bootstrap: str
 ) -> None:
-    """A task that starts anew must see what it committed last, though another transaction is open before it in the topic."""
+    """A task that restarts must see what it committed last, though another transaction is open before it in the topic."""
     group, topic = unique("g"), unique("t")
     load = Load(
         "once",

@@ -310,7 +310,7 @@ def test_root_health_and_plugins(pair: Pair) -> None:
 
 
 def test_a_status_that_is_removed_behind_its_owners_back_is_told_again(pair: Pair, bootstrap: str) -> None:
-    """As a worker does that was long in deleting what somebody has made again meanwhile."""
+    """A slow worker deletes the status of a connector that has been recreated meanwhile."""
     pair.leader.create("told", datagen(pair.topic("told"), 2))
     wait_for(lambda: all_running(pair.follower, ["told"], 2), "told runs")
     topic = f"{pair.group}-status"

@@ -96,7 +96,7 @@ def cluster(bootstrap: str, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 
 
 def test_connectors_are_made_at_both_and_run(cluster: Cluster) -> None:
-    """Their tasks' configurations go to the leader as internal requests, which carry nobody's password."""
+    """Their tasks' configurations go to the leader as internal requests, which carry no user's password."""
     for number, name in enumerate(("sales-a", "stock-b", "sales-c", "stock-d")):
         config = datagen(f"{cluster.group}-{name}", 1)
         at = number % 2

@@ -64,7 +64,7 @@ def test_snapshots_on_request(
     assert task()["incarnation"] == incarnation
     assert worker.request("POST", path, {"tables": ["t"], "id": "large"})[0] == 409
 
-    # Pause stops it where it is, resume goes on there.
+    # Pause stops it where it is, resume continues there.
     assert worker.request("PUT", f"{path}/{large}/pause") == (202, None)
     assert row(large)["state"] == "paused"
     wait_for(lambda: row(large)["saved"] == "paused", "the task knows")
@@ -107,7 +107,7 @@ def test_snapshots_on_request(
         assert "DatagenConnector connectors" in answer["message"]
     assert worker.request("GET", f"/connectors/{name}/tables") == (200, [{"table": "t", "version": 1}])
 
-    # The worker that runs the task dies: the other one has the requests, and goes on with them.
+    # The worker that runs the task dies: the other one has the requests, and continues with them.
     (owner,) = owners(worker, [name])[name]
     runs, worker = (leader, follower) if owner == leader.worker_id else (follower, leader)
     before = done(large)
@@ -134,14 +134,14 @@ def test_snapshots_on_request(
     )
     assert task()["incarnation"] == incarnation
 
-    # A new configuration restarts the task; what is asked stays. A source that is away is no mistake of the client's.
+    # A new configuration restarts the task; the requests stay. A source that is unavailable is no mistake of the client's.
     worker.create(name, {**config, "waits": "more"})
     wait_for(lambda: task().get("waits") == "more", "the task runs by the new configuration")
     assert (row(small)["state"], row("own")["state"]) == ("completed", "paused")
     worker.create(name, {**config, "away": "true"})
     assert worker.request("GET", f"/connectors/{name}/lag")[0] == 503
 
-    # After a reset of its offsets the finished request would begin anew: it goes with them.
+    # After a reset of its offsets the finished request would start again: it is removed with them.
     assert worker.request("PUT", f"/connectors/{name}/stop")[0] == 204
     wait_for(lambda: worker.states(name) == ("STOPPED", []), "it is stopped")
     assert worker.request("DELETE", f"/connectors/{name}/offsets")[0] == 200

@@ -1,4 +1,4 @@
-"""Workers and task hosts that die, drain or get stuck: their tasks go on elsewhere, and nobody else's move."""
+"""Workers and task hosts that die, drain or get stuck: their tasks resume elsewhere, and no other tasks move."""
 
 from __future__ import annotations
 

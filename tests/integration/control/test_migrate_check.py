@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 async def plant(bootstrap: str, group: str, connectors: dict[str, dict[str, Any]]) -> None:
-    """What a Java cluster would have written."""
+    """Write the records that a Java cluster would have written."""
     async with TopicAdmin({"bootstrap_servers": bootstrap}) as admin:
         for kind in ("configs", "offsets"):
             await admin.create(f"{group}-{kind}", 1, 1, {"cleanup.policy": "compact"})

@@ -1,4 +1,4 @@
-"""What tests of converters with a real registry share."""
+"""Fixtures that tests of converters with a real registry share."""
 
 from __future__ import annotations
 

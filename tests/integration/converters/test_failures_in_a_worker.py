@@ -1,4 +1,4 @@
-"""What a task does about records, schemas and registries that fail its converter: a real host, Kafka and registry."""
+"""A task's reaction to records, schemas and registries that fail its converter: a real host, Kafka and registry."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ async def test_a_registry_that_is_away_is_waited_for(
     async with RegistryGate(registry.url, status=503) as gate:
         control = control_for(gate.url)
         task = await started(control, errors_tolerance="all")
-        await control.until(lambda: len(gate.seen) >= 3)  # tried again and again
+        await control.until(lambda: len(gate.seen) >= 3)  # retried repeatedly
         stats = await control.until(lambda: control.stats(task))
         assert (stats.state, stats.record_failures, stats.records_skipped) == ("RUNNING", 0, 0)
         gate.status = 0

@@ -1,4 +1,4 @@
-"""JsonSchemaConverter and ProtobufConverter with a real schema registry, and beside readers and writers of another make."""
+"""JsonSchemaConverter and ProtobufConverter with a real schema registry, and with other libraries as reader and writer."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ PROTOC = Artifact(
     10299800,
     frozenset(),
 )
-#: What texts may import, as these files are published.
+#: The files that schemas may import, as they are published.
 IMPORTS = {
     "confluent/meta.proto": """syntax = "proto3"; package confluent; import "google/protobuf/descriptor.proto";
         message Meta { string doc = 1; map<string, string> params = 2; repeated string tags = 3; }

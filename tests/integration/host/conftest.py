@@ -44,12 +44,13 @@ if TYPE_CHECKING:
 PLUGIN = Path(__file__).parent / "plugin"
 
 
-#: What asyncio logs of a coroutine that nobody ended, of an error that nobody saw, and aiokafka of a client that is not closed.
+#: Parts of log lines: asyncio's for a coroutine that was never ended or an error that was never read, aiokafka's for a client
+#: that is not closed.
 _TOLD = ("was destroyed", "never retrieved", "Unclosed", "Unexpected error in sender")
 
 
 def told(caplog: pytest.LogCaptureFixture) -> list[str]:
-    """Lines of the log of what nobody ended."""
+    """Log lines about coroutines and clients that were not ended."""
     gc.collect()
     return [line for line in caplog.text.splitlines() if any(each in line for each in _TOLD)]
 
@@ -129,7 +130,7 @@ class Control:
             self.process = None
 
     async def assert_ended(self, caplog: pytest.LogCaptureFixture) -> None:
-        """Stop a host of this process: nothing of its producers is in the event loop then, nor told in the log."""
+        """Stop a host of this process and assert that its producers leave nothing in the event loop or in the log."""
         await self.stop()
         assert told(caplog) == []
         names = [str(getattr(each.get_coro(), "__qualname__", "")) for each in asyncio.all_tasks()]
@@ -204,7 +205,7 @@ class Control:
 
     @staticmethod
     def own_numbers(stats: TaskStats) -> dict[str, float]:
-        """What the connector reports of its own."""
+        """The connector's own metrics."""
         return {item.name: item.value for item in stats.custom if item.name not in TOPICS}
 
     def stats(self, task: HostTaskId) -> TaskStats | None:

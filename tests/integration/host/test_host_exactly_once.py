@@ -146,7 +146,7 @@ async def test_required_support_is_checked(control_for: Callable[..., Any]) -> N
 async def test_a_stop_in_the_middle_of_a_commit_loses_no_offsets(
     control_for: Callable[..., Any], boundary: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What a commit that is cancelled had taken from the ledger goes with the last commit, as the records do."""
+    """Offsets that a cancelled commit had taken from the ledger go with the last commit, as the records do."""
     blocked, calls = asyncio.Event(), 0
 
     async def slow(*arguments: Any) -> None:

@@ -1,4 +1,4 @@
-"""What must hold when tasks or the control process misbehave: stops end, a stuck loop is told of, orphans die."""
+"""Guarantees when tasks or the control process misbehave: stops end, a stuck loop is reported, orphans die."""
 
 from __future__ import annotations
 
@@ -190,7 +190,7 @@ async def test_references_are_resolved_and_masked(control_for: Callable[..., Any
     failed = await control.state(task, "FAILED")
     assert "it fails at 10" in failed.trace
     assert "hunter-and-collector" not in failed.trace
-    # The connector prints a Password, which masks itself; the plain text is masked wherever else it stands.
+    # The connector prints a Password, which masks itself; the plain text is masked wherever else it appears.
     other = await control.start_task(task=1, end=f"${{file:{secret}:word}}")
     trace = (await control.state(other, "FAILED")).trace
     assert "hunter-and-collector" not in trace

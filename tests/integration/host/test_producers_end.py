@@ -1,4 +1,4 @@
-"""However a task ends, its producer ends with it: nothing of it is left in the event loop, nor told in the log."""
+"""However a task ends, its producer ends with it: nothing of it is left in the event loop or reported in the log."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ async def test_stopped_while_it_fails(
     properties: dict[str, Any],
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """The last commit of a task that fails waits for a broker that is away, and the stop comes meanwhile."""
+    """The last commit of a task that fails waits for an unavailable broker, and the stop comes meanwhile."""
     control = control_for(offset_flush_timeout_ms=60_000, offset_flush_interval_ms=60_000, **properties)
     await control.start()
     task = await control.start_task(
@@ -95,7 +95,7 @@ async def test_stopped_while_it_fails(
     await written(control, task)
     await asyncio.to_thread(own_kafka.broker(0).kill)
     try:
-        # It fails by itself now; the task's own coroutine has ended, and the commit waits.
+        # It fails on its own now; the task's own coroutine has ended, and the commit waits.
         await control.until(lambda: not any(each.get_name() == str(task) for each in asyncio.all_tasks()))
         await control.stop_task(task, 1)
     finally:

@@ -40,7 +40,7 @@ tables:
 
 @dataclass(frozen=True, slots=True)
 class Installation:
-    """What the tests ask.
+    """The servers that the tests query.
 
     Attributes:
         prefix: ``topic.prefix`` of the connector of a database.

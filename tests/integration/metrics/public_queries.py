@@ -1,4 +1,4 @@
-"""What public Grafana dashboards ask Prometheus for: metric names and labels, as facts, per dashboard.
+"""The queries of public Grafana dashboards to Prometheus: metric names and labels, as facts, per dashboard.
 
 From the dashboards of Strimzi (strimzi-kafka-operator, August 2026), Confluent (jmx-monitoring-stacks, November 2025) and
 Debezium (debezium-examples, August 2026). An entry is one panel's query: which metric, with which labels, over time or not.

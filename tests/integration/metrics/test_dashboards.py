@@ -62,7 +62,7 @@ def test_public_dashboards_find_their_series(installation: Installation) -> None
 
 
 def test_numbers_are_true(installation: Installation) -> None:
-    """What dashboards show is what has happened, not only there."""
+    """The numbers on dashboards are the true ones."""
     name, server = installation.prefix, installation.own
     for query in (
         f'sum(kafka_connect_source_task_source_record_write_total{{connector="{name}-thousand"}}) == 1000',

@@ -1,4 +1,4 @@
-"""Traces of batches in a real worker, taken by a receiver of OpenTelemetry's protocol, and told of in the records' headers."""
+"""Traces of batches in a real worker, taken by a receiver of OpenTelemetry's protocol, and named in the records' headers."""
 
 from __future__ import annotations
 

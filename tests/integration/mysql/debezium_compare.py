@@ -91,7 +91,7 @@ _FIRST_BEGIN = ("server.transaction", "stream", 0, "value.ts_ms")
 
 
 def differences(variant: str, theirs: Capture, ours: Capture) -> list[Difference]:
-    """What is not the same in two captures of the same variant, apart from what is chance.
+    """Return the differences of two captures of the same variant, apart from those that are chance.
 
     Records are matched in order by what they are about, so that one more or less makes one difference: its path is "missing" or
     "extra".
@@ -124,7 +124,7 @@ def differences(variant: str, theirs: Capture, ours: Capture) -> list[Difference
 
 
 def _about(record: Record | None) -> str:
-    """What a record is about: key, operation and transaction; of a schema change the transaction."""
+    """Identify a record: key, operation and transaction; for a schema change the transaction."""
     assert record is not None
     value = record.value or {}
     source = value.get("source") or {}
@@ -200,7 +200,7 @@ def _comparable(record: Record) -> dict[str, Any]:
 
 
 def _fields(value: Any) -> dict[str, Any] | None:
-    """Schemas of a struct's fields by name, with their order beside them; None for anything else."""
+    """Schemas of a struct's fields by name, with their order; None for anything else."""
     if isinstance(value, list) and value and all(isinstance(each, dict) and "field" in each for each in value):
         return {**{each["field"]: each for each in value}, "(order)": ",".join(each["field"] for each in value)}
     return None

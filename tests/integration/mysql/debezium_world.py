@@ -1,7 +1,7 @@
 """One small world of tables and changes, captured by Debezium for MariaDB (the recordings) and by this project's connector.
 
 The server is always a new one with the same settings and statements, so that positions, GTIDs and times in the events are the
-same each time. ``python -m tests.integration.mysql.debezium_world`` makes the recordings anew, see ``recordings/README.md``.
+same each time. ``python -m tests.integration.mysql.debezium_world`` recreates the recordings, see ``recordings/README.md``.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ FOLDER = Path(__file__).with_name("recordings")
 #: Stands for `topic.prefix` in recordings.
 SERVER = "server"
 DATABASE = "world"
-#: The server's settings beside those of the local stack.
+#: The server's settings in addition to those of the local stack.
 SERVER_SETTINGS = {"default-time-zone": "+00:00", "binlog-annotate-row-events": "ON", "gtid-strict-mode": "ON"}
 _LAST_TABLE, _LAST_ID = "empty_at_first", 999
 _DEADLINE = 120.0  # seconds
 _CONVERTER = "org.apache.kafka.connect.json.JsonConverter"
 
-#: What each recording's connector is given beside `_COMMON`.
+#: The options of each recording's connector in addition to `_COMMON`.
 VARIANTS: Mapping[str, Mapping[str, str]] = {
     "default": {
         "provide.transaction.metadata": "true",
@@ -107,7 +107,7 @@ class Record(NamedTuple):
 
 
 class Capture(NamedTuple):
-    """What one connector made of the world: its records by topic in order, and its offsets at the end.
+    """The output of one connector: its records by topic in order, and its offsets at the end.
 
     Attributes:
         name: of the connector, which is stopped: its topic prefix too; "" for a recording.

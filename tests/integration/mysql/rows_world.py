@@ -1,4 +1,4 @@
-"""What the type tests need of a server: its binlog's row events, decoded, and its rows as a full pull reads them."""
+"""The data of a server that the type tests use: its binlog's row events, decoded, and its rows as a snapshot reads them."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ class World:
     def pulled(
         self, table: MySqlTable, options: ValueOptions, order: str = "id", session: str = ""
     ) -> list[dict[str, Any]]:
-        """The table's rows as a full pull reads them."""
+        """The table's rows as a snapshot reads them."""
         chosen = plans(table, options)
         decode = compile_text(table, chosen, options)
         if session:

@@ -1,4 +1,4 @@
-"""A task's inside without its outside: a real server's binlog, full pulls beside it, and everything they give, in order."""
+"""The core of a task: a real server's binlog, snapshots next to it, and all their records in order."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Live:
         self.mysql = mysql
         self.settings = mysql_connection(host="127.0.0.1", port=port, user=user, password=Password(password))
         self.lazy = 0
-        #: Where full pulls read, if not from the server itself.
+        #: The server that snapshots read, if it is not the source itself.
         self.replica: ConnectionSettings | None = None
         self.database = database
         self.driver = self.connected()
@@ -98,7 +98,7 @@ class Live:
         )
 
     async def contents(self, table: str, where: str = "") -> list[Row]:
-        """What the server has, in the stream's values."""
+        """The rows of a table on the server, as the stream's values."""
         from connectors.mysql.snapshot.rows import PacketRows
 
         (structure,) = await self.tables([f"{self.database}.{table}"])
@@ -119,14 +119,14 @@ class Live:
         writing: Callable[[], Any] | None = None,
         on_chunk: Callable[[Running], Any] | None = None,
     ) -> Running:
-        """Stream and pull until all requests and the writer are done and the stream has come to the end."""
+        """Stream and take snapshots until all requests and the writer are done and the stream has reached the end."""
         running = Running(self, settings or SnapshotSettings(threads=2, chunk_rows=50), shard)
         async with asyncio.timeout(60):
             await running.run(requests, writing, on_chunk)
         return running
 
     def replayed(self, table: str, key: Sequence[str]) -> dict[tuple[Any, ...], Row]:
-        """What somebody has who keeps the last row of each key."""
+        """The rows of a consumer that keeps the last row of each key."""
         found: dict[tuple[Any, ...], Row] = {}
         for name, op, before, after in self.output:
             if name.table != table:

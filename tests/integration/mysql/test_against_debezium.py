@@ -1,7 +1,7 @@
 """The same writes captured by this connector and by Debezium for MariaDB: every record equal, schemas included.
 
-Debezium's records are recordings (``recordings/README.md``). In the slow suite Debezium runs beside ours on the same
-server, and the recordings are compared with what it says now.
+Debezium's records are recordings (``recordings/README.md``). In the slow suite Debezium and this connector read the
+same server, and the recordings are compared with Debezium's new records.
 """
 
 from __future__ import annotations

@@ -250,7 +250,7 @@ async def test_a_killed_connection_and_a_silent_server_are_retriable(pair: Pair)
 
 
 async def read_quiet(client: BinlogClient) -> None:
-    """Read until the server has nothing but heartbeats."""
+    """Read until the server sends only heartbeats."""
     async with asyncio.timeout(LIMIT):
         while (await client.read())[-1][4] != types.HEARTBEAT:
             pass

@@ -1,4 +1,4 @@
-"""Validation against a real MariaDB: what an account lacks and what a server's settings cost, with what mends it."""
+"""Validation against a real MariaDB: missing rights and wrong settings are reported with their fix."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ async def test_the_documented_grants_are_enough(source: Source) -> None:
 
 
 async def test_what_an_account_lacks_is_named_with_its_grant(source: Source) -> None:
-    """Each statement that a complaint names mends it, one after the other."""
+    """Each statement that an error names fixes it, one after the other."""
     found = await check_server(source.config())
     assert [each.name for each in found.errors] == ["database.user", "database.user"]
     assert [each.name for each in found.warnings] == ["database.include.list"]

@@ -1,4 +1,4 @@
-"""Two real servers: the source is killed and its replica takes over, and back; and a full pull from a replica that lags."""
+"""Two real servers: the source is killed and its replica takes over, and back; and a snapshot from a replica that lags."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class Source:
         )
 
     def transaction(self, statements: int, *, rows: int = 3) -> None:
-        """One transaction of so many statements: inserts, and changes and removals of what was written before."""
+        """Run one transaction of ``statements`` statements: inserts, and updates and deletes of earlier rows."""
         connection = pymysql.connect(
             host="127.0.0.1",
             port=int(self.server.port or 0),
@@ -111,7 +111,7 @@ def changes(records: Sequence[SourceRecord]) -> list[Change]:
 
 
 async def read(run: Run, found: list[Change], until: int, limit: float = PATIENCE) -> None:
-    """Take batches until so many changes have come in all."""
+    """Take batches until ``until`` changes have come in all."""
     while len(found) < until:
         taken = await run.take(limit)
         assert taken is not None, f"{len(found)} of {until} changes came; log:\n{run.log.text()}"
@@ -231,7 +231,7 @@ async def test_a_full_pull_from_a_replica_gives_no_row_after_a_newer_change(
                     if number % 10 == 0:
                         cursor.execute(f"DELETE FROM {table} WHERE id = {key + 5}")
                         cursor.execute(f"INSERT INTO {table} VALUES ({10_000 + number}, {number})")
-        except BaseException as error:  # noqa: BLE001 - told by whoever waits
+        except BaseException as error:  # noqa: BLE001 - raised by the caller that waits
             failed.append(error)
 
     writer = threading.Thread(target=write, daemon=True)

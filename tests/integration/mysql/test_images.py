@@ -129,7 +129,7 @@ def brief(records: Sequence[SourceRecord]) -> list[tuple[Any, ...]]:
 
 
 def held(records: Sequence[SourceRecord], table: str) -> dict[str, Any]:
-    """What a table holds by its changes: rows by key."""
+    """The rows of a table by key, according to its changes."""
     rows: dict[str, Any] = {}
     for record in records:
         if not record.topic.endswith(f".{table}"):
@@ -148,7 +148,7 @@ def held(records: Sequence[SourceRecord], table: str) -> dict[str, Any]:
 
 
 async def to_the_end_of_the_pull(run: Run) -> list[SourceRecord]:
-    """All records until the first pull is done, but tombstones."""
+    """All records until the first snapshot is complete, without tombstones."""
     found: list[SourceRecord] = []
     while "completed" not in [offset["state"] for partition, offset in run.offsets.items() if "snapshot" in partition]:
         taken = await run.take(LIMIT)
@@ -201,7 +201,7 @@ async def test_identical_rows_without_a_key_add_up_while_they_are_read(source: S
 
 
 async def test_row_images(source: Source) -> None:
-    """What the server does not log is taken from the row before; else it is null, and never another column's value."""
+    """A column that the server does not log comes from the row before, or is null; never another column's value."""
     source.sql("CREATE TABLE t (a INT, k INT PRIMARY KEY, b VARCHAR(20), c BLOB, d TEXT NOT NULL)")
     full = {"a": 1, "k": 1, "b": "b", "c": b"c", "d": "d"}
     expected = {

@@ -1,4 +1,4 @@
-"""The heartbeat writer against a real MariaDB: it makes its table, goes on after faults, and says what it lacks."""
+"""The heartbeat writer against a real MariaDB: it creates its table, continues after faults, and reports missing rights."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ async def test_it_makes_its_table_and_goes_on_after_faults(admin: Admin, caplog:
         written = writer.written
         await eventually_async(lambda: writer.written > written, "a heartbeat is written again")
 
-        # A lock holds it up: it gives up each try, and goes on when the lock is gone.
+        # A lock holds it up: each attempt times out, and it continues when the lock is gone.
         await admin.run("LOCK TABLES TABLE_NAME WRITE")
         await eventually_async(lambda: "within 0.3 s" in writer.problem, "the deadline is a problem")
         assert latency.problem == writer.problem

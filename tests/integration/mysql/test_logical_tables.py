@@ -137,7 +137,7 @@ async def test_ums_messages_of_all_shards(source: Source) -> None:
     records: list[SourceRecord] = []
 
     def messages() -> list[SourceRecord]:
-        """The messages; the heartbeat of the whole source is none of them."""
+        """The messages, without the heartbeat of the whole source."""
         return [record for record in records if "protocol" in record.value]
 
     def spaces(kind: str) -> set[tuple[str, str, int, int]]:

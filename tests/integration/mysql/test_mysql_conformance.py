@@ -55,7 +55,7 @@ class Stream(Harness):
         self.written = 0
 
     async def start(self) -> None:
-        # The binlog begins anew: a connector without a place reads it from its beginning.
+        # The binlog is reset: a connector without a saved position reads it from its start.
         await self.sql(
             "RESET MASTER",
             f"CREATE DATABASE {self.database}",
@@ -96,7 +96,7 @@ class Stream(Harness):
         )
 
     async def poison(self) -> None:
-        """A time that the mode has no form for, where null is none either."""
+        """Write a time that the mode can't represent, where null is not allowed either."""
         self.written += 1
         await self.sql(f"INSERT INTO {self.table} (id, at) VALUES ({self.written * BLOCK}, '30:00:00')")
 
@@ -128,11 +128,11 @@ class Tables(Stream):
         return {**super().config(), "snapshot.mode": "initial", "snapshot.chunk.rows": "1000"}
 
     def identity(self, record: SourceRecord) -> str:
-        """What the table gives has no place of its own."""
+        """Rows of the table have no position of their own."""
         return repr((record.topic, record.key, record.value["op"], record.value["after"]))
 
     def sequence(self, record: SourceRecord) -> str:
-        """Each task has an order of its own, and gives rows of the table beside the stream."""
+        """Each task has an order of its own, and sends rows of the table next to the stream."""
         return repr((record.source_partition, record.value["op"] == "r"))
 
 

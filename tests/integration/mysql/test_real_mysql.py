@@ -1,4 +1,4 @@
-"""What only a real MySQL has, through a task: partial updates of JSON and compressed transactions. In the slow suite."""
+"""Features that only a real MySQL has, through a task: partial JSON updates, compressed transactions. In the slow suite."""
 
 from __future__ import annotations
 

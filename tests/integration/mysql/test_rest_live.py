@@ -1,4 +1,4 @@
-"""A worker with the connector: full pulls steered over REST, lag, and ``millrace verify`` against what Kafka has."""
+"""A worker with the connector: snapshots controlled over REST, lag, and ``millrace verify`` against what Kafka has."""
 
 from __future__ import annotations
 

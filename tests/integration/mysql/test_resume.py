@@ -104,7 +104,7 @@ def write(connection: pymysql.Connection[Any], chance: random.Random) -> None:
 
 
 def identity(record: SourceRecord) -> tuple[Any, ...]:
-    """What tells a change from all others."""
+    """The identity of a change among all others."""
     source = record.value["source"]
     return source["file"], source["pos"], source["row"], source["table"], record.value["op"]
 
@@ -119,7 +119,7 @@ def is_last(record: SourceRecord) -> bool:
 
 
 async def read_until(run: Run, found: list[SourceRecord], stop_after: int | None) -> None:
-    """Take batches. With ``stop_after`` only so many records of this run count as acknowledged: the last batch in part."""
+    """Take batches. With ``stop_after`` only that many records of this run count as acknowledged: the last batch in part."""
     taken = 0
     while True:
         before = run.offsets.copy()

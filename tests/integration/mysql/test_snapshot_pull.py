@@ -1,4 +1,4 @@
-"""Full pulls of a real MariaDB while others write to it: what was sent leads to what is there."""
+"""Snapshots of a real MariaDB while clients write to it: the records sent lead to the table's content."""
 
 from __future__ import annotations
 

@@ -136,7 +136,7 @@ def _arrange(live: Live, way: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the views have one place or different ones, as on a quiet or a busy server, or none."""
     views_of, open_view = Views.of, Views.open
     turns = asyncio.Lock()
-    # Without a lock and without places a view waits for a moment in which nobody writes.
+    # Without a lock and without positions a view waits for a moment without writes.
     exact = "no places" not in way and not live.mysql
     meanwhile = iter(
         ["INSERT INTO k VALUES (1, 'late')"] * 3

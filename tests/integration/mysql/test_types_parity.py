@@ -1,4 +1,4 @@
-"""Every type at its edges, on a real server: the stream, a full pull and Debezium's documented values are the same."""
+"""Every type at its edges, on a real server: the stream, a snapshot and Debezium's documented values are the same."""
 
 from __future__ import annotations
 

@@ -87,7 +87,7 @@ class World:
         self.server.close()
 
     async def records(self, **config: str) -> list[SourceRecord]:
-        """What a full pull would send now."""
+        """The records that a snapshot would send now."""
         raw = {**self.config, **config}
         view, pipeline, found = SourceView(CONFIG.parse(raw)), build_pipeline(raw), []
         try:
@@ -100,7 +100,7 @@ class World:
         return found
 
     async def changed(self, table: str, op: str, rows: list[Any]) -> list[SourceRecord]:
-        """What the stream would send for a change that is in the binlog already."""
+        """The records that the stream would send for a change that is already in the binlog."""
         view = SourceView(CONFIG.parse(self.config))
         out: list[SourceRecord] = []
         try:

@@ -96,7 +96,7 @@ async def test_aborted_transactions_are_invisible_and_markers_do_not_hang_the_re
         ):
             assert committed.values == [b"1", b"3"]
             assert uncommitted.values == [b"1", b"2", b"3", b"4"]
-            # an open transaction holds nobody up: it is not there yet
+            # an open transaction delays no reader: its records are not visible yet
             await producer.begin_transaction()
             await producer.send_and_wait(topic, b"5", key=b"k")
             await one.read_to_end(10)

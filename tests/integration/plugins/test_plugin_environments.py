@@ -151,7 +151,7 @@ def test_plugins_that_can_not_be_in_one_process(
     assert worker.request("GET", "/connector-plugins/countdown/config?version=%5B3,)")[1]["message"] == missing
     assert worker.request("GET", "/connector-plugins/countdown/config?version=1.2.3")[0] == 200
 
-    # A host of an environment that dies takes nobody else along, and is replaced.
+    # When the host of an environment dies, no other host ends with it, and it is replaced.
     before = {host["environment"]: host["pid"] for host in environments(worker)["hosts"]}
     os.kill(before[WHEEL], signal.SIGKILL)
     wait_for(
@@ -199,7 +199,7 @@ def test_plugins_come_and_go_while_a_worker_runs(
     worker.wait_running(name, 1)
     first = environments(worker)["hosts"][0]["pid"]
 
-    # A later version beside it: what runs goes on as it was, and takes it when it is restarted.
+    # A later version is added: running connectors continue as they were, and use it after a restart.
     put(installed, "millrace_example-2", plugin_path)
     status, body = worker.request("PUT", "/admin/plugins/refresh")
     assert [each["name"] for each in body["environments"]] == ["example-1.2.3", WHEEL]
@@ -214,7 +214,8 @@ def test_plugins_come_and_go_while_a_worker_runs(
     second = environments(worker)["hosts"]
     assert [(host["environment"], host["pid"] != first) for host in second] == [(WHEEL, True)]
 
-    # Gone: what runs goes on. Restarted, it fails and says why, and runs again when it has come back and is restarted.
+    # The version is removed: running connectors continue. After a restart they fail and say why; once it is back, a restart
+    # makes them run again.
     (plugin_path / WHEEL).unlink()
     shutil.rmtree(plugin_path / "example-1.2.3")
     wait_for(lambda: environments(worker)["environments"] == [], "they have gone")

@@ -1,6 +1,6 @@
 """Faults of a node seen through `CqlSession`: killed and back, paused, wrong credentials, wrong data centre, TLS.
 
-A Cassandra of the module's own is harmed, with password logins and TLS beside plain text on one port.
+A Cassandra of the module's own is harmed, with password logins, and TLS and plain text on one port.
 """
 
 import asyncio
@@ -81,7 +81,7 @@ def changed(settings: SessionSettings, **fields: Any) -> SessionSettings:
 
 
 async def acquire(settings: SessionSettings, deadline_s: float = 60) -> CqlSession:
-    """A session, also if the node has only begun to answer."""
+    """Open a session, also if the node has only just started to answer."""
     # A node that was just created adds its first user a moment after it answers.
     return await eventually_async(
         lambda: CqlSession.acquire(settings),
@@ -112,7 +112,7 @@ async def answers(session: CqlSession, deadline_s: float) -> None:
 
 
 async def away(session: CqlSession, deadline_s: float) -> None:
-    """Asks until an answer is another one than that nodes are away."""
+    """Repeat a query until it fails for another reason than unavailable nodes, or the time is over."""
     limit = time.monotonic() + deadline_s
     while time.monotonic() < limit:
         with contextlib.suppress(Retriable):
@@ -156,7 +156,7 @@ async def test_a_password_that_changes_under_a_session(
         with pytest.raises(CqlLoginRefused, match="refuses the credentials") as caught:
             await away(under, 20)
         assert "first" not in str(caught.value)
-        # The driver goes on trying, though a node has refused it.
+        # The driver continues to retry, though a node has refused it.
         password.value = "second"
         await answers(under, 20)
     finally:
@@ -172,7 +172,7 @@ async def test_tls(session: CqlSession, settings: SessionSettings, certificates:
         await encrypted.release()
     with pytest.raises(ConfigInvalid, match="not believed"):
         await CqlSession.acquire(changed(settings, tls=cql_tls(truststore=str(certificates / "other.pem"))))
-    # The other sessions go on.
+    # The other sessions continue.
     assert await session.query(QUERY, ("local",)) == [{"key": "local"}]
 
 

@@ -250,7 +250,7 @@ async def test_paging(session: CqlSession, keyspace: str) -> None:
     assert rows == [(number, f"v{number}") for number in range(105)]
     assert (stats.queries, stats.rows, stats.errors, stats.in_flight) == (len(states) - 1, 105, 0, 0)
     assert stats.latency_s > 0
-    # A state goes on from its place, also a second time.
+    # A paging state resumes from its position, also a second time.
     again = await session.page(text, (1,), fetch_size=10, state=states[3])
     assert again.rows == rows[30:40]
     assert len(await session.query(f"SELECT * FROM {keyspace}.p WHERE pk = ?", (1,))) == 105
@@ -272,7 +272,8 @@ async def test_changes_of_the_schema(session: CqlSession, keyspace: str) -> None
     assert first.rows == [(2, {"street": "x", "zip": 3})]
     assert not first.newer_fields
 
-    # A type that grew: old definitions still read, and are told so once the statement is prepared again; new ones read all.
+    # A type that grew: old definitions can still read, and get `newer_fields` after the statement is prepared again; new
+    # definitions read all.
     await session.query(f"ALTER TYPE {keyspace}.addr ADD floor int")
     await session.query(f"INSERT INTO {keyspace}.s (pk, a, u) VALUES (1, 2, {{street: 'x', zip: 3, floor: 4}})")
     assert (await session.page(text, (1,), fetch_size=1, types=types)).rows == [(2, {"street": "x", "zip": 3})]

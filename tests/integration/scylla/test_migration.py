@@ -92,7 +92,7 @@ def test_java_offsets_are_taken_over(
     worker = millrace(properties={"exactly.once.source.support": "enabled"})
 
     def ask(method: str, path: str, body: Any = None) -> Any:
-        """What the worker answers; while its group forms anew it asks its clients (409) to try again."""
+        """Return the worker's answer; while its group rebalances, the worker asks its clients (409) to retry."""
         answers: list[tuple[int, Any]] = []
 
         def answered() -> bool:

@@ -132,9 +132,9 @@ class History:
         }
 
     def create(self, images: bool) -> None:
-        """Make the table, to be read from the newest generation on: the shared server has had many.
+        """Create the table, to be read from the newest generation on: the shared server has had many.
 
-        Not by a look-back: an incarnation that ends before anything is saved leaves it to the next to count it anew.
+        Not by a look-back: if an incarnation ends before anything is saved, the next one would compute it from a later time.
         """
         keyspace = self.full.partition(".")[0]
         self.client.create_type(f"CREATE TYPE IF NOT EXISTS {keyspace}.pair (a int, b text)")
@@ -168,7 +168,7 @@ class History:
         run = Run(ScyllaConnector, self.config, offsets=self.offsets, max_tasks=tasks)
         async with run:
             taken, clock = 0, asyncio.get_running_loop().time
-            # However long its start takes, it gets somewhere: else a slow machine would start it for ever.
+            # It makes progress however long its start takes: else a slow machine would restart it forever.
             begun, quiet_at = False, clock() + _PATIENCE_S
             while not done() and taken < stop_after and clock() < quiet_at:
                 found = await run.take(0.5)
@@ -202,11 +202,11 @@ class History:
             assert clock() - moved_at < _PATIENCE_S, self.report(left)
 
     def progress(self) -> tuple[int, int]:
-        """Grows as long as records come or other generations are begun, both of which have an end."""
+        """Return counters that grow as long as records come or other generations are started, both of which end."""
         return len(self.records), len(self.offsets.items())
 
     def report(self, left: Collection[Any]) -> str:
-        """What is missing, and where its reading stands: behind it (lost) or before it (not read yet)."""
+        """Describe what is missing and the saved positions: after it (lost) or before it (not read yet)."""
         lines = [
             f"{len(self.records)} records came, and then none for {_PATIENCE_S:g} s; missing are {len(left)}:",
             *map(str, left),
@@ -248,7 +248,7 @@ def test_partition_updates_fold_to_the_base_table(
 
 async def folded(history: History) -> None:
     def missing() -> Collection[Any]:
-        if not history.client.emulated:  # nobody knows which changes it logs
+        if not history.client.emulated:  # it is unknown which changes it logs
             return unlike(folded_rows(history), base_rows(history))
         return history.written - {position(record) for record in history.records}
 
@@ -268,7 +268,7 @@ def assert_folds(history: History) -> None:
 
 
 def unlike(one: Mapping[Any, Any], other: Mapping[Any, Any]) -> list[Any]:
-    """What is not the same in both: keys, each with its two values."""
+    """Return the keys that differ, each with its two values."""
     return [(key, one.get(key), other.get(key)) for key in {**one, **other} if one.get(key) != other.get(key)]
 
 

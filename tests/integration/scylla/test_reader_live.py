@@ -89,7 +89,7 @@ class Rig:
     async def take(
         self, task: ScyllaTask, enough: Callable[[list[Any]], bool], batches: int | None = None
     ) -> list[Any]:
-        """Records until it is enough (or so many batches with records came); their offsets count as committed."""
+        """Take records until the condition holds or the limit of batches is reached; their offsets count as committed."""
         got: list[Any] = []
         async with asyncio.timeout(DEADLINE), aclosing(task.batches()) as stream:
             async for batch in stream:

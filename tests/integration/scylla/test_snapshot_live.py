@@ -1,4 +1,4 @@
-"""The snapshot beside the stream, against the server: rows from before CDC, writers that go on, restarts, new generations."""
+"""The snapshot next to the stream, on a server: rows from before CDC, concurrent writers, restarts, new generations."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ Key = tuple[int, int | None]
 
 
 class Copy:
-    """What a consumer of the legacy form holds: cells that a record names are set, the others stay."""
+    """The rows of a consumer of the legacy form: cells that a record names are set, the others stay."""
 
     def __init__(self) -> None:
         self.rows: dict[Key, dict[str, Any]] = {}
@@ -400,7 +400,7 @@ async def test_tables_that_come_later_are_read_by_the_running_connector_and_once
     async with Run(ScyllaConnector, config, offsets=offsets, max_tasks=2) as run:
         await take_until(run, lambda: finished(offsets, first) and finished(offsets, later))
         assert reads == expected_reads
-        # A table that is made again without cdc, filled, and gets cdc then.
+        # A table that is recreated without cdc, filled, and gets cdc then.
         old = ids(later)
         scylla.drop_table(later)
         create(later, "")
@@ -412,7 +412,7 @@ async def test_tables_that_come_later_are_read_by_the_running_connector_and_once
         await take_until(run, change(later, 100))
         expected_reads.update((later, pk) for pk in range(10, 16 if scylla.emulated else 15) if wanted)
         assert reads == expected_reads
-        # A table that is dropped and made again with cdc.
+        # A table that is dropped and recreated with cdc.
         old = ids(first)
         scylla.drop_table(first)
         create(first)

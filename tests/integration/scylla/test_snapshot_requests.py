@@ -1,4 +1,4 @@
-"""Snapshots on request next to the stream: with writers that go on and new generations, and over REST."""
+"""Snapshots on request next to the stream: with concurrent writers and new generations, and over REST."""
 
 from __future__ import annotations
 

@@ -329,7 +329,7 @@ def test_logs_show_no_secret(aftermath: tuple[MillraceWorker, Rest], plant: Plan
 
 
 def content(bootstrap: str, topic: str, wanted: int = 0) -> list[Any]:
-    """The records of a topic up to its end; waits until there are so many."""
+    """Read the records of a topic up to its end; waits until there are ``wanted``."""
     from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartition
 
     consumer = Consumer(

@@ -168,7 +168,7 @@ def test_tasks_go_on_with_a_new_password(
             "config.providers.file.class": "FileConfigProvider",
             "config.providers.refresh.interval.ms": "500",
             "offset.flush.interval.ms": "500",
-            # A worker that loses its place in the group starts its tasks anew.
+            # A worker that loses its membership of the group restarts its tasks.
             "session.timeout.ms": "60000",
         }
     )

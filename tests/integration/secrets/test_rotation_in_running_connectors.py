@@ -1,4 +1,4 @@
-"""Secrets that change while connectors run: the tasks go on with the new ones, without a restart and without a loss."""
+"""Secrets that change while connectors run: the tasks continue with the new ones, without a restart and without a loss."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Shop:
             try:
                 self.sql(f"KILL CONNECTION {thread}")
             except pymysql.err.OperationalError:
-                continue  # it has ended by itself
+                continue  # it has ended on its own
         return len(threads)
 
     def insert(self, count: int) -> None:
@@ -181,7 +181,7 @@ def test_a_task_goes_on_with_a_new_password(
     login.write_text(f"password={shop.password}\n")
     check_rows(worker, kafka.bootstrap, topic, 40)
 
-    # The file comes first, and is away for a while afterwards.
+    # The file is replaced first, and is missing for a while afterwards.
     old = shop.password
     shop.new_password()
     login.write_text(f"password={shop.password}\n")

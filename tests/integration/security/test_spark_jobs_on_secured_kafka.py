@@ -98,7 +98,7 @@ def of_processes(pids: list[int]) -> dict[str, str]:
 
 
 def leaks(texts: dict[str, str], folder: Path) -> list[tuple[str, str]]:
-    """Where which secret stands: passwords, and the client's private key as it is without one."""
+    """Find secrets in the content of files: passwords, and the client's private key in its unencrypted form."""
     planted = [USERS["worker"], KEY_PASSWORD]
     if (folder / "worker.pem").exists():
         key = load_pem_private_key((folder / "worker.pem").read_bytes(), KEY_PASSWORD.encode())

@@ -32,7 +32,7 @@ OAUTH_MODULE = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginMod
 
 
 def failed(error: Exception) -> None:
-    """What a producer calls that can't go on."""
+    """The callback of a producer that can't continue."""
     pytest.fail(str(error))
 
 
@@ -279,7 +279,7 @@ async def test_a_producer_in_use_logs_in_with_its_new_password(secured: SecuredK
 
 
 def refused_logins(kafka: SecuredKafka, folder: Path) -> dict[str, tuple[str, dict[str, str], str]]:
-    """Cases: where a client goes, with which properties, and what it has to be told."""
+    """Cases: the address that a client connects to, its properties, and the error that it must get."""
     cluster = kafka.cluster
     good = jaas_config("worker", USERS["worker"])
     bad = jaas_config("worker", "not-the-password")

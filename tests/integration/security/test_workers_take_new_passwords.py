@@ -122,7 +122,7 @@ def test_a_worker_takes_its_new_password_over(secured: SecuredKafka, tmp_path: P
             worker.service.log_tail,
         )
         assert not login.lets_in("first-Secret-10")
-        # Every connection is made anew, with a password: those of the group, the stores, the leader's producer, the tasks.
+        # Every connection is opened again, with a password: those of the group, the stores, the leader's producer, the tasks.
         secured.cluster.stop()
         secured.cluster.start()
         worker.wait_for(

@@ -1,4 +1,4 @@
-"""What Spark's `to_json` makes of values, for targets that hold JSON."""
+"""The results of Spark's `to_json` on values, for targets that hold JSON."""
 
 from __future__ import annotations
 

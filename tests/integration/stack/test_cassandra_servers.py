@@ -152,7 +152,7 @@ def test_ports_that_are_taken_before_the_start_are_chosen_anew(tmp_path: Path) -
 @pytest.mark.slow
 @pytest.mark.parametrize("version", [each for each in VERSIONS if each != "5.0"])
 def test_other_versions(version: str, tmp_path: Path) -> None:
-    # 6.0 writes the older form of its log unless it need not run beside older nodes.
+    # 6.0 writes the older form of its log unless it need not run together with older nodes.
     settings = {"storage_compatibility_mode": "NONE"} if version == "6.0" else {}
     with CassandraNode(
         tmp_path, port=None, version=version, settings=settings, jvm_options=FAST_START, jmx=True

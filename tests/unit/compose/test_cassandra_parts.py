@@ -1,4 +1,4 @@
-"""Cassandra in the local stack: tokens, versions, what a node is told. Nothing is started."""
+"""Cassandra in the local stack: tokens, versions, the settings of a node. Nothing is started."""
 
 from __future__ import annotations
 

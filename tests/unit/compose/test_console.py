@@ -12,7 +12,7 @@ from tests.support.eventually import eventually
 
 
 class Terminal(io.StringIO):
-    """What a person would have seen, with what moved the cursor."""
+    """The output that a user would have seen, with the codes that moved the cursor."""
 
     def isatty(self) -> bool:
         return True

@@ -1,4 +1,4 @@
-"""The resolver against a real HTTP server that can be told to misbehave."""
+"""The resolver against a real HTTP server that misbehaves on request."""
 
 import hashlib
 import threading
@@ -17,7 +17,7 @@ from compose.local.resolver import MAVEN_CENTRAL, ArtifactResolver, repository_u
 
 @dataclass
 class Repository:
-    """A Maven repository; `trouble` may answer a request in place of the file, told by how often it was asked for."""
+    """A Maven repository; `trouble` gets the number of requests for a file so far and may answer in its place."""
 
     url: str = ""
     files: dict[str, bytes] = field(default_factory=dict)

@@ -112,7 +112,7 @@ def expected_row(case: Mapping[str, Any], table: EmulatedTable, row: Mapping[str
 
 
 def without_times(table: EmulatedTable, row: Mapping[str, bytes]) -> dict[str, bytes]:
-    """A log row with time uuids of list cells replaced by their places: those are chosen anew each time."""
+    """A log row with time uuids of list cells replaced by their positions: the uuids differ each time."""
     result = dict(row)
     for column in table.lists:
         cell = result.get(column.name)

@@ -147,7 +147,7 @@ def test_a_gauge_of_several_parts_shows_the_largest(monkeypatch: pytest.MonkeyPa
     for part, value in (("a", 3), ("b", 7), ("a", 5), ("b", 1), ("c", 9), ("a", 4)):
         shown.mirror.set("place", value, {"part": part})
         largest.append(shown["BinlogPosition"])
-    # A part beyond the bound counts when it is told of, and is forgotten then.
+    # A part beyond the bound counts when its value is set, and is forgotten then.
     assert largest == [3, 7, 7, 5, 9, 4]
 
 

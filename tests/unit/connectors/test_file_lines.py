@@ -1,4 +1,4 @@
-"""Bytes to lines: any division into blocks gives the lines of the whole, with positions a restart can go on from."""
+"""Bytes to lines: any division into blocks gives the lines of the whole, with positions that a restart can resume from."""
 
 import codecs
 import re
@@ -102,7 +102,7 @@ def test_long_lines_are_reported_with_their_beginning(sizes: list[int], cuts: li
     for size in sizes:
         end += size + len(ends)
         (long if size > 64 else good).append((size, end))
-    # Where "\r" stands alone before the last line, that line is its own.
+    # Where a lone "\r" is before the last line, that line is its own.
     assert [(len(text), at) for text, at in texts] == [*good, (1, len(data))]
     assert [(line.raw, line.end) for line in bad] == [(b"x" * 64, at) for _, at in long]
 

@@ -212,7 +212,7 @@ async def test_tracked_rotation_while_nothing_runs_loses_nothing(path: Path) -> 
     for rotation in range(4):
         with path.open("a") as file:
             file.writelines(f"{line}\n" for line in wanted[rotation * 100 : rotation * 100 + 50])
-        if rotation % 2 == 0:  # every second time nobody reads before the file is rotated
+        if rotation % 2 == 0:  # every second time nothing is read before the file is rotated
             seen += await lines_of(config, rotation * 100 + 50 - len(seen), offsets)
         with path.open("a") as file:
             file.writelines(f"{line}\n" for line in wanted[rotation * 100 + 50 : rotation * 100 + 100])

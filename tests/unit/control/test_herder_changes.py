@@ -98,7 +98,7 @@ class Cluster:
 
 
 async def answers(*calls: Any) -> list[Any]:
-    """What they return, or the status that they are refused with."""
+    """Return the calls' results, or the status that they are refused with."""
     found = await asyncio.gather(*calls, return_exceptions=True)
     return [each.status if isinstance(each, RestError) else each for each in found]
 

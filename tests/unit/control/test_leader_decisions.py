@@ -1,4 +1,4 @@
-"""Who leads, what is placed, what is fenced, who is blamed, what is explained: the pure parts around the leader."""
+"""The pure parts around the leader: who leads, what is placed, what is fenced, who is blamed, what is explained."""
 
 from __future__ import annotations
 

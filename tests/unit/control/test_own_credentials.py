@@ -1,4 +1,4 @@
-"""Which new values of its properties a worker takes over while it runs, and that every client in use gets them."""
+"""New values of properties that a worker takes over while it runs: every client in use gets them."""
 
 from __future__ import annotations
 

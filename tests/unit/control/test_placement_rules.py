@@ -59,7 +59,7 @@ def test_membership_change_evens_out_with_the_fewest_moves(
         had = Counter(first.assigned[unit] for unit in kind if first.assigned[unit] in new)
         has = Counter(second.assigned[unit] for unit in kind)
         kept = sum(second.assigned[unit] == first.assigned[unit] for unit in kind)
-        # Nobody gives away more than it has too much: everything else stays.
+        # No worker gives away more than its surplus: everything else stays.
         assert kept == sum(min(had[worker], has[worker]) for worker in new)
         low, extra = divmod(len(kind), len(new))
         ideal = sorted((had[worker] for worker in new), reverse=True)

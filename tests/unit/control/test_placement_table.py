@@ -100,7 +100,7 @@ def test_a_deleted_connector_keeps_its_row_until_all_has_stopped() -> None:
     live = {"a:1": "1"}
     publish(table, advance_slots(table, {}, live, 2), 2)
     assert table.get(unit) == Slot(A, 2, revoked=True)
-    # Made anew at once, and placed elsewhere: still has to wait.
+    # Recreated at once, and placed elsewhere: it still has to wait.
     assert not advance_slots(table, {unit: "b:1"}, {**live, "b:1": "1"}, 3)
     table.apply(*report_record("a:1", WorkerReport("1", 2, [])))
     publish(table, advance_slots(table, {}, live, 3), 3)

@@ -1,4 +1,4 @@
-"""Wishes from placement and configuration, and the steps that make them true."""
+"""Desired runs from placement and configuration, and the steps that lead to them."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_a_new_placement_epoch_restarts_nothing() -> None:
 
 
 def test_what_ran_for_a_deleted_connector_does_not_go_on_for_one_made_anew() -> None:
-    """Nobody need have looked in between; the statuses of the first one are forgotten."""
+    """No round is needed in between; the statuses of the first one are forgotten."""
     before, after = (local_wishes(ASSIGNED, snapshot(born={"c": offset})) for offset in (1, 5))
     assert plan_steps(after, {unit: have(of) for unit, of in before.items()}) == [
         ("stop", INSTANCE_UNIT),
@@ -102,7 +102,7 @@ def test_carrying_the_steps_out_leads_to_what_is_wished(
     assert plan_steps(wanted, running) == []
 
 
-# Wishes.
+# Desired runs.
 
 
 def snapshot(**fields: object) -> ClusterSnapshot:

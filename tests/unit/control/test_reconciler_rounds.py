@@ -1,4 +1,4 @@
-"""Of thousands of units that are to start or stop at once, so many are under way at a time."""
+"""Of thousands of units that start or stop at once, only a limited number are in progress at a time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What operators ask of connectors: records, changes of the list, and how tasks get to know."""
+"""Instructions of operators to connectors: records, changes of the list, and their way to tasks."""
 
 from __future__ import annotations
 

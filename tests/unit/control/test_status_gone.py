@@ -1,4 +1,4 @@
-"""Whose status is written again when somebody has removed it."""
+"""Statuses that are written again when another process has removed them."""
 
 from __future__ import annotations
 

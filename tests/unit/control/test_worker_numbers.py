@@ -1,4 +1,4 @@
-"""What a worker counts and measures of itself."""
+"""A worker's counters and measurements of itself."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_how_long_rebalances_take(monkeypatch: pytest.MonkeyPatch, node: WorkerN
     node.contact = contact = Contact()
     contact.joins()
     clock.now = 101.0
-    contact.joins()  # tried again
+    contact.joins()  # a retry
     node.refresh_stats()
     assert (node.stats.rebalancing, contact.joined) == (True, False)
     clock.now = 103.0

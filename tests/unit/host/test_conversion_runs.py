@@ -145,7 +145,7 @@ async def test_no_schema_is_registered_for_tombstones_and_records_without_keys()
     assert converted is not None
     assert (converted.keys, converted.values) == (None, [None, None])
     assert (key.asked, value.asked) == ([], [])
-    # Values that do need one get it, also beside nulls.
+    # Values that do need one get it, also next to nulls.
     converted = await both.convert([tombstone, row], [])
     assert converted is not None
     assert converted.values == [None, b"5"]
@@ -187,7 +187,7 @@ async def test_nothing_is_left_of_a_run_of_bad_records() -> None:
 
 
 class Away(JsonConverter):
-    """Asks something that is away at the first two of its values."""
+    """Needs a server that is unavailable at the first two of its values."""
 
     def __init__(self) -> None:
         super().__init__({"schemas.enable": "false"}, is_key=False)

@@ -1,4 +1,4 @@
-"""What a host tells of its tasks, and when."""
+"""A host's reports of its tasks, and their times."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Runner:
         return TaskStats(self.id)
 
     def reported(self) -> None:
-        """Nothing begins anew."""
+        """There is nothing to reset."""
 
     async def stop(self, deadline_s: float) -> bool:
         del deadline_s
@@ -35,7 +35,7 @@ class Runner:
 
 
 class Control:
-    """The other end: what it was told, in order."""
+    """The other end: keeps the reports that it gets, in order."""
 
     def __init__(self) -> None:
         self.told: list[Any] = []

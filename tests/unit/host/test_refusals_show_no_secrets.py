@@ -1,4 +1,4 @@
-"""What a task host refuses is shown to callers of REST: its texts hold no secrets."""
+"""A task host's refusals are shown to callers of REST: their messages hold no secrets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What operators ask, on its way through a task host: to running tasks, to those that start again, and to connector classes."""
+"""Instructions of operators on their way through a task host: to running tasks, restarting tasks and connector classes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Listening(SourceTask):
-    """Notes what it is told and when it starts; the first run ends with a passing fault."""
+    """Records the instructions that it gets and its starts; the first run ends with a passing fault."""
 
     def __init__(self) -> None:
         super().__init__(cast("Any", None))

@@ -1,4 +1,4 @@
-"""What stands at the top of the trace of a failed task, for clients that show a part of it."""
+"""The top of the trace of a failed task, for clients that show a part of it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which batches are traced, what their records' headers say, and that nothing of it is there when it is off."""
+"""The batches that are traced and their records' headers; no trace and no header where tracing is off."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ async def test_one_passes_in_each_turn_of_the_loop_in_order() -> None:
     laps.stop()
     assert [number for _, number in passed] == [number for number in range(100) if number != 3]
     assert max(Counter(lap for lap, _ in passed).values()) == 1
-    await turnstile.turn()  # it goes on after all have passed
+    await turnstile.turn()  # it continues after all have passed
 
 
 async def test_messages_that_came_at_once_leave_turns_to_others() -> None:

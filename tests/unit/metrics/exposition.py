@@ -27,8 +27,8 @@ def parse(exposition: str) -> dict[str, Exposed]:
     """The metric families of an exposition.
 
     Raises:
-        ValueError: it breaks a rule of the format: syntax, a family in pieces, a series given twice, a histogram that does not
-            add up.
+        ValueError: it breaks a rule of the format: syntax, a family in several parts, a series given twice, a histogram that
+            does not add up.
     """
     if exposition and not exposition.endswith("\n"):
         raise ValueError("the last line has no end")

@@ -305,7 +305,7 @@ def test_any_name_survives_as_a_label(name: str, text: str) -> None:
     rendered = render_exposition(
         worker(), [ConnectorNumbers(name, "RUNNING", "c", "1")], tasks, PROCESS, now=0, wall=WALL
     )
-    # a text file's lines end with \n only
+    # the format's lines end with \n only
     assert all(line for line in rendered.split("\n")[:-1])
     found = parse_lines(rendered)
     assert value(found, "kafka_connect_connector_status", connector=name, status="running") == 1

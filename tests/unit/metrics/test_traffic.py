@@ -1,4 +1,4 @@
-"""What is counted of Kafka clients and of tables, on bytes as clients send them and with a real client."""
+"""The counters of Kafka clients and of tables, on bytes as clients send them and with a real client."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_a_connection_is_counted_by_kafkas_frames() -> None:
     for each in sent:
         connection.wrote(each)
     answers = (20).to_bytes(4) + b"a" * 20 + (0).to_bytes(4) + (3).to_bytes(4) + b"abc"
-    for at in range(0, len(answers), 5):  # pieces do not end where answers do
+    for at in range(0, len(answers), 5):  # parts do not end where answers do
         connection.received(answers[at : at + 5])
     (stats,) = meter.report()
     assert (stats.client_id, stats.kind, stats.connections, stats.requests, stats.responses) == (

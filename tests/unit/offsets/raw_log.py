@@ -1,4 +1,4 @@
-"""Writes stretches of log as a broker stores them, for tests of their reading."""
+"""Writes chunks of a log as a broker stores them, for tests of their reading."""
 
 from __future__ import annotations
 

@@ -88,7 +88,7 @@ def test_an_incomplete_set_is_inconsistent_until_it_is_written_anew() -> None:
     assert state.snapshot().inconsistent == {"a"}
     assert state.snapshot().task_configs("a") == []
     assert state.snapshot().task_counts["a"] == 2
-    # the update whose commit was never written does not help by itself
+    # the update whose commit was never written does not help alone
     state.apply(3, *task_record("a", 0, {"x": "0"}))
     assert state.snapshot().task_configs("a") == []
     state.apply(4, *task_record("a", 1, {"x": "1"}))

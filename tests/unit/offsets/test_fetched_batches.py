@@ -1,4 +1,4 @@
-"""Which records of a fetched stretch of log are visible, and where to read on."""
+"""The visible records of a fetched chunk of a log, and the position to continue from."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ ROUNDS = st.lists(
 def test_any_interleaving_reads_as_the_model_says(
     rounds: list[tuple[str, int, object, object]], draw: st.DataObject
 ) -> None:
-    """Compacted, tombstoned and aborted records, fetched in stretches that end anywhere: state and position are the model's."""
+    """Compacted, tombstoned and aborted records, fetched in chunks that end anywhere: state and position are the model's."""
     model = Model()
     for kind, producer, what, kept in rounds:
         if kind == "write":

@@ -1,4 +1,4 @@
-"""What a reader says of a topic that it could not read to its end."""
+"""A reader's error about a topic that it could not read to its end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What internal topics must be like, and the topic creation groups of connectors (KIP-158)."""
+"""The required settings of internal topics, and the topic creation groups of connectors (KIP-158)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which plugins, of which environments, in which version a configuration means."""
+"""The plugins, environments and versions that a configuration selects."""
 
 from __future__ import annotations
 

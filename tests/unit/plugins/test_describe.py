@@ -1,4 +1,4 @@
-"""Plugins are described in a process of their own: one that crashes, hangs, prints or lies harms nobody."""
+"""Plugins are described in a process of their own: one that crashes, hangs, prints or lies harms no other process."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ A, B, C = ("a@1",), ("b@1",), ("c@1",)
 
 
 class Known:
-    """What the pool asks about environments."""
+    """The environments that the pool asks about."""
 
     def __init__(self) -> None:
         self.gone: set[str] = set()

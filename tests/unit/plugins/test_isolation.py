@@ -1,4 +1,4 @@
-"""What a process with other environments imports: theirs, but for what Millrace runs on."""
+"""A process with other environments imports their packages, except those that Millrace itself runs on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What millrace migrate-check knows of the plugins in plugin.path."""
+"""The knowledge of millrace migrate-check about the plugins in plugin.path."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from .conftest import Start
 
-#: What every operation asks. A new route stands in one of these lists, or the test fails: somebody has thought of it.
+#: The access that every operation requires. The test fails for a new route until its author adds it to one of these lists.
 WANTED = {
     RequiredAccess.PUBLIC: ["GET /health", "GET /console", "GET /console/{file}"],
     RequiredAccess.INTERNAL: [
@@ -217,7 +217,7 @@ async def test_every_role_on_every_route(start: Start, tmp_path: Path) -> None:
 
 
 def _allowed(user: str, label: str, level: int, connector: str, *, of_one: bool) -> bool:
-    """What the roles of the test's users mean, said another way."""
+    """Whether a user's role allows an operation, by an independent definition of the roles."""
     if user != "seller":
         return level <= {"reader": 1, "operator": 2, "chief": 3}[user]
     if of_one or label == "POST /connectors":

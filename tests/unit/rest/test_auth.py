@@ -1,4 +1,4 @@
-"""Who is let in: passwords, tokens, pages of other origins; and who is slowed down."""
+"""Callers that are let in: passwords, tokens, pages of other origins; and callers that are slowed down."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The authenticator by itself: what it remembers of passwords, and whom it keeps apart."""
+"""The authenticator alone: what it remembers of passwords, and which callers it keeps apart."""
 
 from __future__ import annotations
 

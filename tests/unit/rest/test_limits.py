@@ -76,7 +76,7 @@ async def test_a_body_that_does_not_come(start: Start) -> None:
         ("GET", "/health", 200),
         ("GET", "/connectors", 401),
         ("PUT", "/connectors/a/config", 401),
-        # Refused for want of a signature, before a body is read that nobody vouches for.
+        # Refused because the signature is missing, before the unsigned body is read.
         ("POST", "/connectors/a/tasks", 400),
         ("PUT", "/connectors/a/fence", 400),
     ],
@@ -159,7 +159,7 @@ async def test_what_is_no_request(start: Start, sent: bytes) -> None:
     reader, writer = await raw(call, sent)
     async with asyncio.timeout(10):
         assert b" 400 " in await reader.readline()
-        await reader.read()  # and the connection ends: what follows can't be told from the next request
+        await reader.read()  # and the connection ends: the rest can't be distinguished from the next request
     writer.close()
 
 

@@ -61,7 +61,7 @@ def operation(route: RestRoute) -> dict[str, Any]:
 
 
 def schema_of(route: RestRoute, status: int) -> dict[str, Any] | None:
-    """The schema of an answer's body with all definitions beside it, closed: fields that are not declared do not fit."""
+    """The schema of an answer's body with all definitions, closed: fields that are not declared do not fit."""
     response = operation(route)["responses"][str(status)]
     if "$ref" in response:
         response = made()["components"]["responses"][response["$ref"].rpartition("/")[2]]
@@ -195,7 +195,7 @@ def test_kafka_connects_answers_fit_it() -> None:
             continue
         body = _unmasked(answer.get("body"))
         if step.name.startswith(("validate-", "plugin-config")) and answer["status"] == 200:
-            continue  # normalised: texts and versions are left out
+            continue  # normalised: documentation and versions are left out
         compared += 1
         complaint = misfit(route, answer["status"], body)
         if complaint is not None:
@@ -212,7 +212,7 @@ def _unmasked(body: Any) -> Any:
 
 
 # Every status that is documented is one that is answered. 401, 403, 408, 429 and the 503 of a worker that has too much to do
-# come from what stands before all operations and are tested there, those between workers with the signatures.
+# come from the code that runs before all operations and are tested there, those between workers with the signatures.
 
 
 async def _ask(call: Rest, route: RestRoute, headers: dict[str, str] | None = None, **names: str) -> Reply:

@@ -210,7 +210,7 @@ async def test_certificates_are_read_again(serve: Serve, tmp_path: Path, caplog:
             lambda: "certificates of listeners have changed and were read again" in caplog.text, "the log says so"
         )
         assert await shown() == "CN=two"
-        # A connection that was open goes on.
+        # A connection that was open stays open.
         assert (await Rest(server.urls[0], kept)("GET", "/connectors")).status == 200
 
 

@@ -36,7 +36,7 @@ def verifier(keys: str, ttl_s: float = 600.0) -> JwtVerifier:
 
 
 class Certs:
-    """A server of keys, that answers as it is told."""
+    """A server of keys whose answers the test sets."""
 
     def __init__(self) -> None:
         self.url = ""

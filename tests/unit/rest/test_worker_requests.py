@@ -69,7 +69,7 @@ def test_what_is_refused(change: Mapping[str, Any], status: int, text: str) -> N
 
 
 def test_a_kip_507_signature_signs_nothing_else() -> None:
-    """The signature of an internal body must not be one of a request for somebody: the two are told apart."""
+    """The signature of an internal body must not be accepted as that of a request on behalf of a user."""
     payload, _, _ = sign_request(KEY, ASKED, b"", ADA, 1000.0).partition(".")
     body_signature = (
         signature_headers(KEY, payload.encode())["X-Connect-Authorization"].replace("+", "-").replace("/", "_")
@@ -95,7 +95,7 @@ def test_a_request_is_taken_once_and_the_memory_is_bounded() -> None:
 
 @pytest.fixture
 async def pair(start: Start, tmp_path: Path) -> Pair:
-    """A leader that knows nobody but other workers' word, a follower that knows the users, and their herders."""
+    """A leader that knows users only from other workers' requests, a follower that knows the users, and their herders."""
     leader, herder = await start(
         rest_authentication="basic", rest_auth_users_file=write_users(tmp_path / "leader", {"chief": "admin"})
     )
@@ -246,7 +246,7 @@ async def test_a_key_that_never_fits(pair: Pair) -> None:
 
 
 async def test_while_authentication_is_switched_on_worker_by_worker(start: Start, tmp_path: Path) -> None:
-    """A follower that asks nobody yet can't vouch for anybody: the leader looks at the client's own credentials."""
+    """A follower without authentication yet can't vouch for a client: the leader checks the client's own credentials."""
     leader, herder = await start(
         rest_authentication="basic", rest_auth_users_file=write_users(tmp_path / "leader", {"chief": "admin"})
     )

@@ -1,4 +1,4 @@
-"""What Millrace itself says must not look like a secret: logs and answers would show it as [hidden]."""
+"""Millrace's own messages must not look like secrets: logs and answers would show them as [hidden]."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ ROOT = Path(__file__).resolve().parents[3]
 
 
 def said(tree: ast.AST) -> list[tuple[int, str]]:
-    """All texts of a module but its documentation; what is put in is left out."""
+    """All string literals of a module but its docstrings; values that are formatted into them are left out."""
     documentation = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
     found = []
     for node in ast.walk(tree):

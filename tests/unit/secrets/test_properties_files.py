@@ -78,7 +78,7 @@ texts = st.text(alphabet=st.characters(codec="utf-8"), max_size=20)
 )
 def test_what_java_stores_is_read_back(properties: dict[str, str], end: str, separator: str) -> None:
     lines = [stored(key, key=True) + separator + stored(value, key=False) for key, value in properties.items()]
-    # After a blank as separator, an empty value and a key of nothing can't be told apart by anybody.
+    # After a blank as separator, an empty value and an empty key can't be distinguished.
     if "" not in properties:
         assert parse_properties(end.join(lines)) == properties
 

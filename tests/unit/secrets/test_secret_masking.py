@@ -1,4 +1,4 @@
-"""Masking: configurations, texts and log records."""
+"""Masking: configurations, strings and log records."""
 
 from __future__ import annotations
 
@@ -370,7 +370,7 @@ def test_an_apostrophe_is_known_as_a_literal_with_both_quotes_writes_it() -> Non
 
 
 COMMON = ("test", "orders", "millrace", "Kafka", "root")
-#: Where a secret stands, in what drivers, clients and representations say.
+#: Messages of drivers, clients and representations with a secret in them.
 IN_PLACE = (
     "password={}",
     "Password: {}",

@@ -58,7 +58,7 @@ class Box(ConfigProvider):
 
 
 class Follower:
-    """Notes what it is told."""
+    """Records the notifications that it gets."""
 
     def __init__(self) -> None:
         self.told: asyncio.Queue[tuple[dict[str, str], frozenset[str]]] = asyncio.Queue()

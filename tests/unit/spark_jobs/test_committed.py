@@ -1,4 +1,4 @@
-"""What a job's group has, while the group's coordinator moves or refuses."""
+"""Committed offsets of a job's group, while the group's coordinator moves or refuses."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ AT = [TopicPartition("t", 0, 7), TopicPartition("t", 1, 9)]
 
 
 class Answers:
-    """Answers what it is given, the last for ever."""
+    """Gives the answers in order, the last one forever."""
 
     def __init__(self, *answers: Any) -> None:
         self.answers = list(answers)

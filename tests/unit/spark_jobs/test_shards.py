@@ -243,7 +243,7 @@ def test_every_debezium_row_has_its_own_numbers(rows: list[tuple[int, int, int, 
     ):
         found = decoded(DecodePlan(TABLE, {text: known.layout}, separate=True), values)
         assert [(row["database_partition"], row["table_partition"], row["id"], row["v"]) for row in found] == rows
-        for each in rows:  # with refuse each shard by itself is fine, and two are not
+        for each in rows:  # with refuse each shard alone is fine, and two are not
             plan = DecodePlan(TABLE, {text: known.layout}, shard=each[:2])
             if len({row[:2] for row in rows}) == 1:
                 assert [(row["id"], row["v"]) for row in decoded(plan, values)] == [row[2:] for row in rows]

@@ -1,4 +1,4 @@
-"""Cast: numbers, texts and errors at the edges."""
+"""Cast: numbers, strings and errors at the edges."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_field(value: Any, schema: Schema, kind: str, wanted: Any) -> None:
 
 
 def test_float32_is_rounded_once() -> None:
-    # The nearest double lies in the middle of two floats, the exact number beside it.
+    # The nearest double lies in the middle of two floats, the exact number next to it.
     exact = (1 << 60) + (1 << 36) + 1
     assert to_single(exact) == float((1 << 60) + (1 << 37))
     assert to_single((1 << 60) + (1 << 36)) == float(1 << 60)

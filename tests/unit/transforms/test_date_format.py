@@ -1,4 +1,4 @@
-"""SimpleDateFormat's patterns: the texts are Java's, as the recording of its answers has them."""
+"""SimpleDateFormat's patterns: the strings are Java's, as recorded from its answers."""
 
 from __future__ import annotations
 

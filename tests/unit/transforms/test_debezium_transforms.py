@@ -1,6 +1,6 @@
-"""What Debezium's transforms do here beside what ``tests/conformance/transforms`` compares with Debezium itself.
+"""Behaviour of Debezium's transforms that ``tests/conformance/transforms`` does not compare with Debezium itself.
 
-The documented differences, values that a JSON recording can't hold (bytes, -0.0, NaN), and texts of errors.
+The documented differences, values that a JSON recording can't hold (bytes, -0.0, NaN), and error messages.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What is generated, remembered or done in batches gives what is done value by value."""
+"""Generated, cached and batched code gives the same results as code that works value by value."""
 
 from __future__ import annotations
 
@@ -388,7 +388,7 @@ def test_conditions_have_the_library_s_answers(
     condition: str, with_schema: bool, event: dict[str, Any], row: dict[str, Any] | None
 ) -> None:
     record = SourceRecord({}, {}, "t", {**event, "row": row}, EVENT if with_schema else None)
-    # What stands behind it changes no answer, and only the library can evaluate it.
+    # The part after the condition changes no answer, and only the library can evaluate it.
     by_library = f"({condition}) ? topic.size() == 1 : topic.size() == 2"
     one, other = _outcome(condition, record), _outcome(by_library, record)
     if "\\ud800" in str([event, row]) and other == "refused":

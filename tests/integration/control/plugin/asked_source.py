@@ -1,4 +1,4 @@
-"""A source that does what operators ask: snapshots of so many rows, at a slow pace, with progress in its offsets."""
+"""A source that does what operators ask: snapshots with a given number of rows, slowly, with progress in its offsets."""
 
 from __future__ import annotations
 

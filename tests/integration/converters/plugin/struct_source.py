@@ -17,7 +17,7 @@ def number(name: str, default: int) -> ConfigKey:
 
 
 class StructTask(SourceTask):
-    """Counts; the number stands in a struct inside the record."""
+    """Counts; the number is in a struct inside the record."""
 
     async def batches(self) -> AsyncGenerator[Batch, None]:
         config = self.context.config

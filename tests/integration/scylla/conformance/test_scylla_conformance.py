@@ -1,6 +1,6 @@
 """The conformance kit on the Scylla connector: vnodes, tablets and exactly once positions, on the emulation.
 
-In a folder of its own because pytest takes that first: the tests beside it leave many generations of streams behind, which a
+In a folder of its own because pytest takes that first: the tests next to it leave many generations of streams behind, which a
 connector of vnodes reads one after the other.
 """
 

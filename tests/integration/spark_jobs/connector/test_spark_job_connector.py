@@ -131,7 +131,7 @@ def bench(
 
 
 def visible(pid: int) -> bytes:
-    """What everybody, or the same user, may see of a process; nothing if it has gone."""
+    """The parts of a process that every user, or the same user, may see; nothing if it has ended."""
     try:
         return Path(f"/proc/{pid}/cmdline").read_bytes() + Path(f"/proc/{pid}/environ").read_bytes()
     except OSError:
@@ -201,7 +201,7 @@ def test_the_life_of_a_job(bench: Bench) -> None:
     assert float(series[f"millrace_job_lines_files{labels}"]) >= 1
     assert not [name for name in series if name.startswith("kafka_connect_source_task") and bench.name in name]
 
-    # Its target is away: the task runs, and says since when and why, until it works again.
+    # Its target is unavailable: the task runs, and says since when and why, until the target answers again.
     (bench.folder / "away").touch()
     bench.send(20)
     trace = eventually(lambda: bench.task().get("trace"), "the status shows the trouble", LIMIT_S, detail=bench.about)
@@ -218,7 +218,7 @@ def test_the_life_of_a_job(bench: Bench) -> None:
     eventually(lambda: "trace" not in bench.task(), "the trouble is over", LIMIT_S, detail=bench.about)
     eventually(lambda: bench.progress()["phase"] == "running", "the progress is that of a job that works", LIMIT_S)
 
-    # Pause ends the process; resume goes on from the checkpoint.
+    # Pause ends the process; resume continues from the checkpoint.
     bench.put("/pause", 202)
     bench.wait_task("PAUSED")
     assert gone(first)
@@ -235,7 +235,7 @@ def test_the_life_of_a_job(bench: Bench) -> None:
     bench.wait_task("RUNNING")
     bench.wait_for_lines()
 
-    # A failure has the job's own cause; mended and restarted, it goes on.
+    # A failure has the job's own cause; fixed and restarted, the job continues.
     third = bench.pid()
     assert third != second
     (bench.folder / "fatal").write_text("the target refuses batch of lines")

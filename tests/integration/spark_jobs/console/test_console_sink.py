@@ -1,4 +1,4 @@
-"""What the console sink prints of batches."""
+"""The console sink's output of batches."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def sink(spark: SparkSession, **options: str) -> ConsoleSink:
 
 
 def batch(spark: SparkSession, rows: list[tuple[Any, ...]]) -> Batch:
-    """A batch of one table with the columns id and note, and Kafka's records beside it."""
+    """A batch of one table with the columns id and note, and Kafka's records next to it."""
     frame = spark.createDataFrame(rows, "id bigint, note string")
     raw = spark.createDataFrame(
         [("t", 0, number, b"key", b"value %d" % number) for number in range(len(rows))],

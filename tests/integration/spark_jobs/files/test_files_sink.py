@@ -52,7 +52,7 @@ def test_replayed_batches_and_a_lost_checkpoint_change_nothing(spark: SparkSessi
     assert sink.write(batch(spark, 1, [(ORDERS, inserts(10, 15))])) == 5
     assert sink.write(batch(spark, 1, [(ORDERS, inserts(10, 15))])) == 0, "the same batch again"
     assert sink.context.metrics["files_replays_total"] == 1
-    # The checkpoint is lost: batch ids begin anew and batches end elsewhere.
+    # The checkpoint is lost: batch ids start again from 0 and batches end at other offsets.
     again = sinks.make()
     assert again.write(batch(spark, 0, [(ORDERS, inserts(0, 12))])) == 0
     assert again.write(batch(spark, 1, [(ORDERS, inserts(12, 20))])) == 5

@@ -101,7 +101,7 @@ def test_delta(spark: SparkSession, sinks: Sinks) -> None:
     sink = sinks.make(format="delta")
     assert sink.write(batch(spark, 7, [(SHAPE, first)])) == 60
     assert sink.write(batch(spark, 7, [(SHAPE, first)])) == 0, "the same batch again"
-    # The checkpoint is lost: batch ids begin anew, below those that Delta has seen; batches end elsewhere.
+    # The checkpoint is lost: batch ids start again from 0, below those that Delta has seen; batches end at other offsets.
     again = sinks.make(format="delta")
     assert again.write(batch(spark, 0, [(SHAPE, changes[:30])])) == 0
     wider = Shape("shop.orders", "id", {"id": LongType(), "state": StringType(), "n": LongType(), "more": StringType()})

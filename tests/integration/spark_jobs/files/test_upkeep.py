@@ -205,7 +205,7 @@ def test_readers_count_right_all_through_compaction(spark: SparkSession, sinks: 
             least = committed[0]
             try:
                 row = history.read(spark, str(sinks.path)).selectExpr("count(*) n", "count(distinct id) d").collect()[0]
-            except Exception as error:  # noqa: BLE001 - told below
+            except Exception as error:  # noqa: BLE001 - raised below
                 wrong.append(error)
                 return
             if row.n != row.d or row.n < least or row.n % 10:
@@ -314,7 +314,7 @@ def test_a_crash_at_any_step_of_rolling_and_compaction(spark: SparkSession, sink
         # Sight of a listing: rolled rows once; while inputs give way to a merged file rows may be there twice, never missing.
         assert set(each) in (set(range(20)), set(range(40)))
     assert seen[-1] == listed(path) == list(range(40))
-    # What commands left that crashed before they told the log of it goes an hour later.
+    # Files of commands that crashed before they added them to the log are removed an hour later.
     later = HistoryDirectory(spark, HadoopStorage(spark, str(path)), clock=lambda: now_ms() + 2 * ORPHAN_AGE)
     upkeep.vacuum_files(later, 0, HistoryWriter())
     assert len(list(path.rglob("*.parquet"))) == 1

@@ -76,7 +76,7 @@ class Bench:
         return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
     def order(self, job: dict[str, str], text: str) -> Path:
-        """What the sink shall do with its next batches; remove the file to end it."""
+        """Order what the sink does with its next batches; remove the file to end it."""
         path = Path(f"{job['sink.rows.path']}.order")
         path.write_text(text)
         return path

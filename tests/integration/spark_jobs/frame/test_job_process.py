@@ -127,7 +127,7 @@ def test_the_life_of_a_job(bench: Bench) -> None:
     assert [row["value"] for row in bench.rows(job)][5:] == ["5", "6"]
     replayed = bench.rows(job)[5]
     assert sum(end - start for start, end in replayed["ranges"].values()) == 1
-    # The parent's end of the pipe closes: the job stops as if it were told to.
+    # The parent's end of the pipe closes: the job stops as if it were asked to.
     assert last.process.stdin is not None
     last.process.stdin.close()
     assert last.end() == 0, last.log()

@@ -189,7 +189,7 @@ def test_expired_records_and_a_new_topic_of_the_same_name_are_never_skipped(spar
     assert f"{topic}-0: offsets 3 to 4 are gone" in text
     assert "what exists begins at 5 and ends before 6" in text
     assert "Nothing was skipped" in text
-    # Deleted, made again and filled beyond the old position: Kafka's offsets alone would not tell.
+    # Deleted, recreated and filled beyond the old position: Kafka's offsets alone would not show it.
     bench.delete(topic)
     bench.topic(partitions=1, name=topic)
     bench.send(topic, [str(number) for number in range(9)])
@@ -197,7 +197,7 @@ def test_expired_records_and_a_new_topic_of_the_same_name_are_never_skipped(spar
     assert replaced.end() == 1
     assert f"topic {topic} was deleted and made again" in replaced.of("failed")[0]["error"]
     assert [row["value"] for row in bench.rows(job)] == ["0", "1", "2"]
-    # By option the job goes on with what exists, and says what it leaves out.
+    # By option the job continues with the records that exist, and says what it leaves out.
     assert run(spark, job | {"source.fail.on.data.loss": "false"}).end() == 0
     assert [row["value"] for row in bench.rows(job)][3:] == ["3", "4", "5", "6", "7", "8"]
 

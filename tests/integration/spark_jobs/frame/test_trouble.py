@@ -1,4 +1,4 @@
-"""Lag and trouble: what waits is told before the first batch, an unknown lag is no 0, and a job that retries says so."""
+"""Lag and trouble: lag is reported before the first batch, an unknown lag is not 0, and a job that retries says so."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def test_the_lag_of_what_is_not_read_yet_and_of_a_kafka_that_is_away(own_kafka: 
         standing = watch.refresh({}, 30)
         assert standing is not None
         assert (standing.position, standing.ends) == ({(topic, 0): 0}, {(topic, 0): 5})
-        # Where Spark begins is not decided: nobody knows how far behind that is. Once it is, all that came since waits.
+        # Where Spark starts is not decided yet, so the lag is unknown. Once it is decided, all records since then wait.
         assert late.refresh({}, 30) is None
         late.begin({(topic, 0): 3})
         standing = late.refresh({}, 30)

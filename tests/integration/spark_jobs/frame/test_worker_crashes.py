@@ -37,7 +37,7 @@ def kill_workers(spark: SparkSession) -> int:
 
 
 def run_with_kills(spark: SparkSession, job: dict[str, str]) -> Run:
-    """Run a job over what there is, and kill its workers until that many batches were done again because of it."""
+    """Run a job over the existing records, and kill its workers until ``KILLS`` batches were retried."""
     going = run(spark, job)
     for number in range(1, KILLS + 1):
 
@@ -122,7 +122,7 @@ def test_a_batch_that_kills_its_workers_every_time_fails_the_job(spark: SparkSes
     assert "batch 0 has crashed Spark's Python workers 3 times in a row (errors.worker.crashes.max)" in failed["error"]
     assert "source.max.offsets.per.trigger" in failed["error"]
     assert failed["retriable"] is False
-    # A fault in C leaves its stack; the job goes on when the batch no longer crashes.
+    # A fault in C leaves its stack; the job continues when the batch no longer crashes.
     order.write_text("task Segfault")
     fault = run(spark, job)
     eventually(lambda: bool(fault.of("retrying")) or bool(fault.code), "the crash is seen")

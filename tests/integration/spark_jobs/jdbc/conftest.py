@@ -161,7 +161,7 @@ class Rig:
                 **self.options,
             }
         )
-        session = cast("SparkSession", self.spark)  # a task by itself needs none
+        session = cast("SparkSession", self.spark)  # a task alone needs none
         self.sink = JdbcSink(JobContext(self.job, config, session, logging.LoggerAdapter(logging.getLogger("test"))))
 
     @property
@@ -207,7 +207,7 @@ class Rig:
         return dict(done)
 
     def projected(self, schema: TableSchema, rows: Sequence[Mapping[str, Any]], names: Columns) -> pa.Table:
-        """What `sink.projected` makes, without Spark."""
+        """The result of `sink.projected`, without Spark."""
         chosen = self.target.settings
         table = arrow(schema, rows)
         if chosen.mode != "insert":
@@ -262,7 +262,7 @@ def rig() -> Iterator[Callable[..., Rig]]:
 
 
 def simple(table: str, *extra: Column) -> TableSchema:
-    """A table with an int key, a text and a number."""
+    """A table with an int key, a string and a number."""
     from pyspark.sql.types import DoubleType, IntegerType, StringType
 
     return TableSchema(

@@ -87,7 +87,7 @@ class Pipeline:
             return list(cursor.fetchall()) if cursor.description else []
 
     async def capture(self, form: str, *statements: str) -> list[SourceRecord]:
-        """Run statements, and what the connector sends of them in this form; it goes on where it was stopped."""
+        """Run statements and return the connector's records in this form; the connector resumes where it was stopped."""
         async with Run(MySqlConnector, {**self.config, "output.format": form}, offsets=self._offsets) as run:
             self.sql(*statements)
             self._marks += 1
@@ -101,7 +101,7 @@ class Pipeline:
         return [each for each in records if each.value is not None and rows in each.value]
 
     def changes(self, form: str, records: Sequence[SourceRecord], **options: str) -> list[TableChanges]:
-        """What a job's source makes of the records, by way of a Kafka topic of their own."""
+        """Read the records with a job's source, by way of a Kafka topic of their own."""
         bench = Bench(self._spark, self._bootstrap, f"{self.prefix}-{secrets.token_hex(3)}")
         keys, values = (
             JsonConverter({"schemas.enable": str(form == "debezium").lower()}, is_key=key) for key in (True, False)

@@ -1,4 +1,4 @@
-"""Tables follow the source's: made, columns added and widened; what can't be mended says the statement to run."""
+"""Tables follow the source's: created, columns added and widened; the error of any other change has the statement to run."""
 
 from __future__ import annotations
 

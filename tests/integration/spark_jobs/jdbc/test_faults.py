@@ -1,4 +1,4 @@
-"""What the sink does when the server goes away, a worker dies between statement and commit, a login or a table is wrong."""
+"""Faults of the sink: the server goes away, a worker dies between statement and commit, a login or a table is wrong."""
 
 # ruff: noqa: S608 - names of the test's own
 from __future__ import annotations

@@ -32,7 +32,7 @@ PLACES: Final = [
 
 
 def _page(page: str, mark: str) -> str:
-    """The statement on a page that stands behind a text."""
+    """The statement on a page that follows a given string."""
     text = (ROOT / "docs" / page).read_text(encoding="utf-8")
     # Pages are wrapped: any space of the text may be the end of a line.
     pattern = r"\s+".join(map(re.escape, mark.split())) + r"(.*?)[;`]"

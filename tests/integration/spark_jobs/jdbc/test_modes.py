@@ -1,4 +1,4 @@
-"""Modes on real servers: what stands in the tables after changes, replays and other orders."""
+"""Modes on real servers: the content of the tables after changes, replays and other orders."""
 
 # ruff: noqa: S608 - names of the test's own
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Kafka goes away at each moment of a transaction: no process hangs, and what is done again is there exactly once.
+"""Kafka goes away at each moment of a transaction: no process hangs, and retried records are there exactly once.
 
 librdkafka waits without a limit in ``send_offsets_to_transaction`` where the broker's connections were refused for a while,
 also when the broker has come back. Processes of the Kafka sink's and the materializer's writers, without Spark; one outage for
@@ -108,7 +108,7 @@ class Task:
         ).lower()
 
     def topics(self) -> list[str]:
-        """What must exist before it starts; the materializer makes its own."""
+        """The topics that must exist before it starts; the materializer creates its own."""
         return [self.name, *([f"{self.name}-out", f"{self.name}-markers"] if self.kind == "kafka" else [])]
 
     def start(self, port: int) -> None:
@@ -135,7 +135,7 @@ class Task:
         return self.process.poll() is not None
 
     def log(self) -> str:
-        """What it wrote."""
+        """Its log."""
         return f"{self.name}:\n{(self.folder / f'{self.name}.log').read_text()[-1000:]}"
 
     def written(self, bootstrap: str) -> list[int]:

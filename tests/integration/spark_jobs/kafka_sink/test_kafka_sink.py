@@ -319,7 +319,7 @@ def test_writers_that_follow_each_other_fence_and_continue(bootstrap: str, uniqu
     # The group's positions are gone (they expire): the markers know them.
     assert read_markers(usual) == {marker_key("", topic, 0): (50, "one")}
     assert write(ResidentClients(), 40, 60, settings(unique("other-group"))) == (10, 10)
-    # The source topic was deleted and made again: what was written before does not count.
+    # The source topic was deleted and recreated: what was written before does not count.
     assert write(ResidentClients(), 0, 5, settings(unique("group"), "two")) == (5, 0)
 
 
@@ -458,7 +458,7 @@ def test_large_records_and_sources_that_grow(spark: SparkSession, bootstrap: str
     strict = sink(
         spark, bootstrap, unique("strict"), topic, **{"sink.kafka.topic": make(bootstrap, unique("small"), 1)}
     )
-    # The first failure does not say which record it is: the batch is done again to find out.
+    # The first failure does not say which record it is: the batch is retried to find out.
     with pytest.raises(Retriable, match="the batch is done again to find the record"):
         strict.write(all_of({0: 2}))
     with pytest.raises(

@@ -133,7 +133,7 @@ class Harness:
             consumer.close()
 
     def committed(self) -> dict[int, int]:
-        """What the job's consumer group has committed."""
+        """The offsets that the job's consumer group has committed."""
         consumer = Consumer({"bootstrap.servers": self.bootstrap, "group.id": f"millrace-{self.name}"})
         try:
             return {

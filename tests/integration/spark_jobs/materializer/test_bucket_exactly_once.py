@@ -48,7 +48,7 @@ def some(rng: random.Random, count: int, partitions: int, *, keys: int = 200) ->
 
 
 def expected(changes: list[Change], partitions: int) -> dict[int, list[tuple[str, str, Any, Any]]]:
-    """What must come out: (key, op, before, after) by partition, in order. Independent of the engine."""
+    """The expected output: (key, op, before, after) by partition, in order. Independent of the engine."""
     times: dict[str, int] = {}
     rows: dict[str, Any] = {}
     found: dict[int, list[tuple[str, str, Any, Any]]] = {each: [] for each in range(partitions)}
@@ -66,7 +66,7 @@ def expected(changes: list[Change], partitions: int) -> dict[int, list[tuple[str
 
 
 def written(job: Harness) -> dict[int, list[tuple[str, str, Any, Any]]]:
-    """What came out, in the form of ``expected``; ids must grow."""
+    """The actual output, in the form of ``expected``; ids must grow."""
     found: dict[int, list[tuple[str, str, Any, Any]]] = {each: [] for each in range(job.partitions)}
     last = dict.fromkeys(found, 0)
     for partition, key, value in job.read():
@@ -106,7 +106,7 @@ def test_killed_anywhere(
 
 
 def test_checkpoint_and_cache_lost(harness: Callable[..., Harness]) -> None:
-    """What Spark forgets is skipped, what the disk forgets comes from the changelog."""
+    """Batches that Spark repeats without its checkpoint are skipped; state without its cache comes from the changelog."""
     job = harness(partitions=2)
     rng = random.Random(12)
     changes: list[Change] = []
@@ -160,7 +160,7 @@ def test_another_takes_over(harness: Callable[..., Harness]) -> None:
 
 
 def test_a_fenced_producer_is_replaced(harness: Callable[..., Harness]) -> None:
-    """Who finds at the commit that somebody else has had the bucket does its work again, once."""
+    """A writer that finds at its commit that another one has had the bucket repeats its work, once."""
     job = harness(partitions=1)
     changes = some(random.Random(18), 200, 1)
     records = [InputRecord(None, msgspec.json.encode(change), offset, 0) for offset, (_, change) in enumerate(changes)]
@@ -208,7 +208,7 @@ def test_lost_things_are_said(harness: Callable[..., Harness]) -> None:
 
 
 def test_expiry_without_input(harness: Callable[..., Harness]) -> None:
-    """What is due is deleted between batches, once; while nothing is due no Spark job runs."""
+    """Expired rows are deleted between batches, once; while no row expires, no Spark job runs."""
     job = harness(partitions=2)
     now = int(time.time())
     job.produce(
@@ -263,7 +263,7 @@ def test_bad_records(harness: Callable[..., Harness]) -> None:
 
 
 def test_the_marker_is_readable(harness: Callable[..., Harness]) -> None:
-    """The marker is JSON under the empty key, and the consumer group shows where the job stands."""
+    """The marker is JSON under the empty key, and the consumer group shows the job's position."""
     job = harness(partitions=1)
     job.produce(encoded(some(random.Random(16), 30, 1)))
     sink = job.start()
@@ -277,7 +277,7 @@ def test_the_marker_is_readable(harness: Callable[..., Harness]) -> None:
 def test_rebuild_of_the_output_and_state_as_a_frame(
     harness: Callable[..., Harness], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """A lost output is written again from the state, once, also when the rebuild is killed; the job goes on behind it."""
+    """A lost output is written again from the state, once, also when the rebuild is killed; the job continues after it."""
     job = harness(partitions=2)
     rng = random.Random(17)
     changes = some(rng, 1500, 2, keys=100)

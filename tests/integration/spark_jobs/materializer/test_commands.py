@@ -27,7 +27,7 @@ _LOAD = Load(2_000, 150, 2, "avro")
 
 
 def command(*arguments: str) -> str:
-    """What a command prints; it must succeed."""
+    """Run a command, which must succeed, and return its output."""
     done = subprocess.run(
         [sys.executable, "-m", "worker.cli", "job", *arguments],
         capture_output=True,
@@ -85,7 +85,7 @@ def test_state_and_rebuilds(
     assert len(events) == len(rows)
     assert {(each["after"]["pk"], each["after"]["ck"]): each["after"] for each in events} == rows
 
-    # The state is thrown away with the output, and made again from the input.
+    # The state is thrown away with the output, and rebuilt from the input.
     shutil.rmtree(tmp_path / "state")
     command("rebuild", str(file), "--state", "--drop-output")
     run()
@@ -93,7 +93,7 @@ def test_state_and_rebuilds(
 
 
 def rows_of_model() -> dict[tuple[int, int], dict[str, Any]]:
-    """What the table holds at the end."""
+    """The rows of the table at the end."""
     model = Model()
     for change in changes(_LOAD.updates, partitions=_LOAD.partitions):
         model.apply(change)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def folded(job: Harness) -> dict[str, list[dict[str, Any]]]:
-    """The output as a table, in the form of ``expected``. Each event must go on from where the one before it left its row."""
+    """The output as a table, in the form of ``expected``. Each event must continue from the row that the one before it left."""
     rows: dict[bytes, dict[str, Any]] = {}
     for _, key, value in job.read():
         if value is None:

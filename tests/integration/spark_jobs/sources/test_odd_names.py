@@ -96,7 +96,7 @@ def letters(jobs: Jobs) -> dict[str, str]:
 
 
 def refused(jobs: Jobs, bad: Sequence[tuple[bytes | None, bytes]]) -> list[str]:
-    """What the dead letters say, sorted; they have to be the records ``bad``."""
+    """The reasons of the dead letters, sorted; their records have to be ``bad``."""
     found = jobs.read(f"{jobs.name}-dead")
     assert sorted((each.key(), each.value()) for each in found) == sorted(bad)
     return sorted(dict(each.headers())["__connect.errors.exception.message"].decode() for each in found)

@@ -65,6 +65,6 @@ class BarConverter(Converter):
         return encode
 
     def to_connect(self, topic: str, data: bytes | None) -> tuple[Schema | None, Any]:
-        """The line as a text: what it was of, it does not say."""
+        """Return the line as a string; the line does not say the value's type."""
         del topic
         return OPTIONAL_STRING, None if data is None else data.decode("utf-8", "replace")

@@ -13,7 +13,7 @@ class Rocket(Harness):
     flood = 20_000
 
     def config(self) -> Mapping[str, str]:
-        """What a user would write."""
+        """A configuration as a user would write it."""
         return {"topic": "launch", "start": "100000"}
 
     async def add(self, count: int) -> None:

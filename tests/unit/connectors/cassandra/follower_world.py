@@ -78,7 +78,7 @@ class Node:
             self.log(log_id).unlink(missing_ok=True)
 
     def replay(self) -> None:
-        """What a start after a crash does."""
+        """Treat the segments as a server does that starts after a crash and replays them."""
         for own in sorted(self.own.iterdir()):
             log_id = int(own.stem.rpartition("-")[2])
             if log_id in self.captured:

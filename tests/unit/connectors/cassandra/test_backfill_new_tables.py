@@ -85,7 +85,7 @@ class World:
         self.save(self.pulls[index].changes())
 
     def work(self, index: int) -> bool:
-        """One step of a backfill; False: there is nothing to do."""
+        """Do one step of a snapshot; False: there is nothing to do."""
         index %= self.count
         pulls = self.pulls[index]
         job = pulls.next_job()

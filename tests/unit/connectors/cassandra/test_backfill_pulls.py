@@ -1,4 +1,4 @@
-"""Backfills without a server: nothing is left out or saved too early, whatever happens in between."""
+"""Snapshots without a server: nothing is left out or saved too early, whatever happens in between."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def table(name: str, kind: str = "int", table_id: str = "") -> CqlTableDefinitio
 
 
 class Server:
-    """A table of (token, row) in order; pages name the row to go on with."""
+    """A table of (token, row) in order; pages name the row to continue with."""
 
     def __init__(self, rows: list[tuple[int, int]]) -> None:
         self.rows = sorted(rows)

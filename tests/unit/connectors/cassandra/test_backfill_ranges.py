@@ -1,4 +1,4 @@
-"""Shares, pieces and what is left of them."""
+"""Shares, chunks and the rest of them."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_what_was_begun_is_a_piece() -> None:
 
 
 def test_width_follows_the_rows() -> None:
-    assert width_after(1_000, 100, 100, 1 << 30) == 16_384  # never in more than so many pieces
+    assert width_after(1_000, 100, 100, 1 << 30) == 16_384  # the number of chunks is limited
     whole = 1 << 20
     assert width_after(1_000, 200, 100, whole) == 500
     assert width_after(1_000, 10_000, 100, whole) == 250

@@ -1,4 +1,4 @@
-"""What a row of a SELECT becomes, where times and names can't be read."""
+"""The update made from a row of a SELECT, where times and names can't be read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which updates count: a node with its log, a table whose cdc changes, and a task that dies and comes back at any time."""
+"""The updates that count: a node with its log, a table whose cdc changes, and a task that dies and restarts at any time."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class World:
             self.learn()
 
     def down(self) -> None:
-        self.land()  # what is under way is in the log, or nobody has it
+        self.land()  # writes in flight reach the log, or are lost
         self.up = False
 
     def learn(self) -> None:
@@ -169,7 +169,7 @@ STEPS = (
 
 @settings(max_examples=1_000, deadline=None)
 @example(cdc=True, steps=["start", "begin", "alter", "look", "look", "save", "roll", "land"])  # lands late
-@example(cdc=True, steps=["start", "alter", "settle", "alter", "roll", "write", "alter"])  # on and off, seen by nobody
+@example(cdc=True, steps=["start", "alter", "settle", "alter", "roll", "write", "alter"])  # on and off, unseen
 @example(cdc=False, steps=["start", "save", "kill", "alter", "write", "alter"])
 @example(
     cdc=True, steps=["start", "down", "alter", "settle", "settle", "roll", "back", "write"]
@@ -255,7 +255,7 @@ def test_a_table_that_never_had_cdc_is_passed_over(listed: bool) -> None:
     assert not observe(1)
     assert not captures.of(KEY).counts(5)
     assert captures.settled(10 * SETTLED_MS) == {}
-    # Altered, maybe twice, while nobody looked: only a table that somebody has named is taken for one that had cdc.
+    # Altered, maybe twice, between two observations: only a listed table is assumed to have had cdc.
     assert observe(3) is listed
     assert captures.of(KEY).counts(5) is listed
     assert observe(4, cdc=True)

@@ -250,7 +250,7 @@ async def test_tables_are_found_by_id_and_never_forgotten() -> None:
         names.REFUSED_TABLES: 0,
     }
     assert not await catalog.moved()
-    # Made again under the same name: another table.
+    # Recreated under the same name: another table.
     again = str(uuid.UUID(int=9))
     schema.add("ks", "t", again, {"p": "int", "w": "int"})
     schema.version("v2")

@@ -1,4 +1,4 @@
-"""How far behind: from directories that are visible and saved positions; what is not visible is told as unknown."""
+"""Lag, from visible directories and saved positions; the lag of a directory that is not visible is reported as unknown."""
 
 from __future__ import annotations
 

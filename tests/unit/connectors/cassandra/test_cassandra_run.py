@@ -1,4 +1,4 @@
-"""A run of a task where nobody answers CQL: what was saved, and the node's files, are all that there is."""
+"""A run of a task where no node answers CQL: it has only saved positions and the node's files."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ class Scene:
         return LogPosition.of(found) if found else None
 
     async def until(self, keys: int = 0, place: LogPosition | None = None) -> list[Batch]:
-        """Batches, delivered as Kafka would, until so many records or a position have come."""
+        """Batches, delivered as Kafka would, until the given number of records or a position has come."""
         taken: list[Batch] = []
         async with asyncio.timeout(20), aclosing(self.task.batches()) as batches:
             async for batch in batches:

@@ -1,4 +1,4 @@
-"""From stretches to records: places, repetition after a restart, tables and columns that nobody knows, damage."""
+"""From log chunks to records: positions, repetition after a restart, unknown tables and columns, damage."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ class Known:
 
 
 def stretch(*mutations: bytes, segment: int = SEGMENT, begin: int = 100, finished: bool = False) -> LogChunk:
-    """A stretch of a log of version 7; positions grow by 1000 from ``begin``."""
+    """A chunk of a log of version 7; positions grow by 1000 from ``begin``."""
     data, entries = b"", []
     for number, each in enumerate(mutations):
         entries.append(LogEntry(len(data), len(data) + len(each), begin + 1000 * (number + 1)))
@@ -223,7 +223,7 @@ def test_an_unknown_table_is_asked_for_then_passed_over() -> None:
     bench.stream.give_up(asked.value)
     bench.take(log, 1)
     assert (bench.seen, bench.stream.counts.unknown) == ([("p.ks.a", 1), ("p.ks.a", 3)], 1)
-    # It is created after all, or told by another node.
+    # It is created after all, or another node reports it.
     known.tables[UUID(B.table_id).bytes] = B
     bench.stream.changed({B.table_id})
     bench.all(stretch(write_mutation([update(B, 4, v="y")], 7), begin=9000))

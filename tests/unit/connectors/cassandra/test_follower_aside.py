@@ -73,7 +73,7 @@ def test_a_segment_without_captured_changes_is_the_servers(folder: Path, monkeyp
     (folder.parent / "commitlog.log").hardlink_to(linked)
     remover = Remover(settings(folder), LOG)
     assert remover.remove(LogPosition(5)) == Removed()
-    monkeypatch.setattr(aside_module, "ORPHAN_S", -1.0)  # nobody has had another name for it "for a minute"
+    monkeypatch.setattr(aside_module, "ORPHAN_S", -1.0)  # the orphan has had no other name "for a minute"
     assert remover.remove(LogPosition(5)) == Removed(1, 0, 0)
     assert linked.exists()
     assert not orphan.exists()

@@ -1,4 +1,4 @@
-"""What a listing of a node's directory and its index files mean."""
+"""The meaning of a listing of a node's directory and of its index files."""
 
 from __future__ import annotations
 

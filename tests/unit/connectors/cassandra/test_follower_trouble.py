@@ -231,7 +231,7 @@ async def test_how_far_it_is_behind(world: World) -> None:
 async def test_the_directory_is_watched_while_nobody_reads(
     world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Kafka is away: nothing is read or acknowledged, and the directory fills up."""
+    """Kafka is unavailable: nothing is read or acknowledged, and the directory fills up."""
     monkeypatch.setattr("connectors.cassandra.log.follower.WATCH_S", 0.001)
     node, now = world.node, world.numbers.now
     for log_id in (1, 2):
@@ -279,7 +279,7 @@ async def test_two_readers_of_a_directory_are_warned_of(
     await other.read()
     assert ("another connector or task on this machine reads" in caplog.text) is warned
     await other.close()
-    # Closed and so gone: nobody is warned of it.
+    # The other reader is closed: no warning is logged.
     await world.stop()
     caplog.clear()
     await (await world.start()).read()

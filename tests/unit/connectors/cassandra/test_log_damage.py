@@ -21,7 +21,7 @@ PACKED = COMPRESSIONS[1:]
 
 
 class Read(NamedTuple):
-    """What reading to the end gave: entries, problems, lost ranges, and how many entries came before the first problem."""
+    """The result of reading to the end: entries, problems, lost ranges, and the number of entries before the first problem."""
 
     entries: Entries
     problems: list[str]
@@ -101,7 +101,7 @@ def test_every_damaged_byte_of_a_plain_segment(tmp_path: Path) -> None:
         missing = [each for each in writer.entries if (each.mutation, each.position) not in found.entries]
         before = written.index(hit[:2]) if hit else sum(each[1] <= at for each in written)
         assert found.before == before or (end_of_section and found.before > before)
-        # What comes is as it was written and in order, nothing else; every loss was told of.
+        # Only written entries come, unchanged and in order; every loss was reported.
         assert found.entries == [each for each in written if each in found.entries]
         assert all(any(start <= each.start and each.position <= end for start, end in found.lost) for each in missing)
         if hit and at >= hit.start + 8:

@@ -141,7 +141,7 @@ def test_it_begins_behind_any_position(tmp_path: Path, compression: str) -> None
 
 
 def test_a_plain_segment_that_is_being_written(tmp_path: Path) -> None:
-    """Every word becomes visible by itself: nothing is read too early, and nothing is taken for damage."""
+    """Each word becomes visible separately: nothing is read too early, and nothing is taken for damage."""
     writer = segment(_mutations())
     whole = writer.data + bytes(2000)
     seen = bytearray(len(whole))
@@ -218,7 +218,7 @@ def test_what_looks_damaged_but_is_not_synced_may_still_be_written(
         assert opened.read(None, complete=False, max_bytes=1) is None
         path.write_bytes(writer.data)
         assert found + _all(opened, complete=False) == _written(writer)
-    # What is synced, or complete, isn't waited for; the rest isn't for ever.
+    # A reader does not wait for a synced or complete part, and not forever for the rest.
     for limit, complete, grace in ((writer.end, False, 1e9), (None, True, 1e9), (None, False, 0.0)):
         path.write_bytes(zeroed)
         monkeypatch.setattr(reading, "GRACE_S", grace)

@@ -188,7 +188,7 @@ def cell(name: str, path: Any, value: Any, stamp: CellStamp) -> Cell:
 
 
 def unpacked(plain: PlainUpdate) -> PartitionUpdate:
-    """What a plain update says."""
+    """The partition update that a plain update represents."""
     key, _, rows, _ = plain
     static, regular = None, []
     for is_static, clustering, inserted, written, ttl, expires, names, found in rows:

@@ -1,4 +1,4 @@
-"""What the driver raises becomes what the runtime knows, and the message says which node and which query."""
+"""The driver's errors become errors that the runtime knows, and the message says which node and which query."""
 
 import pytest
 from cassandra import (

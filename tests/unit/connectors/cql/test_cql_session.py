@@ -143,7 +143,7 @@ async def test_passwords_that_change_while_a_session_is_shared(connections: list
     first, second = await CqlSession.acquire(ours), await CqlSession.acquire(theirs)
     assert len(connections) == 1
     assert connections[0].password() == "old-one"
-    # The user that connected has gone, and nobody renews its password any more.
+    # The user that connected has gone, and its password is not renewed any more.
     await first.release()
     assert theirs.password is not None
     theirs.password.value = "new-one"

@@ -1,4 +1,4 @@
-"""Texts of system_schema to types and back.
+"""Type strings of system_schema to types and back.
 
 hypothesis: for random types (nested, quoted names, frozen or not) the text of a type is parsed to an equal type.
 """

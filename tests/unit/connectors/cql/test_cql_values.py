@@ -2,7 +2,7 @@
 
 hypothesis: over random nested types and values of them, decoding what was encoded gives the value; our bytes are those of the
 driver's own encoder where it can encode the value, and rows cut by C and by Python are equal; decoders of broken bytes raise
-nothing but ValueError and struct.error, and rows with them give BadCell.
+only ValueError and struct.error, and rows with them give BadCell.
 """
 
 import random
@@ -188,7 +188,7 @@ def test_duration_text(parts: tuple[int, int, int], text: str) -> None:
 @pytest.mark.parametrize(
     ("unscaled", "scale", "text"),
     [
-        # Expected texts are those of Java's BigDecimal.toString.
+        # Expected strings are those of Java's BigDecimal.toString.
         (12300, 4, "1.2300"),
         (0, 0, "0"),
         (0, 2, "0.00"),

@@ -274,7 +274,7 @@ def test_rows_whose_cells_differ_in_time_are_not_simple(value: str | None, stamp
     data = write_update(written, definition, 7)
     assert read_update(data, 0, definition, 7, SOURCE)[0] == written
     found = plain(definition, data)
-    # A tombstone has no TTL: it may stand in a row that has one, and beside cells that have none.
+    # A tombstone has no TTL: it may be in a row that has one, and next to cells that have none.
     assert found is None or unpacked(found) == written
     if value is not None or first.write_time != second.write_time:
         assert found is None

@@ -85,7 +85,7 @@ def test_debezium_truncation() -> None:
     found = mask_of(raw, length=4)
     assert apply(found, "abcd") == "abc"
     assert apply(found, b"abcd") == b"abc"
-    assert apply(found, "ab😀") == "ab"  # two units of Java's; half a character would be no text
+    assert apply(found, "ab😀") == "ab"  # two units of Java's; half a character would not be a valid string
     assert apply(found, 12345) == 12345
     assert found.schema.parameters == (("truncateLength", "3"),)
     assert masked_by(found.schema) is None

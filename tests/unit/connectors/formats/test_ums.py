@@ -1,4 +1,4 @@
-"""UMS messages: namespaces, keys, signals, times, and CQL values as texts."""
+"""UMS messages: namespaces, keys, signals, times, and CQL values as strings."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ Row = tuple[int, int | None, bytes]
 
 
 class Log:
-    """A binlog file of a server: every method appends an event, with a position if it is told."""
+    """A binlog file of a server: every method appends an event, with a position where the server writes one."""
 
     def __init__(self, pos: int = 1000, *, server: int = 1, silent: bool = False) -> None:
         self.pos = pos
@@ -88,7 +88,7 @@ class Log:
         self.xid()
 
     def since(self, pos: int) -> list[bytes]:
-        """What a server sends from a position on: first where it is, and how events look."""
+        """The events that a server sends from a position on: first the position and the format description."""
         found = [rotate(FILE, pos), description(0)]
         return found + [raw for at, raw in self.events if at >= pos]
 

@@ -1,4 +1,4 @@
-"""Which columns become fields, and how."""
+"""The columns that become fields, and how they are converted."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_key_columns_come_from_the_option_where_it_names_the_table() -> None:
 
 
 def test_columns_of_any_key_are_decoded_as_they_are() -> None:
-    """Full pulls and shards go by the table's key, events by the chosen one."""
+    """Snapshots and shards use the table's key, events the chosen one."""
     masks = {"column.mask.with.3.chars": r".*\.(name|email|card)"}
     keyed = table("t", text("name", 5, nullable=False), text("email", 5), text("card", 5), key=("name",))
     found = make_layout(keyed, settings(masks, key_columns="world.t:email"), OPTIONS)

@@ -1,4 +1,4 @@
-"""The connector's answers that need no server: shards, offsets, requests for full pulls, progress, metrics."""
+"""The connector's answers that need no server: shards, offsets, requests for snapshots, progress, metrics."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def parsed(**changes: str) -> Any:
 
 
 class Context:
-    """What a connector is given."""
+    """The context that a connector gets."""
 
     def __init__(self, config: Any) -> None:
         self.connector = "c"
@@ -380,4 +380,4 @@ def test_metrics() -> None:
     other = StreamCounters()
     other.creates = 5
     metrics.report_task(taken, counters=other, cursor=At(), client=Client(), latency={}, pulls=[], behind=behind)
-    assert taken.values[metrics.CREATES, ""] == 45  # a stream after a reconnect goes on counting
+    assert taken.values[metrics.CREATES, ""] == 45  # a stream continues to count after a reconnect

@@ -131,7 +131,7 @@ STATEMENTS = [
 
 @given(st.lists(st.tuples(st.sampled_from(STATEMENTS), st.permutations("abc")), max_size=12), st.integers(0, 12))
 def test_a_restart_anywhere_decides_the_same(steps: list[tuple[str, list[str]]], cut: int) -> None:
-    """What is saved after any statement leads to the same decisions about the rest."""
+    """State that is saved after any statement leads to the same decisions about the rest."""
 
     def run(restart: bool) -> list[StatementEffect]:
         known, found = started(A), list[StatementEffect]()

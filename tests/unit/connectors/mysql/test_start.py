@@ -77,7 +77,7 @@ STEPS = st.lists(st.tuples(st.integers(0, 3), st.integers(1, 9)), max_size=12)
 def test_each_row_comes_once_whatever_the_number_of_tasks_becomes(
     phases: list[tuple[int, list[tuple[int, int]]]],
 ) -> None:
-    """Rows 0..59 are in transactions of five. In each phase other tasks go on, each for as long as the phase gives it."""
+    """Rows 0..59 are in transactions of five. In each phase other tasks continue, each for the phase's number of rows."""
     total, size = 60, 5
     saved: Saved = {}
     delivered: list[int] = []

@@ -1,4 +1,4 @@
-"""Heads of statements as they stand in binlogs."""
+"""The first words of statements in binlogs."""
 
 from __future__ import annotations
 

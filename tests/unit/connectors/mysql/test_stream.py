@@ -130,7 +130,7 @@ async def test_an_offset_of_debezium_counts_from_begin_where_the_server_sends_th
 async def test_on_another_server_the_rows_of_the_transaction_count() -> None:
     old, new = Log(silent=True), Log(50_000, server=2, silent=True)
     old.transaction(5, [1, 2, 3], [4, 5], domain=0)
-    # The same transaction in other pieces, with others of another domain before it.
+    # The same transaction in other chunks, with others of another domain before it.
     new.transaction(70, [100, 101], domain=3)
     new.transaction(71, [102], domain=3)
     new.server = 1  # an event keeps the number of the server where it was made
@@ -191,7 +191,7 @@ async def test_what_is_rolled_back_is_not_sent() -> None:
 
 
 class Puller:
-    """Notes what it is told, and wants to know all of the table."""
+    """Records the changes that it gets, and wants those of the whole table."""
 
     def __init__(self) -> None:
         self.watched = {TableName("shop", "t"): None}
@@ -532,7 +532,7 @@ async def test_bad_rows_are_reported_with_their_offset_and_the_others_go_on() ->
     assert re.match(rf"shop\.t: row 1 of the event at {FILE}:\d+ column s can't be decoded", str(bad.error))
     assert (bad.topic, bad.source_partition, found.counters.bad) == ("p.shop.t", PARTITION, 1)
     assert bad.source_offset is not None
-    # From its offset on, as from that of the row behind it, it is not told again; from the one before it is.
+    # After a start at its offset, or at that of the row after it, it is not reported again; at the one before, it is.
     for offset, rows, told in (
         (records[0].source_offset, [3, 4], 1),
         (bad.source_offset, [3, 4], 0),

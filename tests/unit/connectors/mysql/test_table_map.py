@@ -57,7 +57,7 @@ MEMBERS = extra(6, b"\x02\x01a\x02\xc3\xa4")
 
 
 def test_mysql_with_full_metadata() -> None:
-    # Collations of the texts without the geometry: utf8mb4, latin1 for the second (c), binary for the third.
+    # Collations of the text columns without the geometry: utf8mb4, latin1 for the second (c), binary for the third.
     met = table_map.parse_table_map(
         body(
             COLUMNS,

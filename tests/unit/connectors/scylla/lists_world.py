@@ -27,7 +27,7 @@ def stream(token: int, vnode: int = 0) -> bytes:
 
 @dataclass
 class Lists:
-    """What the cluster holds; also the session that reads it."""
+    """The content of the cluster; also the session that reads it."""
 
     tables: dict[TableId, bytes | None] = field(default_factory=dict)
     vnodes: dict[int, list[tuple[int, list[bytes]]]] = field(default_factory=dict)

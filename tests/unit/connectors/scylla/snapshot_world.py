@@ -196,7 +196,7 @@ class Base:
 
 
 class Sink:
-    """What a consumer makes of the records: ``r`` replaces a row, changes are applied to it."""
+    """A consumer of the records: ``r`` replaces a row, changes are applied to it."""
 
     def __init__(self, *, strict: bool) -> None:
         self.rows: dict[Key, dict[str, Any]] = {}
@@ -258,7 +258,7 @@ class Builder:
 
 @dataclass
 class Task:
-    """The reader's side of one group: where the stream stands, and its snapshot."""
+    """The reader's side of one group: the position of the stream, and its snapshot."""
 
     group: StreamGroup
     snapshot: GroupSnapshot
@@ -316,7 +316,7 @@ class World:
                 self.log.append((self.now, change))
 
     def new_generation(self, ends: Sequence[int]) -> None:
-        """The ring is cut anew, a little in the future."""
+        """Divide the ring again, with a start a little in the future."""
         self.starts.append(self.now + 3 * self.confidence)
         self.ends = ends
 

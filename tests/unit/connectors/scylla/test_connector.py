@@ -1,7 +1,7 @@
 """The connector against a cluster in memory: what tasks get, and when.
 
 Hypothesis: tables of both kinds, each with generations of its own that come at any time, tasks that get on at any pace,
-connectors that are started anew: every generation is read to its end, in order, and no table waits for another.
+connectors that are restarted: every generation is read to its end, in order, and no table waits for another.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class World:
         return [await discovery.task_groups(self.lists, config) for config in configs]  # type: ignore[arg-type]
 
     async def look(self) -> bool:
-        """What the watch does; whether new tasks were asked for."""
+        """Do what the watch does; return whether new tasks were requested."""
         await self.connector._look()
         return self.context.wants_tasks
 
@@ -110,7 +110,7 @@ async def test_a_new_generation_waits_for_every_group_of_the_old_one(monkeypatch
     after = await world.tasks()
     assert starts(after) == {VNODE: {9_000}, TABLET: {50}}
     assert not await world.look()
-    # The tablet table goes on by itself, whatever the other one does.
+    # The tablet table continues independently of the other one.
     world.lists.add_tablets(TABLET, 9_500, 4)
     for group in groups:
         if group.tablets:
@@ -183,7 +183,7 @@ async def test_look_back_is_counted_from_the_first_start(monkeypatch: pytest.Mon
     assert {group.begin_ms for task in await world.tasks() for group in task} == {NOW - 5000}
     world.save(first[0][0], NOW)
     world.restart()
-    # Something was saved: a group without a position may not be begun later than it was.
+    # Something was saved: a group without a position may not start later than it did.
     assert {group.begin_ms for task in await world.tasks() for group in task} == {None}
 
 

@@ -1,4 +1,4 @@
-"""What the cluster says against a configuration, and which option it is said of."""
+"""Errors of a configuration that the cluster shows, and the option that each belongs to."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which generation is read. Hypothesis: runs over any generations with stops anywhere read each of them once, in order."""
+"""The generation to read. Hypothesis: runs over any generations with stops anywhere read each of them once, in order."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def test_generations_are_read_in_order_and_to_their_end(gaps: list[int], names: 
     visible = 1
     order: list[int] = []
     for _ in range(200):
-        # The connector starts anew, or looks again: perhaps newer generations have come meanwhile.
+        # The connector restarts, or looks again: perhaps newer generations have come meanwhile.
         visible = min(len(starts), visible + data.draw(st.integers(0, 2)))
         known = to_generations(starts[:visible])
         choice = choose_generation(known, saved, now_ms=at)

@@ -1,4 +1,4 @@
-"""The reader against an in-memory log table: whatever is read in whatever pieces, each change comes once and in order.
+"""The reader against an in-memory log table: however the log is divided, each change comes once and in order.
 
 Hypothesis covers: rows in random streams at random times (several rows of one change, many of one time), groups of random
 sizes, random page sizes, window widths and batch sizes, queries that fail, time out, refuse their paging state or complain of

@@ -60,7 +60,7 @@ def now() -> int:
 
 
 def head() -> int:
-    """Where a stream stands that is behind any start so far."""
+    """A position of the stream after all starts so far."""
     return now() + 1_000
 
 
@@ -370,7 +370,7 @@ def test_without_a_saved_position_two_windows_have_to_end_first() -> None:
 
 @pytest.mark.parametrize("ahead_ms", [0, 3_600_000, -3_600_000])
 def test_the_stream_has_to_pass_the_start_first(ahead_ms: int) -> None:
-    """What was written before it, or soon after, may be without a change in the log: cdc was perhaps only just turned on."""
+    """Rows written before the start, or soon after, may have no change in the log: cdc may have been turned on just then."""
 
     async def main() -> None:
         session = Session()
@@ -429,7 +429,7 @@ def test_a_query_that_is_refused_from_its_start_ends_the_task() -> None:
 
 
 def replaced(version: TableVersion = VERSION) -> TableVersion:
-    """The table after it was dropped and made again."""
+    """The table after it was dropped and recreated."""
     return replace(version, table_id="second", since_us=1)
 
 

@@ -104,7 +104,7 @@ def script_of(rng: random.Random, steps: int) -> Iterator[tuple[str, Any]]:
 
 
 def write(world: World, value: tuple[Any, ...], *, delay: bool = True, only_adds: bool = False) -> None:
-    """``only_adds``: not a delete. One that is not logged, of a row whose insert was, is known to nobody but the table."""
+    """``only_adds``: not a delete. Only the table shows a delete that is not logged, of a row whose insert was."""
     kind, pk, ck, upto, cells, added, removed, replaced, skew, late, static = value
     if only_adds and (
         kind.endswith("delete")
@@ -134,7 +134,7 @@ def write(world: World, value: tuple[Any, ...], *, delay: bool = True, only_adds
 
 
 def delete_last_sent(world: World) -> None:
-    """The row where the snapshot would go on is gone before a crash."""
+    """Delete the row from which the snapshot would continue, before a crash."""
     if world.sink.emitted:
         pk, ck = world.sink.emitted[-1][0]
         us = world.now * 1000
@@ -144,7 +144,7 @@ def delete_last_sent(world: World) -> None:
 
 
 def play(seed: int, *, strict: bool, steps: int = 250, idle: bool = False) -> World:
-    """A story; the same for the same seed. ``idle``: nobody writes once the stream has begun."""
+    """Play random steps, the same for the same seed. ``idle``: no writes once the stream has started."""
     rng = random.Random(seed)
     world = World(cuts_of(rng), strict=strict, confidence_ms=CONFIDENCE_MS, page=lambda: rng.randint(1, 4))
     for _ in range(rng.randrange(16)):
@@ -281,7 +281,11 @@ BROKEN = {
         "__init__",
         lambda self, token, row: _seek(self, token, row.partition(".")[0]),
     ),
-    "nothing is left for a new generation": (snapshot, "find_remaining", lambda whole, saved: () if saved else tuple(whole)),
+    "nothing is left for a new generation": (
+        snapshot,
+        "find_remaining",
+        lambda whole, saved: () if saved else tuple(whole),
+    ),
 }
 
 

@@ -1,4 +1,4 @@
-"""Going on behind a row that was deleted meanwhile: places of rows, and what of a page comes after one."""
+"""Continuing after a row that was deleted meanwhile: positions of rows, and the part of a page after one."""
 
 from __future__ import annotations
 

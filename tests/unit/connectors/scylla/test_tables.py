@@ -206,7 +206,7 @@ def test_an_unknown_type_is_fatal() -> None:
 
 @given(st.lists(st.tuples(st.sampled_from("abcd"), st.integers(1, 20)), max_size=12), st.booleans())
 def test_any_sequence_of_add_and_drop(steps: list[tuple[str, int]], in_steps: bool) -> None:
-    """Each step adds the column or drops it; a server keeps the last drop of a name only, so earlier ones can't be told."""
+    """Each step adds the column or drops it; a server keeps the last drop of a name only, so earlier ones are unknown."""
     there: dict[str, dict[str, Any]] = {}
     gone: dict[str, dict[str, Any]] = {}
     now = 10

@@ -1,7 +1,7 @@
 """Windows, lanes, throttles and confidence: the decisions of the reader, without clock or server.
 
 Hypothesis covers: any position, generation end, safe time, width and rules; any rows of streams for the cutting of pages; any
-read for going on after a row and for halving.
+read for continuing after a row and for halving.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def test_a_window_is_never_wrong(
     assert not step.finished
     if step.end_ms is None:
         assert step.wait_ms > 0
-        # After the wait there is something to read, unless time stands still.
+        # After the wait there is something to read, unless time has not advanced.
         assert next_window(start, safe + step.wait_ms, width, rules, end_ms=end, not_after_ms=limit).end_ms is not None
         return
     assert start < step.end_ms <= safe

@@ -1,8 +1,9 @@
 """A job's process without Spark: speaks as ``spark_jobs.run`` does, and does what its configuration says.
 
 Reads its configuration as one line of JSON from standard input, and ends on SIGTERM and at the end of standard input unless
-told not to. Options: ``do`` (run, fail, retriable, die, refuse, end), ``deaf`` (ignores being asked to end), ``grandchild``
-(starts a process in its group, which would live for ever; its number goes to that file), ``say`` (printed to standard output).
+an option forbids it. Options: ``do`` (run, fail, retriable, die, refuse, end), ``deaf`` (ignores being asked to end),
+``grandchild`` (starts a process in its group, which would live forever; its number goes to that file), ``say`` (printed to
+standard output).
 """
 
 from __future__ import annotations

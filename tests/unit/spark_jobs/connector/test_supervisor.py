@@ -147,7 +147,7 @@ async def test_a_child_that_hangs_after_its_supervisor_was_killed_is_ended_by_th
     parent, pid = supervised(record, deaf="true", grandchild=str(tmp_path / "pid"))
     try:
         before = Predecessor(record)
-        assert before.orphan() == 0  # its supervisor lives: it is none of ours
+        assert before.orphan() == 0  # its supervisor lives: it is not an orphan
         os.kill(parent.pid, signal.SIGKILL)
         parent.wait()
         assert before.orphan() == pid

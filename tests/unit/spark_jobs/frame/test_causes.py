@@ -1,4 +1,4 @@
-"""What Spark's and Java's errors become: the cause, the fix, and whether the batch is done again."""
+"""The reports of Spark's and Java's errors: the cause, the fix, and whether the batch is retried."""
 
 from __future__ import annotations
 

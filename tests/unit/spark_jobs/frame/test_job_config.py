@@ -230,7 +230,7 @@ def test_tls_of_clients_that_are_not_java(tmp_path: Path) -> None:
 
 
 def java_of(properties: dict[str, str]) -> dict[str, str]:
-    """What Spark's client gets of the properties of TLS, with the files that they name as text."""
+    """The TLS properties that Spark's client gets, with the content of the files that they name."""
     given = {f"kafka.{name}": text for name, text in properties.items()}
     made = config.build_job(job() | {"kafka.security.protocol": "SSL"} | given)
     return {
@@ -241,7 +241,7 @@ def java_of(properties: dict[str, str]) -> dict[str, str]:
 
 
 def test_stores_are_told_to_java_as_what_they_are(tmp_path: Path) -> None:
-    """Java reads PEM only if it is told so, and refuses a store's password beside it."""
+    """Java reads PEM only where the type says so, and refuses a store's password with it."""
     authority = Authority.make()
     issued = authority.issue("worker")
     trust, store = authority.write_pem(tmp_path / "trust.pem"), issued.write_pem(tmp_path / "worker.pem")

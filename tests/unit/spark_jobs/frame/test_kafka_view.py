@@ -1,4 +1,4 @@
-"""What Kafka answers while it is not whole is no news of records that are gone."""
+"""Kafka's answers during a partial outage are not taken as lost records."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from spark_jobs.session import properties_text
 
 
 def read(text: str) -> dict[str, str]:
-    """What ``java.util.Properties.load`` makes of it: escapes, and the first separator that is not escaped."""
+    """Parse as ``java.util.Properties.load`` does: escapes, and the first separator that is not escaped."""
     found = {}
     for line in text.splitlines():
         parts = re.match(r"((?:[^\\=]|\\.)*)=(.*)\Z", line)

@@ -1,8 +1,8 @@
 """The merge engine against the reference merge (tests/support/partition_merge.py).
 
 Hypothesis covers: what the events fold to is what the reference shows, for tables of every shape, in any order, with
-repetition, through JSON and Avro, with TTLs at any time, with transactions that are full in the middle; each event goes on from
-the last one of its row (``Bench`` checks that for every event). The rest are rules one by one.
+repetition, through JSON and Avro, with TTLs at any time, with transactions that are full in the middle; each event continues
+from the last one of its row (``Bench`` checks that for every event). The rest are rules one by one.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ def test_what_expires_goes_in_time(name: str, seed: int) -> None:
 @given(SEEDS)
 @settings(max_examples=60, deadline=None)
 def test_a_mutation_is_one_event_per_row_with_the_image_after_all_of_it(name: str, seed: int) -> None:
-    """Also where copies of a mutation follow it, a transaction ends in the middle, and the work goes on by time."""
+    """Also where copies of a mutation follow it, a transaction ends in the middle, and time continues the work."""
     columns = TABLES[name]
     chance = Chance(seed, ttl=seed % 3 == 0)
     made, written = bench(columns, limit=chance.random.choice([1, 2, 1000]))

@@ -1,4 +1,4 @@
-"""What goes in and out: keys in clustering order, every CQL type, the output's forms, Debezium and UMS as input."""
+"""The forms of input and output: keys in clustering order, every CQL type, the output's forms, Debezium and UMS as input."""
 
 from __future__ import annotations
 

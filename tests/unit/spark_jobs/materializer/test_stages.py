@@ -30,7 +30,7 @@ def test_quantiles_are_a_little_too_high_at_most(values: list[int], share: float
 
 @pytest.mark.parametrize("appended", [False, True])
 def test_a_change_gives_its_way_once(appended: bool) -> None:
-    """Copies from other replicas and rows of a backfill say nothing of the way; a topic may say when it got a record."""
+    """Copies from other replicas and snapshot rows report no latencies; a topic may say when it got a record."""
     made = Bench(registry=(registry := MemoryRegistry()), input_encoding="avro")
     written = Written(PLAIN, registry)
 

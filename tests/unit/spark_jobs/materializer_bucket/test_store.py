@@ -145,7 +145,7 @@ def test_it_grows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_a_foreign_cache_is_thrown_away(tmp_path: Path, change: dict[str, Any], why: str) -> None:
-    """What belongs to another job, bucket or changelog is not used."""
+    """A cache of another job, bucket or changelog is not used."""
     cache = opened(tmp_path)
     write(cache, {b"a": bytes(8)})
     cache.close()
@@ -177,7 +177,7 @@ def test_a_damaged_cache_is_thrown_away(tmp_path: Path) -> None:
 
 
 def test_two_writers(tmp_path: Path) -> None:
-    """Who computed from an older state writes nothing."""
+    """A writer that computed from an older state writes nothing."""
     cache = opened(tmp_path)
     old = cache.meta()
     write(cache, {b"a": bytes(8) + b"new"})

@@ -61,7 +61,7 @@ garbage_values = st.one_of(
     st.builds(lambda row: event("c", after=row), st.one_of(st.integers(), st.text(), st.lists(anything, max_size=2))),
     st.builds(lambda row: event("c", after=None, before=row), row_of_garbage),
     st.builds(lambda row: event("d", before=row), st.one_of(st.integers(), st.text(), st.lists(anything, max_size=2))),
-    # A source that is none.
+    # An invalid source.
     st.builds(
         lambda row, source: event("c", after=row, source=source),
         row_of_garbage,

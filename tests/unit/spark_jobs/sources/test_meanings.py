@@ -1,4 +1,4 @@
-"""What columns are beyond their Spark types, and decimals whose scale varies, in JSON."""
+"""Meanings of columns beyond their Spark types, and decimals whose scale varies, in JSON."""
 
 from __future__ import annotations
 

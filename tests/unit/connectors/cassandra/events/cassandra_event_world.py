@@ -130,7 +130,7 @@ class Made:
         )
 
     def __call__(self, update: PartitionUpdate, at: Where | None = None) -> list[SourceRecord]:
-        """The records of an update that stands between other bytes."""
+        """The records of an update whose bytes are between others."""
         data = b"--" + write_update(update, self.events.table, self.version)
         found: list[SourceRecord] = []
         assert self.events.update(data + b"\x01\x02", 2, None, at or where(), found) == len(data)

@@ -51,7 +51,7 @@ _LIMITS = settings(
 
 
 def said(records: list[SourceRecord]) -> tuple[Any, ...]:
-    """What records say together: key, deletion, static row, rows, ranges."""
+    """The combined content of records: key, deletion, static row, rows, ranges."""
     parts = []
     for each in records:
         assert each.value_schema is not None

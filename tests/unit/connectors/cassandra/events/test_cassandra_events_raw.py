@@ -115,7 +115,7 @@ def test_nothing_said_is_no_record() -> None:
 
 
 def test_a_column_that_the_definition_lacks() -> None:
-    """A reader of the message could not decode it, so the definition has to be read anew first."""
+    """A reader of the message could not decode it, so the definition has to be read again first."""
     for written, name in (
         (update(row({"v": "x", "n": 1})), "n"),
         (update(row({"v": "x"}), static=row({"s": 1}, (), inserted=False)), "s"),
@@ -129,7 +129,7 @@ def test_a_column_that_the_definition_lacks() -> None:
                 old.update(data, 0, len(data), at, records)
             assert raised.value.column == name
         assert (records, at.done) == ([], 1)
-        # What the old definition has all columns of goes on.
+        # Updates of columns that the old definition has still work.
         known = write_update(update(row({"v": "x"})), TABLE, 7)
         assert old.update(known, 0, len(known), at, records) == len(known)
         assert len(records) == 1

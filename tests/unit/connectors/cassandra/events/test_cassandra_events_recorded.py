@@ -1,4 +1,4 @@
-"""``debezium`` beside records that Debezium's own connector has made of the same mutations: equal but for named differences."""
+"""``debezium`` compared with Debezium's own records of the same mutations: equal except for the named differences."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def plain(record: SourceRecord) -> list[Any]:
 
 
 def made(part: dict[str, Any], *, extended: bool = False) -> list[list[Any]]:
-    """What our connector makes of a part's mutations."""
+    """Our connector's records of a part's mutations."""
     settings = cassandra_events(
         topic_prefix=part["prefix"],
         cluster="millrace",
@@ -169,7 +169,7 @@ def made(part: dict[str, Any], *, extended: bool = False) -> list[list[Any]]:
 
 
 def theirs_of(part: dict[str, Any]) -> list[list[Any]]:
-    """What Debezium has made of a part's mutations; what is alike in all ``source`` blocks is recorded once."""
+    """Debezium's records of a part's mutations; fields that are equal in all ``source`` blocks are recorded once."""
     return [
         [table, key, None if value is None else {**value, "source": {**part["source"], **value["source"]}}]
         for table, key, value in part["records"]
@@ -285,7 +285,7 @@ _EMPTY: Final[dict[str, Callable[[Any], Any]]] = {
 
 
 def test_the_extended_form_says_more_and_nothing_else() -> None:
-    """Who reads it as Debezium's loses only nulls for removed elements, which have a place of their own."""
+    """A reader of Debezium's form loses only nulls for removed elements, which have fields of their own."""
     for part in PARTS.values():
         static = {name for name, text in part["definitions"].items() if parse_definition(json.dumps(text)).static}
         more = [

@@ -83,7 +83,7 @@ def settings(
     ums: dict[str, Any] | None = None,
     **more: Any,
 ) -> MySqlEventSettings:
-    """Settings with these options beside Debezium's defaults."""
+    """Settings with these options and Debezium's defaults for the others."""
     return mysql_events(
         topics=mysql_topics(prefix="server", **(topics or {})),
         connector="mariadb",
@@ -96,7 +96,7 @@ def settings(
 def made(
     of: MySqlTable, given: MySqlEventSettings, options: ValueOptions | None = None, **more: Any
 ) -> MySqlTableEvents:
-    """A builder with a clock that stands still."""
+    """A builder with a clock that never advances."""
     layout = columns.make_layout(of, given, options or mysql_values())
     return events.make_builder(layout, 3, given, PARTITION, now_ns=lambda: NOW_NS, **more)
 
@@ -115,14 +115,14 @@ def decoded(
 
 
 def written(schema: Schema | None, value: Any) -> Any:
-    """What JsonConverter writes, with its schema; it refuses what doesn't fit the schema."""
+    """The value as JsonConverter writes it, with its schema; it refuses values that don't fit the schema."""
     data = JsonConverter({"schemas.enable": "true"}).encoder("t", schema)(value)
     return None if data is None else json.loads(data)
 
 
 @cache
 def recorded(variant: str, topic: str, phase: str = "stream") -> tuple[Record, ...]:
-    """What Debezium has sent to a topic."""
+    """The records that Debezium has sent to a topic."""
     return tuple(record for record in load(variant).records if record.topic == topic and record.phase == phase)
 
 

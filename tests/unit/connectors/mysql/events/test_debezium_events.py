@@ -62,7 +62,7 @@ def replay(
     options: ValueOptions | None = None,
     rename: dict[str, str] | None = None,
 ) -> int:
-    """Make the recorded events of a table anew from their rows, one event each; all must be equal. How many there were."""
+    """Rebuild a table's recorded events from their rows, one event each; all must be equal. Return their number."""
     theirs = list(recorded(variant, f"server.world.{of.name.table}".replace("$", "_")))
     builder = made(of, given, options)
     names = {new: old for old, new in (rename or {}).items()}
@@ -233,7 +233,7 @@ def test_rows_of_other_shards_are_left_out_and_counted() -> None:
 
 
 def test_columns_that_are_not_logged_are_completed_or_null() -> None:
-    """MINIMAL: the key before, the changed columns after; NOBLOB: all but unchanged texts."""
+    """MINIMAL: the key before, the changed columns after; NOBLOB: all but unchanged TEXT columns."""
     out: list[SourceRecord] = []
     builder = made(CUSTOMERS, settings())
     builder.changes("u", [{"id": 1}, {"credit": Decimal("2.50")}], SOURCE, 0, BASE, AFTER, out)

@@ -111,7 +111,7 @@ def place(pos: int, size: int = 50, file: str = "binlog.000007") -> RowSource:
 
 
 def test_ids_grow_along_the_binlog() -> None:
-    """From a row of a full pull to what comes after its read view, over compressed events and on into the next file."""
+    """From a snapshot's row to changes after its read view, over compressed events and on into the next file."""
     builder = made(EMPTIED, ums_settings())
     out: list[SourceRecord] = []
     builder.snapshot([{"id": 1}], place(1000), "incremental", BASE, out)

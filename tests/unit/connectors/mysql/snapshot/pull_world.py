@@ -1,4 +1,4 @@
-"""A source with a binlog, a stream that reads it, full pulls beside it, and whoever reads the result; all in memory.
+"""A source with a binlog, a stream that reads it, snapshots next to it, and a reader of the result; all in memory.
 
 Every step is one that a real task could take at that moment, in any order: a commit, one event taken by the stream, a view
 opened, a chunk delivered, some rows of a chunk sent.
@@ -32,7 +32,7 @@ Key = tuple[Any, ...]
 
 
 def place(index: int) -> BinlogPosition:
-    """The place after so many events."""
+    """The position after ``index`` events."""
     return BinlogPosition(file=f"bin.{100 + index // EVENTS_PER_FILE:06d}", pos=4 + index % EVENTS_PER_FILE * 100)
 
 
@@ -414,7 +414,7 @@ class World:
         self.pulls.set_requests(list(self.requests.values()))
 
     def restart(self) -> None:
-        """Go on from what was saved: the stream from the last transaction's end, pulls from the last chunk that was done."""
+        """Resume from saved positions: the stream after the last transaction, snapshots after the last complete chunk."""
         self.saved.update(self.pulls.changes())
         self.pulls = SnapshotPlanner(self.settings, self.shard, self.saved, clock=self._clock)
         self.flights.clear()
@@ -423,7 +423,7 @@ class World:
         self.pulls.set_requests(list(self.requests.values()))
 
     def finish(self) -> None:
-        """Everything goes on until nothing is left to be done."""
+        """Continue all work until nothing is left to do."""
         for turn in range(5_000):
             self.feed(3)
             self.take_job()
@@ -434,7 +434,7 @@ class World:
         raise AssertionError("it comes to no end")
 
     def replayed(self, kind: Kind) -> dict[Key, Row]:
-        """What somebody has who keeps the last state of each key."""
+        """The rows of a consumer that keeps the last state of each key."""
         found: dict[Key, Row] = {}
         for name, op, before, after, _ in self.output:
             if name != kind.name:
@@ -491,7 +491,7 @@ class World:
         return Counter((row["v"], row["w"]) for row in self.contents[KEYLESS.name].values())
 
     def check(self) -> None:
-        """What was sent leads to what is there."""
+        """Check that the records sent lead to the tables' content."""
         for kind in self.kinds:
             if kind.name in self.gone:
                 continue

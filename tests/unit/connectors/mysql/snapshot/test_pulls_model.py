@@ -142,7 +142,7 @@ def test_a_table_without_a_key_is_read_exactly_once(
 ) -> None:
     world = filled(World([KEYLESS, BY_NUMBER], alike=alike, partial=partial, images=images), rows)
     world.ask(request("initial", world.kinds, origin="initial"))
-    # Found before the stream goes on, as ``Puller.resolve`` does.
+    # Resolved before the stream continues, as ``Puller.resolve`` does.
     world.take_job()
     world.work(0)
     play(world, steps_of(seed, length, calm=True))

@@ -102,7 +102,7 @@ def test_the_key_at_a_packets_end(size: int) -> None:
 
 
 class Wire:
-    """Gives a result's bytes in pieces, as a socket would."""
+    """Gives a result's bytes in parts, as a socket would."""
 
     def __init__(self, data: bytes, piece: int) -> None:
         self._reader = self

@@ -30,7 +30,7 @@ MOMENTS = st.datetimes(dt.datetime.fromisoformat("1000-01-01"))
 
 
 def matching(values: list[Any], wheres: tuple[str, ...]) -> list[list[int]]:
-    """Which of the ranges each value is in, as a database says."""
+    """Return for each value the numbers of the ranges that contain it, according to a database."""
     with sqlite3.connect(":memory:") as database:
         database.execute("CREATE TABLE t (n INTEGER, v)")
         database.executemany("INSERT INTO t VALUES (?, ?)", list(enumerate(values)))

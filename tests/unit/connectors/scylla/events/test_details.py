@@ -112,7 +112,7 @@ def test_keys_are_ordered_as_the_java_connector_orders_them() -> None:
 
 
 def test_frozen_collection_and_tuple_in_the_key() -> None:
-    """The Java connector retries for ever on these."""
+    """The Java connector retries forever on these."""
     pair = CqlType("tuple", (CqlType("int"), CqlType("text")), frozen=True)
     numbers = CqlType("set", (CqlType("int"),), frozen=True)
     columns = (

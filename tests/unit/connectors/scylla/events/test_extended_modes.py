@@ -1,4 +1,4 @@
-"""What the Java connector leaves out: deletions of many rows, deltas of collections, TTL; and what it counts instead."""
+"""Events that the Java connector leaves out: deletions of many rows, deltas of collections, TTL; and its counts instead."""
 
 from __future__ import annotations
 

@@ -93,7 +93,7 @@ def test_times_of_processing_are_those_of_the_clock() -> None:
 
 @pytest.mark.parametrize("name", golden_cases.names())
 def test_rows_of_the_cases_have_the_values_that_decoded_cells_have(name: str) -> None:
-    """What the tests feed is what comes out of bytes: each cell survives encoding and decoding."""
+    """The rows of the cases are those that bytes give: each cell survives encoding and decoding."""
     case = golden_cases.load(name)
     version = golden_cases.table_of(case)
     lists = {

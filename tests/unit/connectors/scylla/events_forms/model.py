@@ -100,7 +100,7 @@ def log_row(
 
 @dataclass
 class TableModel:
-    """What the table holds: by partition key, the static columns and the rows (whether inserted, and their cells)."""
+    """The content of the table: by partition key, the static columns and the rows (whether inserted, and their cells)."""
 
     static: dict[tuple[Any, ...], dict[str, Any]] = field(default_factory=dict)
     rows: dict[tuple[Any, ...], dict[tuple[Any, ...], tuple[bool, dict[str, Any]]]] = field(default_factory=dict)
