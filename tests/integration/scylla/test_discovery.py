@@ -351,20 +351,20 @@ async def test_generations_change_while_the_connector_runs(scylla: Emulation, sc
 
     async with Run(ScyllaConnector, raw, offsets=offsets, max_tasks=3) as run:
         await asyncio.to_thread(write, 1)
-        count(await run.read(30, 60))
+        count(await run.read(30, 180))
         for turn in (2, 3):
             vnode_start = await asyncio.to_thread(scylla.new_generation, 4 + turn, 2)
             tablet_start = await asyncio.to_thread(scylla.split_tablets, names[2], 4 * turn if turn == 2 else 16)
             await asyncio.to_thread(write, turn)
-            count(await run.read(30, 60))
+            count(await run.read(30, 180))
     # Stopped over two more generations of vnodes: one after the other, nothing left out.
     for turn in (4, 5):
         vnode_start = await asyncio.to_thread(scylla.new_generation, 4, turn)
         await asyncio.to_thread(write, turn)
     async with Run(ScyllaConnector, raw, offsets=offsets, max_tasks=2) as run:
-        count(await run.read(60, 60))
+        count(await run.read(60, 180))
         newest = {names[0]: vnode_start, names[1]: vnode_start, names[2]: tablet_start}
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(180):
             while any(
                 str(start)
                 not in {
