@@ -23,27 +23,10 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("worker", "connectors", "offsets", "spark_jobs", "compose", "tests")
-#: What is run in one session, in order: folders of ``tests``. What a group names, folders of another leave out. What must not
-#: be disturbed comes last in the first one, when the others have ended or are near their end.
+#: What is run in one session, in order: folders of ``tests``. What a group names, folders of another leave out. The first is
+#: the longest; what must not be disturbed comes last in it, when the others have ended.
 SUITES = (
-    (
-        *(
-            f"integration/{name}"
-            for name in (
-                "cassandra",
-                "mysql",
-                "scylla",
-                "spark_jobs/iceberg",
-                "spark_jobs/jdbc",
-                "spark_jobs/lookup",
-                "spark_jobs/mongodb",
-                "spark_jobs/opensearch",
-                "spark_jobs/redis",
-            )
-        ),
-        "chaos",
-    ),
-    ("integration",),
+    ("integration", "chaos"),
     (
         "unit",
         "simulation",
@@ -51,14 +34,17 @@ SUITES = (
         *(
             f"integration/{name}"
             for name in (
+                "cassandra",
                 "connectors",
                 "control",
                 "converters",
                 "host",
                 "metrics",
+                "mysql",
                 "offsets",
                 "packaging",
                 "plugins",
+                "scylla",
                 "secrets",
                 "security",
                 "spark_jobs/clickhouse",
@@ -66,6 +52,12 @@ SUITES = (
                 "spark_jobs/files",
                 "spark_jobs/hbase",
                 "spark_jobs/http",
+                "spark_jobs/iceberg",
+                "spark_jobs/jdbc",
+                "spark_jobs/lookup",
+                "spark_jobs/mongodb",
+                "spark_jobs/opensearch",
+                "spark_jobs/redis",
             )
         ),
     ),
@@ -124,9 +116,9 @@ def _require_checkout(purpose: str) -> Path:
 def run_tests(suite: str, pytest_args: list[str]) -> int:
     """Run one suite, or all of them; returns pytest's exit code, of several sessions the first that is not 0.
 
-    All suites are three sessions next to each other: two wait for servers most of the time, the third computes. Unit tests
-    are three as well, so that two cores always have something to do. Lines of several sessions come as they are written,
-    each after its session's number.
+    All suites are two sessions next to each other: the longer one waits for servers most of the time, the shorter one
+    computes. Unit tests are three, so that two cores always have something to do. Lines of several sessions come as they are
+    written, each after its session's number.
     """
     root = _require_checkout("millrace test")
     args = pytest_args[1:] if pytest_args[:1] == ["--"] else pytest_args

@@ -28,7 +28,8 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StandaloneClus
         yield running
 
 
-@pytest.mark.parametrize("started_by", ["millrace", pytest.param("spark-submit", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("started_by", ["millrace", "spark-submit"])
 def test_a_job_runs_on_a_standalone_cluster(bench: Bench, cluster: StandaloneCluster, started_by: str) -> None:
     topic = bench.topic(partitions=4)
     values = [str(number) for number in range(400)]

@@ -238,6 +238,7 @@ def test_evolve_follows_and_stops_where_no_type_holds_both(flow: Flow) -> None:
     assert flow.changes() == reported("evolve", odd="ignore")
 
 
+@pytest.mark.parametrize("flow", ["postgresql", pytest.param("files", marks=pytest.mark.slow), *SLOW], indirect=True)
 def test_try_evolve_follows_and_ignores_what_the_target_refuses(flow: Flow) -> None:
     flow.send(BEFORE)
     flow.send(AFTER)
@@ -271,6 +272,7 @@ def test_lenient_adds_and_changes_no_column(flow: Flow) -> None:
     assert flow.changes() == set()
 
 
+@pytest.mark.parametrize("flow", ["postgresql", pytest.param("files", marks=pytest.mark.slow), *SLOW], indirect=True)
 def test_ignore_leaves_the_target_as_it_is(flow: Flow) -> None:
     flow.send(BEFORE)
     flow.send(AFTER)

@@ -471,7 +471,7 @@ def avro_batches(draw: st.DrawFn) -> tuple[AvroTable, list[list[Record]]]:
 
 @pytest.mark.scaled
 @settings(
-    max_examples=scaled(4, 60),
+    max_examples=scaled(2, 60),
     deadline=None,
     phases=(Phase.reuse, Phase.generate),  # a case takes seconds: looking for a smaller one would take many minutes
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
