@@ -70,7 +70,11 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ProxiedKafka]:
         proxy.close()
 
 
-@pytest.fixture(scope="session", params=[False, True], ids=["at_least_once", "exactly_once"])
+#: Both guarantees take the same ways through the worker; exactly once adds transactions and fencing.
+GUARANTEES = [pytest.param(False, marks=pytest.mark.slow, id="at_least_once"), pytest.param(True, id="exactly_once")]
+
+
+@pytest.fixture(scope="session", params=GUARANTEES)
 def shared_pair(
     request: pytest.FixtureRequest, broker: ProxiedKafka, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Cluster]:

@@ -53,7 +53,12 @@ def on_three(
         made.close()
 
 
-@pytest.mark.parametrize("on_three", [False, True], ids=["at_least_once", "exactly_once"], indirect=True)
+@pytest.mark.parametrize(
+    "on_three",
+    [pytest.param(False, marks=pytest.mark.slow), True],
+    ids=["at_least_once", "exactly_once"],
+    indirect=True,
+)
 def test_killed_broker_of_three(on_three: Cluster, kafka_cluster: KafkaCluster, unique: Callable[[str], str]) -> None:
     stream = Load(unique("c"), unique("t"), replication=3)
     on_three.create(stream)
@@ -66,6 +71,7 @@ def test_killed_broker_of_three(on_three: Cluster, kafka_cluster: KafkaCluster, 
     on_three.until_complete()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("on_three", [True], ids=["exactly_once"], indirect=True)
 def test_hanging_broker_of_three(on_three: Cluster, kafka_cluster: KafkaCluster, unique: Callable[[str], str]) -> None:
     """A broker hangs until others lead its partitions, then resumes as a follower that still answers readers' fetches."""

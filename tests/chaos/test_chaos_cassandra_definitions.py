@@ -43,6 +43,7 @@ def node(tmp_path: Path) -> Iterator[CassandraNode]:
         started.kill()
 
 
+@pytest.mark.slow
 def test_rows_from_before_a_change_of_their_table_come(
     node: CassandraNode, tmp_path: Path, broker: ProxiedKafka, unique: Callable[[str], str]
 ) -> None:

@@ -77,6 +77,7 @@ def test_driver_and_workers_killed_and_local_state_lost(
     check(load, bootstrap, f"{topic}-rows")
 
 
+@pytest.mark.slow  # minutes with three brokers; the test above kills the driver
 @pytest.mark.proves("into materializer", "exactly-once", killed=["Kafka"])
 def test_broker_of_three_killed(
     kafka_cluster: KafkaCluster, registry: SchemaRegistry, tmp_path: Path, unique: Callable[[str], str]

@@ -141,7 +141,7 @@ def scene(tmp_path: Path, broker: ProxiedKafka) -> Iterator[Callable[..., Scene]
 @pytest.mark.parametrize(
     ("exactly_once", "tasks", "options"),
     [
-        (False, 1, {}),
+        pytest.param(False, 1, {}, marks=pytest.mark.slow),
         (True, 3, {}),
         pytest.param(True, 1, {"transaction.boundary": "connector"}, marks=pytest.mark.slow),
     ],

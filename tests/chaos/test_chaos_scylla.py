@@ -228,6 +228,7 @@ def test_task_hosts_are_killed_while_generations_change(scene: Callable[..., Sce
     )
 
 
+@pytest.mark.slow
 def test_tablets_split_while_a_worker_is_killed(scene: Callable[..., Scene]) -> None:
     stage = scene(tablets=True, workers=2)
     stage.load.start()
@@ -260,6 +261,7 @@ def test_scylla_is_killed_and_comes_back(scene: Callable[..., Scene], scylla_nod
     stage.finish()
 
 
+@pytest.mark.slow
 def test_scylla_hangs(scene: Callable[..., Scene], scylla_node: ScyllaEmulation) -> None:
     """Queries time out; what was asked is asked again, and nothing is passed over."""
     stage = scene()

@@ -34,7 +34,9 @@ def test_stalled_task(pair: Cluster, load: Callable[..., Load], tmp_path: Path) 
     assert pair.starts(stream.name)[f"{stream.name}-{1 - task}"] == 1, "the other task was restarted too"
 
 
-@pytest.mark.parametrize("exactly_once", [False, True], ids=["at_least_once", "exactly_once"])
+@pytest.mark.parametrize(
+    "exactly_once", [pytest.param(False, marks=pytest.mark.slow), True], ids=["at_least_once", "exactly_once"]
+)
 def test_full_event_loop(
     cluster: Callable[..., Cluster], unique: Callable[[str], str], tmp_path: Path, exactly_once: bool
 ) -> None:

@@ -151,7 +151,7 @@ async def test_a_value_travels(
 async def test_foreign_readers_read_what_is_written(
     made: Callable[..., Converter], registry: SchemaRegistry, unique_name: Callable[[str], str]
 ) -> None:
-    client = SchemaRegistryClient({"url": registry.url})
+    client = SchemaRegistryClient({"url": registry.url, "timeout": 60})
     found: dict[str, Any] = {}
     readers = {"avro": AvroDeserializer(client), "json": JSONDeserializer(None, schema_registry_client=client)}
     for name, deserializer in readers.items():
@@ -169,7 +169,7 @@ async def test_foreign_readers_read_what_is_written(
 async def test_what_foreign_writers_write_is_read(
     made: Callable[..., Converter], registry: SchemaRegistry, unique_name: Callable[[str], str]
 ) -> None:
-    client = SchemaRegistryClient({"url": registry.url})
+    client = SchemaRegistryClient({"url": registry.url, "timeout": 60})
     topic = unique_name("foreign")
     text = json.dumps(
         {

@@ -127,6 +127,7 @@ def test_files_that_were_read_are_not_read_again(moves: Moves) -> None:
     assert [row for _, row in moves.rows("c")] == [10, 11]
 
 
+@pytest.mark.slow
 def test_each_sink_of_a_refill_continues_with_its_next_chunk(moves: Moves) -> None:
     moves.drop(range(6))
     assert moves.run(moves.properties("a", **{"source.files.max.per.trigger": "2"})) == ""

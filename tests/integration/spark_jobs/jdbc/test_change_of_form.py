@@ -27,6 +27,7 @@ def pipeline(mariadb: MariaDb, spark: SparkSession, bootstrap: str) -> Iterator[
         made.close()
 
 
+@pytest.mark.slow
 async def test_debezium_and_ums_in_turn_into_one_table(
     pipeline: Pipeline, rig: Callable[..., Rig], postgresql: Database, spark: SparkSession
 ) -> None:

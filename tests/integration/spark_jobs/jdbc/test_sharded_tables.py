@@ -41,7 +41,7 @@ def physical(pipeline: Pipeline, shard: tuple[int, int]) -> str:
     return f"{pipeline.prefix}_shop_{shard[0]}.orders_{shard[1]}"
 
 
-@pytest.mark.parametrize("form", ["debezium", "ums"])
+@pytest.mark.parametrize("form", ["debezium", pytest.param("ums", marks=pytest.mark.slow)])
 async def test_shards_are_separated_merged_or_refused(
     pipeline: Pipeline, rig: Callable[..., Rig], postgresql: Database, spark: SparkSession, form: str
 ) -> None:

@@ -119,7 +119,7 @@ ROWS: Final = [(f"{head[0].strip()} {name}", schema) for head, rows in type_tabl
 COLUMNS: Final = {f"c{number}": schema for number, (_, schema) in enumerate(ROWS)}
 
 
-@pytest.mark.parametrize("encoding", ["enveloped", "avro"])
+@pytest.mark.parametrize("encoding", [pytest.param("enveloped", marks=pytest.mark.slow), "avro"])
 def test_every_row(
     encoding: str,
     rig: Callable[..., Rig],

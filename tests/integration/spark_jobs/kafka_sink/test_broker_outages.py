@@ -181,6 +181,7 @@ def interrupt(gated: GatedKafka, tasks: list[Task]) -> None:
                 task.process.wait()
 
 
+@pytest.mark.slow
 def test_an_outage_at_the_moments_that_hang(gated: GatedKafka, tmp_path: Path) -> None:
     interrupt(gated, [Task(kind, moment, tmp_path) for kind, moment in QUICK])
 

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING, Any
 
+import pytest
 from confluent_kafka.admin import AdminClient
 
 from compose.local.jvm import FAST_START
@@ -39,6 +40,7 @@ def command(*arguments: str) -> str:
     return done.stdout
 
 
+@pytest.mark.slow  # two minutes: each command starts Spark
 def test_state_and_rebuilds(
     bootstrap: str, registry: SchemaRegistry, tmp_path: Path, unique: Callable[[str], str]
 ) -> None:

@@ -128,6 +128,7 @@ def check_events(records: Iterable[tuple[int, bytes, bytes | None]], changes: It
     assert rows == model.rows
 
 
+@pytest.mark.slow
 def test_state_moves_to_buckets_by_key_when_the_input_is_given_partitions(
     harness: Callable[..., Any], spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -226,6 +227,7 @@ def test_the_same_buckets_go_on_elsewhere_and_what_does_not_fit_is_refused(
     moving.check()
 
 
+@pytest.mark.slow
 def test_each_topic_of_a_job_moves_with_its_own_state(
     harness: Callable[..., Any], spark: SparkSession, tmp_path: Path
 ) -> None:

@@ -34,7 +34,7 @@ def simplified(row: dict[str, Any]) -> dict[str, Any]:
     return {name: plain(name, value) for name, value in row.items() if value not in (None, [])}
 
 
-@pytest.mark.parametrize("tablets", [False, True], ids=["vnodes", "tablets"])
+@pytest.mark.parametrize("tablets", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["vnodes", "tablets"])
 def test_events_lead_to_what_select_shows(
     scylla: Emulation, scylla_keyspace: Callable[..., str], tablets: bool
 ) -> None:

@@ -223,6 +223,7 @@ ANY = st.lists(
 )
 
 
+@pytest.mark.slow  # a minute and a half
 @pytest.mark.scaled
 @settings(
     max_examples=scaled(10, 150),

@@ -110,6 +110,7 @@ def compare(batches: list[list[Event]], how: str, rows: dict[str, list[dict[str,
     assert all(job.steps[step]["state_bytes"] > 0 for step in "jw")
 
 
+@pytest.mark.slow  # two minutes
 @pytest.mark.timeout(300)
 def test_into_a_database(bootstrap: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MILLRACE_HOME", str(tmp_path / "home"))

@@ -99,7 +99,7 @@ def _span(session: Sequence[Event], size: int, longest: int) -> tuple[int, int]:
     "window",
     [
         "sliding",
-        "cut",
+        pytest.param("cut", marks=pytest.mark.slow),
         pytest.param("session", marks=pytest.mark.slow),
         pytest.param("tumbling", marks=pytest.mark.slow),
     ],

@@ -8,17 +8,18 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pytest
 from pyspark import cloudpickle
 
 from spark_jobs.testing import cases, check_sink
 
 if TYPE_CHECKING:
-    import pytest
     from pyspark.sql import SparkSession
 
 PAGE = Path(__file__).parents[4] / "docs" / "jobs" / "writing-a-sink.md"
 
 
+@pytest.mark.slow
 def test_the_sink_of_the_page_passes_all_that_it_claims(
     spark: SparkSession, bootstrap: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
