@@ -89,6 +89,12 @@ def _run_demo(options: argparse.Namespace) -> int:
     return run_demo(writes=options.writes, once=options.once, verbose=options.verbose)
 
 
+def _run_soak(options: argparse.Namespace) -> int:
+    from compose.soak import run_soak
+
+    return run_soak(options.hours, rate=options.rate, pause_s=options.pause, seed=options.seed, faults=options.faults)
+
+
 def _run_sql(options: argparse.Namespace) -> int:
     from compose.local.sql import run_sql
 
@@ -307,6 +313,24 @@ def _add_simulate(commands: argparse._SubParsersAction[argparse.ArgumentParser])
     simulate.set_defaults(run=_run_simulation)
 
 
+def _add_soak(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    soak = commands.add_parser(
+        "soak",
+        help="run the whole pipeline under load with random faults",
+        description="Runs the demo's pipeline under a steady load while real processes are killed and frozen (docs/soak.md), "
+        "prints a line per minute, and compares every row at the end. If memory or another resource has grown, a process is "
+        "left over or a secret has leaked, that is printed, and the exit code is 1.",
+    )
+    soak.add_argument("--hours", type=float, default=1, metavar="N", help="how long there are faults (1)")
+    soak.add_argument("--rate", type=float, default=5, metavar="N", help="writes a second (5)")
+    soak.add_argument(
+        "--pause", type=float, default=30, metavar="N", help="seconds from a recovery to the next fault (30)"
+    )
+    soak.add_argument("--seed", type=int, metavar="S", help="the same gives the same faults")
+    soak.add_argument("--faults", default="", metavar="TEXT", help="only faults whose names hold it")
+    soak.set_defaults(run=_run_soak)
+
+
 def _add_fuzz(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     command = commands.add_parser(
         "fuzz",
@@ -414,9 +438,8 @@ def build_parser() -> tuple[argparse.ArgumentParser, dict[str, str]]:
     bench.add_argument("args", nargs=argparse.REMAINDER, metavar="...", help="passed to the benchmark")
     bench.set_defaults(run=_run_benchmark)
 
-    _add_simulate(commands)
-    _add_fuzz(commands)
-    _add_licenses(commands)
+    for add in (_add_simulate, _add_soak, _add_fuzz, _add_licenses):
+        add(commands)
 
     docs = commands.add_parser("docs", help="regenerate docs/reference from the declarations")
     docs.add_argument("--check", action="store_true", help="change nothing; exit 1 if a page is stale")

@@ -15,7 +15,7 @@ GROUPS: Final = (
     ("Look things up", ("options", "plugins", "completion")),
     ("Check data and configurations", ("doctor", "verify", "migrate-check")),
     ("Set up logins", ("hash-password", "hash-token")),
-    ("Work on Millrace", ("test", "simulate", "fuzz", "lint", "format", "docs", "site", "bench", "licenses")),
+    ("Work on Millrace", ("test", "simulate", "soak", "fuzz", "lint", "format", "docs", "site", "bench", "licenses")),
 )
 
 

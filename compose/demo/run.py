@@ -21,6 +21,7 @@ from compose.demo.shop import CUSTOMERS, ORDERS, TABLES, Shop
 from compose.local.cassandra import CassandraNode
 from compose.local.console import Say, drop_line, progress, say
 from compose.local.errors import StackError
+from compose.local.jvm import FAST_START
 from compose.local.kafka import KafkaCluster
 from compose.local.mariadb import MariaDb
 from compose.local.postgres import Postgres
@@ -63,12 +64,14 @@ class Demo:
         folder: State of everything.
         detached: Whether servers and workers outlive this program.
         options: By connector: options that it gets in addition to the demo's, or in place of them.
+        worker_properties: Properties that both workers get in addition to the demo's.
         detail: Where the lines go that only ``-v`` prints.
     """
 
     folder: Path
     detached: bool
     options: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    worker_properties: Mapping[str, str] = field(default_factory=dict)
     detail: Say = drop_line
     rest: Rest = field(init=False)
     services: list[tuple[str, Managed | KafkaCluster]] = field(default_factory=list)
@@ -76,10 +79,17 @@ class Demo:
     def __post_init__(self) -> None:
         self.rest = Rest(detail=self.detail)
         self.requests = AccessLog(self.folder / "access.log")
-        self.kafka = KafkaCluster(self.folder / "kafka", port=None, detached=self.detached, say=say)
-        self.scylla = ScyllaEmulation(self.folder / "scylla", port=None, detached=self.detached, say=say)
-        self.registry = SchemaRegistry(self.folder / "registry", port=None, detached=self.detached, say=say)
-        self.cassandra = CassandraNode(self.folder / "cassandra", port=None, detached=self.detached, say=say)
+        # A demo is over before Java's slow compiler pays for what it takes from two cores.
+        java: dict[str, Any] = {
+            "port": None,
+            "detached": self.detached,
+            "say": say,
+            "jvm_options": FAST_START,
+        }
+        self.kafka = KafkaCluster(self.folder / "kafka", **java)
+        self.scylla = ScyllaEmulation(self.folder / "scylla", **java)
+        self.registry = SchemaRegistry(self.folder / "registry", **java)
+        self.cassandra = CassandraNode(self.folder / "cassandra", **java)
         self.mariadb = MariaDb(self.folder / "mariadb", port=None, detached=self.detached, say=say)
         self.postgres = Postgres(self.folder / "postgres", port=None, detached=self.detached, say=say)
 
@@ -131,6 +141,7 @@ class Demo:
                     "exactly.once.source.support": "enabled",
                     "session.timeout.ms": "6000",
                     "task.shutdown.graceful.timeout.ms": "20000",
+                    **self.worker_properties,
                 },
             )
             worker.start()
@@ -280,8 +291,9 @@ class Demo:
     def _local_options(self, name: str) -> dict[str, str]:
         return {
             "checkpoint.location": str(self.folder / "jobs" / name),
-            "spark.master": "local[1]",
+            "spark.master": "local[2]",
             "spark.driver.memory": "512m",
+            "spark.driver.extraJavaOptions": " ".join(FAST_START),
         }
 
     def settled(self, shop: Shop, timeout: float = _LIMIT) -> float:

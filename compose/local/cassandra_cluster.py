@@ -149,7 +149,7 @@ class CassandraCluster:
             raise
         return self
 
-    def wait_whole(self, timeout: float = 60.0) -> None:
+    def wait_whole(self, timeout: float = 180.0) -> None:
         """Wait until every running node knows all members, and their schemas agree.
 
         Raises:

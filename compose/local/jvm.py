@@ -24,8 +24,8 @@ log4j.appender.console.layout = org.apache.log4j.PatternLayout
 log4j.appender.console.layout.ConversionPattern = %d{{ISO8601}} %-5p [%t] %c{{1}}: %m%n
 """
 
-# For tests: the quick compiler only. A server starts sooner and costs less CPU in its first minute, but is slower for
-# good after that, so nothing that is measured may run with it.
+# For tests and the demo: the quick compiler only. A server starts sooner and costs less CPU in its first minute, but is
+# slower for good after that, so nothing that is measured may run with it.
 FAST_START = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 
 

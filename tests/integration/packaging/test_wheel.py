@@ -14,6 +14,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pyarrow.parquet
 import pytest
 from confluent_kafka import Consumer
 
@@ -167,3 +168,49 @@ def test_a_worker_runs_from_the_wheel_alone(wheel: Path, kafka: HasBootstrap, tm
     finally:
         consumer.close()
         service.stop()
+
+
+@pytest.mark.slow  # fetches and installs Spark
+def test_a_job_runs_from_the_wheel_with_its_extras(wheel: Path, tmp_path: Path) -> None:
+    """In an empty environment with the extras, a Spark job makes rows of a file, and tracing has what it needs."""
+    venv.create(tmp_path / "installed", with_pip=True)
+    programs = tmp_path / "installed" / "bin"
+    _pip("install", f"{wheel}[spark,tracing,validation]", python=str(programs / "python"))
+    _python(
+        "-c",
+        "from worker.host.tracing import is_installed; assert is_installed(); import jsonschema_rs",
+        python=str(programs / "python"),
+        folder=tmp_path,
+    )
+    (tmp_path / "drop").mkdir()
+    (tmp_path / "drop" / "rows.csv").write_text("id,name\n1,a\n2,b\n3,c\n")
+    job = {
+        "name": "from-the-wheel",
+        "source.type": "files",
+        "source.files.path": str(tmp_path / "drop"),
+        "source.files.format": "csv",
+        "source.files.namespace": "drop.rows",
+        "source.key.columns": "id",
+        "source.table.columns": "id bigint",
+        "sink.type": "files",
+        "sink.files.path": str(tmp_path / "out"),
+        "state.dir": str(tmp_path / "state"),
+        "checkpoint.location": str(tmp_path / "checkpoint"),
+        "trigger.mode": "available-now",
+        "spark.master": "local[1]",
+        "spark.driver.memory": "512m",
+    }
+    (tmp_path / "job.json").write_text(json.dumps(job))
+    done = subprocess.run(
+        [str(programs / "millrace"), "job", "run", "job.json"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": "", "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}"},
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    tables = [pyarrow.parquet.read_table(path) for path in (tmp_path / "out").rglob("*.parquet")]
+    names = sorted(row["name"] for table in tables for row in table.to_pylist())
+    assert names == ["a", "b", "c"]

@@ -120,8 +120,10 @@ def test_a_command_that_is_killed_while_it_waits_leaves_nothing_unknown(run: Run
         stderr=subprocess.PIPE,
     ) as command:
         assert command.stderr is not None
-        while b"starting Kafka" not in (line := command.stderr.readline()):
-            assert line, "the command ended before it started Kafka"
+        lines = []
+        while not lines or b"starting kafka" not in lines[-1]:
+            lines.append(command.stderr.readline())
+            assert lines[-1], f"the command ended before it started Kafka: {b''.join(lines).decode()}"
         state = tmp_path / "home" / "stack.json"
         eventually(state.exists, "the stack's state is written", 30)
         command.kill()

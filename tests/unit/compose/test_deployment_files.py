@@ -22,6 +22,7 @@ from connectors.mysql.metrics import METRICS as MYSQL
 from connectors.scylla.metrics import METRICS as SCYLLA
 from worker.config import parse_worker
 from worker.metrics.registry import METRICS, Family
+from worker.metrics.topics import TOPICS
 
 QUEUE = ("QueueTotalCapacity", "QueueRemainingCapacity", "MaxQueueSizeInBytes", "CurrentQueueSizeInBytes")
 COMPOSE = Path(__file__).parents[3] / "compose"
@@ -30,7 +31,7 @@ DASHBOARDS = sorted((COMPOSE / "grafana" / "dashboards").glob("*.json"))
 #: Metric names of the default families, of connectors, and of Prometheus itself.
 KNOWN = {
     *(name for metric in METRICS for family in (Family.A, Family.D) for name in metric.exposed(family)),
-    *CASSANDRA, *LOGS, *MYSQL, *SCYLLA, *(f"{debezium.PREFIX}{name}" for name in QUEUE),
+    *CASSANDRA, *LOGS, *MYSQL, *SCYLLA, *TOPICS, *(f"{debezium.PREFIX}{name}" for name in QUEUE),
     "millrace_connector_lag_seconds_bucket", "up", "scrape_duration_seconds",
 }  # fmt: skip
 _WORDS = {
