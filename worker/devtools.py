@@ -53,8 +53,6 @@ SUITES = (
                 "spark_jobs/hbase",
                 "spark_jobs/http",
                 "spark_jobs/iceberg",
-                "spark_jobs/jdbc",
-                "spark_jobs/lookup",
                 "spark_jobs/mongodb",
                 "spark_jobs/opensearch",
                 "spark_jobs/redis",

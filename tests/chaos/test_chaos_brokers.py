@@ -53,6 +53,7 @@ def on_three(
         made.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "on_three",
     [pytest.param(False, marks=pytest.mark.slow), True],

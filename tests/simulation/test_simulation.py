@@ -77,6 +77,7 @@ def test_a_delivery_is_the_same_again() -> None:
     assert first.records > 100
 
 
+@pytest.mark.slow  # a minute
 def test_a_task_that_reads_its_position_before_it_fences_its_predecessor_is_found(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -222,7 +222,7 @@ def check_before_moving(
         assert java.request("DELETE", f"/connectors/{name}")[0] == 204
 
 
-@pytest.mark.parametrize("how", ["stop", "kill"])
+@pytest.mark.parametrize("how", [pytest.param("stop", marks=pytest.mark.slow), "kill"])
 def test_there_and_back_under_load(
     bootstrap: str,
     mariadb: HasMariaDb,

@@ -144,6 +144,7 @@ def connector(cluster: CassandraCluster, name: str, keyspace: str, form: str) ->
     }
 
 
+@pytest.mark.slow
 def test_three_replicas_become_one_table(
     cassandra_cluster: CassandraCluster, database: Database, bootstrap: str, tmp_path: Path
 ) -> None:

@@ -77,6 +77,7 @@ def test_a_log_becomes_rows(view: View, workers: list[MillraceWorker], name: str
     view.check()
 
 
+@pytest.mark.slow
 def test_a_table_of_scylla_is_captured(
     view: View,
     name: str,

@@ -29,7 +29,7 @@ def bootstrap(own_kafka: KafkaCluster) -> str:
 @pytest.mark.parametrize(
     "properties",
     [
-        pytest.param({}, id="at-least-once"),
+        pytest.param({}, id="at-least-once", marks=pytest.mark.slow),
         pytest.param(
             {"exactly_once_source_support": "enabled", "producer_transaction_timeout_ms": 10_000}, id="exactly-once"
         ),
@@ -69,7 +69,7 @@ async def test_the_broker_is_killed_and_comes_back(
 @pytest.mark.parametrize(
     "properties",
     [
-        pytest.param({}, id="at-least-once"),
+        pytest.param({}, id="at-least-once", marks=pytest.mark.slow),
         pytest.param(
             {"exactly_once_source_support": "enabled", "producer_transaction_timeout_ms": 10_000}, id="exactly-once"
         ),

@@ -72,7 +72,7 @@ class Source:
         }
 
 
-@pytest.fixture(params=[MariaDb, MySqlServer])
+@pytest.fixture(params=[MariaDb, pytest.param(MySqlServer, marks=pytest.mark.slow)])
 def source(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Source]:
     server = request.param(tmp_path_factory.mktemp("modes"), port=None, durable=False)
     try:

@@ -69,6 +69,7 @@ def test_a_refused_statement_and_a_server_that_is_away_are_named(cassandra: HasC
         execute_cql(away.address, "SELECT key FROM system.local")
 
 
+@pytest.mark.slow  # a minute and a half
 def test_a_change_reaches_the_logs_of_all_replicas_and_a_killed_member_comes_back(
     cassandra_cluster: CassandraCluster, unique: Callable[[str], str]
 ) -> None:

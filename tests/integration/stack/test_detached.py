@@ -74,6 +74,7 @@ def test_kafka_outlives_the_command_and_down_ends_it(run: Run, tmp_path: Path) -
     assert "nothing to stop" in run("down").stderr
 
 
+@pytest.mark.slow
 def test_kafka_keeps_a_port_that_is_not_the_default_over_down_and_up(run: Run) -> None:
     with ExitStack() as stack:
         with contextlib.suppress(OSError):  # somebody else has it: as good

@@ -105,6 +105,7 @@ def test_a_wrong_property_is_told_when_the_storage_is_formatted(tmp_path: Path) 
         KafkaCluster(tmp_path, port=None, properties={"num.io.threads": "many"}).start()
 
 
+@pytest.mark.slow
 def test_three_brokers_lose_one_and_nothing_else(kafka_cluster: KafkaCluster, unique: Unique) -> None:
     topic = unique("replicated")
     addresses = kafka_cluster.bootstrap

@@ -370,6 +370,7 @@ def test_errors_name_the_request(scylla: Emulation) -> None:
     assert error.value.code == 0x2000
 
 
+@pytest.mark.slow
 def test_killed_and_paused(scylla_node: ScyllaEmulation) -> None:
     client = Emulation(scylla_node.address)
     client.create_keyspace("k")
