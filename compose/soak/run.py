@@ -219,7 +219,7 @@ class _Soak:
 
     def _print_line(self, begin: float, rate: float) -> None:
         usage = self._measure()
-        lags = [float(line.rsplit(" ", 1)[1]) for line in self.demo.rest.metrics("millrace_job_lag")]
+        lags = [float(line.rsplit(" ", 1)[1]) for line in self.demo.rest.metrics("millrace_job_lag_records")]
         say(
             f"{(time.monotonic() - begin) / 60:.0f} min: {self.load.writes} writes, {rate:.1f}/s; "
             f"jobs are {max(lags, default=0):.0f} records behind; {usage.memory_mib} MiB, {usage.files} files, "
