@@ -327,7 +327,7 @@ class Demo:
 
 
 def run_demo(*, writes: int = 600, once: bool = False, verbose: bool = False) -> int:
-    """Run the demo. Blocks: two to four minutes when everything is downloaded.
+    """Run the demo. Blocks: about two minutes when everything is downloaded.
 
     Args:
         writes: Writes to the shop, half of them after a worker was killed.
