@@ -121,7 +121,7 @@ def test_a_command_that_is_killed_while_it_waits_leaves_nothing_unknown(run: Run
         stderr=subprocess.PIPE,
     ) as command:
         assert command.stderr is not None
-        lines = []
+        lines: list[bytes] = []
         while not lines or b"starting kafka" not in lines[-1]:
             lines.append(command.stderr.readline())
             assert lines[-1], f"the command ended before it started Kafka: {b''.join(lines).decode()}"
