@@ -211,6 +211,9 @@ def test_a_job_runs_from_the_wheel_with_its_extras(wheel: Path, tmp_path: Path) 
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    tables = [pyarrow.parquet.read_table(path) for path in (tmp_path / "out").rglob("*.parquet")]
+    # Engines leave out folders that begin with an underscore: they hold what was merged into larger files.
+    tables = [
+        pyarrow.parquet.read_table(path) for path in (tmp_path / "out" / "drop.rows").glob("ums_date_=*/*.parquet")
+    ]
     names = sorted(row["name"] for table in tables for row in table.to_pylist())
     assert names == ["a", "b", "c"]
