@@ -8,6 +8,12 @@ function colour(name) {
   return getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 }
 
+/** @param {number[]} ticks Seconds; parts of one second, as for a single sample, get their text once. */
+const timeTexts = (ticks) => {
+  const texts = ticks.map((at) => new Date(at * 1000).toLocaleTimeString("en-GB"));
+  return texts.map((text, index) => (text === texts[index - 1] ? "" : text));
+};
+
 /** A chart of `points`: {at: seconds since 1970, rate: records per second or null}. */
 export function Chart({ points }) {
   const box = useRef(null);
@@ -25,7 +31,7 @@ export function Chart({ points }) {
         cursor: { show: false },
         scales: { y: { range: (_, low, high) => [0, Math.max(1, high * 1.15)] } },
         axes: [
-          { ...axis, values: (_, ticks) => ticks.map((at) => new Date(at * 1000).toLocaleTimeString("en-GB")), space: 90, size: 28 },
+          { ...axis, values: (_, ticks) => timeTexts(ticks), space: 90, size: 28 },
           { ...axis, values: (_, ticks) => ticks.map((rate) => rateText(rate)), size: 64 },
         ],
         series: [{}, { stroke: () => colour("--accent"), fill: () => colour("--accent-soft"), width: 2, points: { show: false } }],
