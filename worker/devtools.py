@@ -258,7 +258,7 @@ def format_code(files: list[str], *, check: bool = False) -> int:
     folders = [*paths, root / "docs"]
     pages = paths if files else [*root.glob("*.md"), *(page for folder in folders for page in folder.rglob("*.md"))]
     markdown = [page for page in pages if page.suffix == ".md" and generated not in page.parents]
-    python = [path for path in paths if path.suffix != ".md"]
+    python = [path for path in paths if path.suffix in {".py", ""}]
     option = ["--check"] if check else []
     commands = [
         [*command, *option, *map(str, targets)]
