@@ -56,7 +56,7 @@ def parse_document(data: bytes) -> Any:
         ValueError: it is no document.
     """
     try:
-        return _read_value(data, data[0], 1)
+        return _read_value(data, data[0], 1, [len(data)])
     except (IndexError, KeyError, ArithmeticError) as error:
         raise ValueError(f"a JSON column's bytes can't be read ({error!r})") from error
     except Exception as error:
@@ -78,9 +78,18 @@ def json_text(data: bytes) -> str | None:
     return write_json(parse_document(data))
 
 
-def _read_value(data: bytes, kind: int, at: int) -> Any:
+def _read_value(data: bytes, kind: int, at: int, left: list[int]) -> Any:
+    """Read one value.
+
+    Args:
+        data: The document.
+        kind: The value's type.
+        at: Where it begins.
+        left: How many bytes of the document are left for values. The server stores each once; in a crafted document many
+            entries could name the same bytes, and a few kilobytes become gigabytes.
+    """
     if kind <= 3:
-        return _read_container(data, kind, at)
+        return _read_container(data, kind, at, left)
     if kind == _LITERAL:
         return _LITERALS[data[at]]
     number = _NUMBERS.get(kind)
@@ -88,11 +97,19 @@ def _read_value(data: bytes, kind: int, at: int) -> Any:
         return number(data, at)[0]
     if kind == _STRING:
         size, at = _read_length(data, at)
+        _take(left, size)
         return _slice_value(data, at, size).decode("utf-8", "replace")
     if kind == _OPAQUE:
         size, start = _read_length(data, at + 1)
+        _take(left, size)
         return _read_opaque(data[at], _slice_value(data, start, size))
     raise ValueError(f"a JSON document has a value of type {kind}, which is unknown")
+
+
+def _take(left: list[int], size: int) -> None:
+    left[0] -= size
+    if left[0] < 0:
+        raise ValueError("a JSON document has more values than bytes: several of its entries name the same ones")
 
 
 def _slice_value(data: bytes, at: int, size: int) -> bytes:
@@ -116,17 +133,19 @@ def _read_length(data: bytes, at: int) -> tuple[int, int]:
             raise ValueError("a length in a JSON document does not end")
 
 
-def _read_container(data: bytes, kind: int, base: int) -> dict[str, Any] | list[Any]:
+def _read_container(data: bytes, kind: int, base: int, left: list[int]) -> dict[str, Any] | list[Any]:
     large = bool(kind & 1)
     offset, width = (_U32, 4) if large else (_U16, 2)
     inline = _INLINE_LARGE if large else _INLINE_SMALL
     count = offset(data, base)[0]
     at = base + 2 * width
     keys: list[str] = []
+    _take(left, count * (1 + width))
     if kind < 2:
         for _ in range(count):
-            start = base + offset(data, at)[0]
-            keys.append(_slice_value(data, start, _U16(data, at + width)[0]).decode("utf-8", "replace"))
+            start, size = base + offset(data, at)[0], _U16(data, at + width)[0]
+            _take(left, size)
+            keys.append(_slice_value(data, start, size).decode("utf-8", "replace"))
             at += width + 2
     values = []
     for _ in range(count):
@@ -137,7 +156,7 @@ def _read_container(data: bytes, kind: int, base: int) -> dict[str, Any] | list[
         elif number is not None:
             values.append(number(data, at + 1)[0])
         else:
-            values.append(_read_value(data, entry, base + offset(data, at + 1)[0]))
+            values.append(_read_value(data, entry, base + offset(data, at + 1)[0], left))
         at += 1 + width
     return dict(zip(keys, values, strict=True)) if kind < 2 else values
 

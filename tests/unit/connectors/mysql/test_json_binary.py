@@ -155,6 +155,17 @@ def test_bytes_that_are_no_document(data: bytes) -> None:
         parse_document(data)
 
 
+def test_a_small_document_does_not_become_a_large_one() -> None:
+    """Sixty arrays, each with the next one twice, would be 2^60 values."""
+    level = pack("<HH", 2, 10) + 2 * (b"\x02" + pack("<H", 10))
+    with pytest.raises(ValueError, match="more values than bytes"):
+        parse_document(b"\x02" + 60 * level + pack("<HH", 0, 4))
+    text = b"x" * 100
+    shared = pack("<HH", 200, 900) + 200 * (b"\x0c" + pack("<H", 604)) + varint(len(text)) + text
+    with pytest.raises(ValueError, match="more values than bytes"):
+        parse_document(b"\x02" + shared)
+
+
 def diff(operation: int, path: str, value: Any = None) -> bytes:
     change = bytes([operation]) + lenenc(path.encode())
     return change if operation == 2 else change + lenenc(stored(value))
