@@ -97,7 +97,10 @@ class Conversation:
             return await self._ask(client, producer.transactional_id, request, lambda answer: answer.errors[0][1][0][1])
         if step.kind in ("commit", "abort"):
             request = EndTxnRequest(producer.transactional_id, producer.producer, producer.epoch, step.kind == "commit")
-            return await self._ask(client, producer.transactional_id, request, lambda answer: answer.error_code)
+            code = await self._ask(client, producer.transactional_id, request, lambda answer: answer.error_code)
+            # Markers are written after the answer: what a producer may write until then is a matter of time.
+            await self._read()
+            return code
         return await self._produce(client, producer, step)
 
     async def _init(self, client: AIOKafkaClient, transactional_id: str) -> Any:
