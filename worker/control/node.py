@@ -442,6 +442,10 @@ class WorkerNode:
         deleted, all workers also forget the statuses of its tasks. The previous owner of a unit, or the leader in its place,
         may be late and write after the new owner. A status is only written when it changes, so no one else would correct it.
         """
+        if task is None:
+            shown = self.status.state.connector(connector)
+            if shown is not None and shown.state == "UNASSIGNED":
+                self._settle_instance(connector)
         tasks = self.config.snapshot.task_configs(connector)
         for number in (INSTANCE, *range(len(tasks))) if task is None else (task,):
             unit = Unit(connector, number)

@@ -42,6 +42,8 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 #: Pause before a failed write of statuses is retried.
 _RETRY_S = 1.0
+#: Part of each status of a unit that runs nowhere; a trace that holds it costs a look.
+_UNASSIGNED = b'"UNASSIGNED"'
 
 
 class AppliedOffsets:
@@ -146,7 +148,7 @@ class StatusStore:
         client: arguments of the Kafka client.
         producer: further ones of the producer.
         on_gone: called with a connector and a task, or None for the connector itself, whose status was removed from the topic,
-            or was written by somebody else after this worker had written one.
+            is UNASSIGNED now, or was written by another worker after this worker had written one.
         on_topic_gone: called with a connector and one of its active topics that was removed from the topic.
     """
 
@@ -264,7 +266,7 @@ class StatusStore:
             elif self._queue[key] == value:
                 self._returned.add(key)
         for key, value in changed.items():
-            if value is None or (key in self._written_here and key not in self._queue):
+            if value is None or (key not in self._queue and (key in self._written_here or _UNASSIGNED in value)):
                 self._tell_listener(key, removed=value is None)
         # A connector's removal removes its tasks' statuses. Those are in other partitions, and those that are still written may
         # be of a connector that was recreated.

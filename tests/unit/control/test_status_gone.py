@@ -78,7 +78,7 @@ class Worker:
             "status": self.store,
             "reconciler": SimpleNamespace(have=have),
             "placement": SimpleNamespace(
-                table=SimpleNamespace(owner=self.owners.get),
+                table=SimpleNamespace(owner=self.owners.get, get=lambda _: None, epoch=2),
                 instructions=InstructionTable(),
                 rules=RuleTable(),
                 verifications=VerificationTable(),
@@ -221,4 +221,23 @@ def test_what_shall_not_run_here_is_not_told_again(worker: Worker, change: str) 
         case _:
             worker.node.fenced = True
     worker.came(GONE[UNITS[1]])
+    assert worker.wrote() == set()
+
+
+@pytest.mark.parametrize("written_here", [False, True], ids=["by an earlier process", "by this one"])
+def test_a_stopped_connector_stays_stopped_when_the_leader_is_late(worker: Worker, written_here: bool) -> None:
+    """The leader gives up the units of a killed worker, which has been started again under the same name meanwhile."""
+    worker.state.apply(0, *target_state_record("c", "STOPPED"))
+    worker.node.reconciler.have.clear()
+    if written_here:
+        worker.node.put_status(UNITS[0], "STOPPED", 1)
+        worker.wrote()
+    worker.came(connector_status_record("c", ReportedStatus("UNASSIGNED", "w:1", 2)))
+    assert worker.wrote() == keys(UNITS[:1])
+    status = worker.store.state.connector("c")
+    assert status is not None
+    assert (status.state, status.worker_id) == ("STOPPED", "w:1")
+    assert worker.wrote() == set()
+    worker.owners[UNITS[0]] = None
+    worker.came(connector_status_record("c", ReportedStatus("UNASSIGNED", "w:1", 3)))
     assert worker.wrote() == set()
