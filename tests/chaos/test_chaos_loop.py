@@ -13,6 +13,9 @@ from tests.chaos.cluster import Cluster
 from tests.chaos.delivery import Load
 from tests.selection import scaled
 
+# One of the longest files: other tests go the same ways in every run.
+pytestmark = pytest.mark.slow
+
 SECONDS = scaled(25, 40)
 SEED = int(os.environ.get("MILLRACE_CHAOS_SEED", "20261121"))
 

@@ -9,6 +9,9 @@ from tests.chaos.cluster import Cluster, timed
 from tests.chaos.conftest import ProxiedKafka
 from tests.chaos.delivery import Load
 
+# One of the longest files: other tests go the same ways in every run.
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def healed(broker: ProxiedKafka) -> Iterator[ProxiedKafka]:

@@ -7,6 +7,9 @@ import pytest
 from tests.chaos.cluster import Cluster, timed
 from tests.chaos.delivery import Load
 
+# One of the longest files: other tests go the same ways in every run.
+pytestmark = pytest.mark.slow
+
 
 def test_other_connectors_come_and_go(pair: Cluster, load: Callable[..., Load]) -> None:
     stream = load()

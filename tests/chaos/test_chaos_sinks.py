@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from compose.local.postgres import Postgres
     from tests.support.update_load import Model
 
+# One of the longest files: other tests go the same ways in every run.
+pytestmark = pytest.mark.slow
+
 _LIMIT = 180.0
 
 

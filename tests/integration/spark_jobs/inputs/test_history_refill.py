@@ -30,6 +30,9 @@ if TYPE_CHECKING:
     from compose.local.postgres import Postgres
     from tests.integration.spark_jobs.jdbc.conftest import Database
 
+# One of the longest files: other tests go the same ways in every run.
+pytestmark = pytest.mark.slow
+
 __all__ = ["jobs"]
 
 START_MS = 1_700_000_000_000

@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 
     from compose.local.registry import SchemaRegistry
 
+# One of the longest files: other tests go the same ways in every run.
+pytestmark = pytest.mark.slow
+
 #: The database partition, the table partition, the key and a value: keys are equal over shards.
 ROWS = [(1, 2, 1, "a"), (1, 3, 1, "b"), (0, 0, 2, "c"), (2, 3, 1, "d")]
 ROW = struct("p.shop.orders.Value", {"id": INT64, "v": OPTIONAL_STRING}, optional=True)
