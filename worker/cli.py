@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from compose.local.errors import StackError
 from connectors.errors import MillraceError
 from worker import __version__
 from worker.command_help import list_commands, reject_command
@@ -499,7 +500,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         top.error(f"unrecognized arguments: {' '.join(extra_arguments)}")
     try:
         return int(options.run(options))
-    except MillraceError as error:
+    except (MillraceError, StackError) as error:
         print(f"millrace: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:

@@ -38,8 +38,9 @@ LIMITS: Final = {
 
 _INTRO: Final = (
     "Each cell holds the weaker guarantee of the source (with `exactly.once.source.support=enabled` in the workers) and of the "
-    "sink, with the tests that show it. A test counts only if it kills processes and compares every row. A source or a sink "
-    "without such a test promises at most once here. What the guarantees rest on: [guarantees](../guarantees.md).\n"
+    "sink, with the tests that show it. A test counts only if it kills processes and compares every row; some are slow tests "
+    "(`./millrace test slow`). A source or a sink without such a test promises at most once here. What the guarantees rest on: "
+    "[guarantees](../guarantees.md).\n"
 )
 
 

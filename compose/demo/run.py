@@ -47,6 +47,8 @@ JOBS = (*MATERIALIZERS.values(), HISTORY, WAREHOUSE)
 #: Topics of whole rows: of MariaDB and the log as their connectors deliver them, of Scylla and Cassandra as the materializers
 #: make them.
 ROWS = {CUSTOMERS: f"crm.{CUSTOMERS}", ORDERS: "orders.rows", PAYMENTS: "payments.rows", REQUESTS: REQUESTS}
+#: The topic of lines that no rule accepts.
+UNKNOWN = f"{REQUESTS.partition('.')[0]}.unknown_table"
 _CLASS = "spark_jobs.SparkJob"
 _LIMIT = 120.0
 
@@ -80,12 +82,7 @@ class Demo:
         self.rest = Rest(detail=self.detail)
         self.requests = AccessLog(self.folder / "access.log")
         # A demo is over before Java's slow compiler pays for what it takes from two cores.
-        java: dict[str, Any] = {
-            "port": None,
-            "detached": self.detached,
-            "say": say,
-            "jvm_options": FAST_START,
-        }
+        java: dict[str, Any] = {"port": None, "detached": self.detached, "say": say, "jvm_options": FAST_START}
         self.kafka = KafkaCluster(self.folder / "kafka", **java)
         self.scylla = ScyllaEmulation(self.folder / "scylla", **java)
         self.registry = SchemaRegistry(self.folder / "registry", **java)
@@ -278,15 +275,21 @@ class Demo:
     def _create_connector(self, name: str, config: Mapping[str, str]) -> None:
         self.rest.create(name, {**config, **self.options.get(name, {})})
 
-    def database(self) -> "pymysql.Connection[Any]":
-        """A connection to MariaDB. Blocks."""
-        return pymysql.connect(
+    def open_shop(self, stack: ExitStack, seed: int = 7) -> Shop:
+        """Connect the shop to its databases; ``stack`` closes the connections. Blocks."""
+        client = Emulation(self.scylla.address)
+        stack.callback(client.close)
+        database: pymysql.Connection[Any] = pymysql.connect(
             host="127.0.0.1",
             port=int(self.mariadb.port or 0),
             user=self.mariadb.user,
             password=self.mariadb.password,
             autocommit=True,
         )
+        stack.enter_context(closing(database))
+        payments = Payments(self.cassandra)
+        stack.callback(payments.close)
+        return Shop(client, database, payments, self.requests, seed)
 
     def _local_options(self, name: str) -> dict[str, str]:
         return {
@@ -348,16 +351,12 @@ def run_demo(*, writes: int = 600, once: bool = False, verbose: bool = False) ->
         stack.callback(shutil.rmtree, folder, ignore_errors=True)
         stack.callback(demo.stop)
         demo.start()
-        client = Emulation(demo.scylla.address)
-        stack.callback(client.close)
-        database = stack.enter_context(closing(demo.database()))
-        payments = Payments(demo.cassandra)
-        stack.callback(payments.close)
-        _play_demo(demo, Shop(client, database, payments, demo.requests), writes)
+        shop = demo.open_shop(stack)
+        _play_demo(demo, shop, writes)
         say(f"done in {time.monotonic() - started:.0f} s")
         if not once:
             stack.pop_all()
-            for resource in (client, database, payments):
+            for resource in (shop.client, shop.database, shop.payments):
                 resource.close()
             show.left_running(
                 demo.kafka, demo.registry, demo.scylla, demo.cassandra, demo.mariadb, demo.postgres, demo.rest, folder
@@ -408,9 +407,7 @@ def _play_demo(demo: Demo, shop: Shop, writes: int) -> None:
     show.side_by_side(shop, demo.kafka.bootstrap, demo.registry.url, demo.postgres, ROWS, demo.detail)
     show.compare_join(shop, demo.postgres)
     counts = demo.requests.counts
-    show.show_unknown(
-        demo.kafka.bootstrap, demo.registry.url, f"{REQUESTS.partition('.')[0]}.unknown_table", counts["others"]
-    )
+    show.show_unknown(demo.kafka.bootstrap, demo.registry.url, UNKNOWN, counts["others"])
     say(f"{counts['requests']} lines of {demo.requests.path.name} are rows, {counts['health checks']} were dropped")
     show.show_history(demo.folder / "history", ORDERS, moment, earlier[ORDERS])
     show.show_lag(demo.rest, demo.detail)

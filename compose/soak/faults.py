@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 #: Longer than a worker's session and than most requests: others take the work over meanwhile.
 _FROZEN_S: Final = 10.0
 _PATIENCE_S: Final = 180.0
+#: All must run for so long to have recovered: a status follows a fault by up to a second.
+_STEADY_S: Final = 5.0
 _JVM: Final = "org.apache.spark.deploy.SparkSubmit"
 _PYTHON_WORKER: Final = "pyspark.daemon"
 _OLD_LOGS: Final = 5
@@ -131,18 +133,24 @@ FAULTS: Final = (
 
 
 def wait_recovered(demo: Demo) -> float:
-    """Wait until all connectors and jobs run; the seconds it took. Blocks.
+    """Wait until all connectors and jobs run and stay so; the seconds until they ran. Blocks.
 
     Raises:
-        StackError: One does not; the message holds its status.
+        StackError: One does not run, with its status, or a worker has ended.
     """
-    begin = time.monotonic()
-    for worker in demo.rest.workers:
-        if not worker.running:
-            raise StackError(f"worker {worker.worker_id} has ended:\n{worker.service.log_tail()}")
-    for name in (*SOURCES, *JOBS):
-        demo.rest.wait_running(name, _PATIENCE_S)
-    return time.monotonic() - begin
+    begin = down = time.monotonic()
+    while (now := time.monotonic()) - down < _STEADY_S:
+        for worker in demo.rest.workers:
+            if not worker.running:
+                raise StackError(f"worker {worker.worker_id} has ended:\n{worker.service.log_tail()}")
+        for name in (*SOURCES, *JOBS):
+            tasks = demo.rest.status(name)["tasks"]
+            if not tasks or any(task["state"] != "RUNNING" for task in tasks):
+                down = now
+                if now - begin > _PATIENCE_S:
+                    raise StackError(f"{name} does not run {_PATIENCE_S:g} s after the fault: {demo.rest.status(name)}")
+        time.sleep(0.2)
+    return down - begin
 
 
 def list_processes(workers: list[MillraceWorker]) -> list[int]:

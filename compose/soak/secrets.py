@@ -20,34 +20,39 @@ if TYPE_CHECKING:
 
 #: Data of the servers that have the passwords as their own, and the file that the config provider reads.
 _OWNERS: Final = ("mariadb", "postgres", "cassandra", "scylla", "secrets.properties")
-_LARGEST_FILE: Final = 256 << 20
+#: Files are read in chunks of that size, each of which begins with the end of the one before.
+_CHUNK_BYTES: Final = 16 << 20
+_OVERLAP: Final = 256
 
 
-def find_leaks(demo: Demo, secrets: Mapping[str, str]) -> list[str]:
-    """Return where a secret is that must not be there; empty if nowhere. Blocks.
+def find_leaks(locations: Iterable[tuple[str, bytes]], secrets: Mapping[str, str]) -> list[str]:
+    """Return where a secret is that must not be there, each location once; empty if nowhere.
 
     Args:
-        demo: A pipeline that runs.
+        locations: What to search, with names for people.
         secrets: The text of each secret, by its name.
     """
-    return [
+    leaks = (
         f"the {name} is in {location}"
-        for location, content in _read_places(demo)
+        for location, content in locations
         for name, secret in secrets.items()
         if secret.encode() in content
-    ]
+    )
+    return list(dict.fromkeys(leaks))
 
 
-def _read_places(demo: Demo) -> Iterator[tuple[str, bytes]]:
-    yield from _read_files(demo.folder)
+def read_locations(demo: Demo) -> Iterator[tuple[str, bytes]]:
+    """Read all that leaves a pipeline that runs: files, arguments of processes, REST answers, metrics, topics. Blocks.
+
+    Raises:
+        OSError: A worker does not answer.
+    """
+    yield from read_files(demo.folder)
     for pid in list_processes(demo.rest.workers):
         yield f"the arguments of process {pid}", read_arguments(pid).encode()
     for worker in demo.rest.workers:
         for path in _list_paths():
-            try:
-                _, answer = worker.request("GET", path)
-            except OSError:
-                continue
+            _, answer = worker.request("GET", path)
             yield f"GET {worker.url}{path}", (answer if isinstance(answer, str) else json.dumps(answer)).encode()
     for topic in AdminClient({"bootstrap.servers": demo.kafka.bootstrap}).list_topics(timeout=30).topics:
         for record in read_topic(demo.kafka.bootstrap, topic):
@@ -55,15 +60,19 @@ def _read_places(demo: Demo) -> Iterator[tuple[str, bytes]]:
             yield f"topic {topic}", b"\0".join((record.key or b"", record.value or b"", headers))
 
 
-def _read_files(folder: Path) -> Iterator[tuple[str, bytes]]:
-    """Logs, checkpoints, state and core files below the folder."""
+def read_files(folder: Path) -> Iterator[tuple[str, bytes]]:
+    """Read logs, checkpoints, state and core files below the folder, large ones in several chunks. Blocks."""
     for path in sorted(folder.rglob("*")):
-        if path.relative_to(folder).parts[0] in _OWNERS or not path.is_file() or path.is_symlink():
+        name = path.relative_to(folder)
+        if name.parts[0] in _OWNERS or not path.is_file() or path.is_symlink():
             continue
         try:
-            if path.stat().st_size <= _LARGEST_FILE:
-                yield str(path.relative_to(folder)), path.read_bytes()
-        except OSError:
+            with path.open("rb") as file:
+                end = b""
+                while chunk := file.read(_CHUNK_BYTES):
+                    yield str(name), end + chunk
+                    end = chunk[-_OVERLAP:]
+        except FileNotFoundError:
             continue  # removed meanwhile
 
 

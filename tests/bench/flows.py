@@ -11,18 +11,15 @@ import os
 import tempfile
 import threading
 import time
-from contextlib import ExitStack, closing
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
 from confluent_kafka import Producer
 
-from compose.demo.payments import Payments
 from compose.demo.run import JOBS, Demo
-from compose.demo.shop import Shop
 from compose.local.kafka import KafkaCluster
-from compose.local.scylla.client import Emulation
 from compose.local.service import wait_until
 from compose.local.worker import MillraceWorker
 from tests.bench._common import cpu_seconds, environment, family, spread
@@ -152,10 +149,7 @@ def measure_demo(folder: Path, application: str) -> str:
     with ExitStack() as stack:
         stack.callback(demo.stop)
         demo.start()
-        client = stack.enter_context(closing(Emulation(demo.scylla.address)))
-        database = stack.enter_context(closing(demo.database()))
-        payments = stack.enter_context(closing(Payments(demo.cassandra)))
-        shop = Shop(client, database, payments, demo.requests)
+        shop = demo.open_shop(stack)
         shop.create()
         demo.create_sources()
         shop.trade(150)

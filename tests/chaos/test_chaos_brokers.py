@@ -54,12 +54,7 @@ def on_three(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "on_three",
-    [pytest.param(False, marks=pytest.mark.slow), True],
-    ids=["at_least_once", "exactly_once"],
-    indirect=True,
-)
+@pytest.mark.parametrize("on_three", [False, True], ids=["at_least_once", "exactly_once"], indirect=True)
 def test_killed_broker_of_three(on_three: Cluster, kafka_cluster: KafkaCluster, unique: Callable[[str], str]) -> None:
     stream = Load(unique("c"), unique("t"), replication=3)
     on_three.create(stream)

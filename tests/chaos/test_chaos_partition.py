@@ -59,7 +59,6 @@ def test_cut_off_follower(pair: Cluster, load: Callable[..., Load], healed: Prox
         pair.drop(far)
 
 
-@pytest.mark.slow
 def test_cut_off_leader(cluster: Callable[..., Cluster], unique: Callable[[str], str], healed: ProxiedKafka) -> None:
     workers = cluster(0, exactly_once=True)
     far = workers.add(bootstrap=healed.proxied)

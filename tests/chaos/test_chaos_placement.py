@@ -28,7 +28,6 @@ def test_other_connectors_come_and_go(pair: Cluster, load: Callable[..., Load]) 
     assert pids == {worker.worker_id: worker.hosts() for worker in pair.workers}
 
 
-@pytest.mark.slow
 def test_returning_worker(pair: Cluster, load: Callable[..., Load]) -> None:
     stream = load(records=6000, rate=250, partitions=4, tasks=4)
     pair.until_saved(stream, 0.1)

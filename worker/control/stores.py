@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 #: Pause before a failed write of statuses is retried.
 _RETRY_S = 1.0
-#: Part of each status of a unit that runs nowhere; a trace that holds it costs a look.
+#: In each status of a unit that runs nowhere. Where it is part of something else, such as a trace, a unit is looked at in vain.
 _UNASSIGNED = b'"UNASSIGNED"'
 
 

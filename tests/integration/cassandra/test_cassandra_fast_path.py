@@ -21,9 +21,6 @@ if TYPE_CHECKING:
 
     from tests.conftest import HasCassandra
 
-# One of the longest files: other tests go the same ways in every run.
-pytestmark = pytest.mark.slow
-
 _JSON = "org.apache.kafka.connect.json.JsonConverter"
 ORDINARY = 100
 

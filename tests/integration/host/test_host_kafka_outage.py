@@ -13,9 +13,6 @@ if TYPE_CHECKING:
 from compose.local.jvm import FAST_START
 from compose.local.kafka import KafkaCluster
 
-# One of the longest files: other tests go the same ways in every run.
-pytestmark = pytest.mark.slow
-
 
 @pytest.fixture(scope="module")
 def own_kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaCluster]:

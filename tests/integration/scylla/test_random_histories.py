@@ -34,9 +34,6 @@ if TYPE_CHECKING:
     from compose.local.scylla.writes import Write
     from connectors.api import SourceRecord
 
-# One of the longest files: other tests go the same ways in every run.
-pytestmark = pytest.mark.slow
-
 COLUMNS = (
     "pk int, ck int, v text, n bigint, st text static, m map<text, int>, l list<int>, s set<text>, u frozen<pair>, "
     "PRIMARY KEY (pk, ck)"

@@ -21,9 +21,6 @@ if TYPE_CHECKING:
     from compose.local.scylla.client import Emulation
     from compose.local.scylla.writes import Write
 
-# One of the longest files: other tests go the same ways in every run.
-pytestmark = pytest.mark.slow
-
 FORMS: dict[str, dict[str, str]] = {
     "partition-update": {"output.format": "partition-update"},
     "legacy": {},

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import re
-from contextlib import closing
+from contextlib import ExitStack
 from datetime import datetime
 from hashlib import md5
 from typing import TYPE_CHECKING
@@ -22,7 +22,7 @@ from confluent_kafka.admin import AdminClient
 from psycopg import sql
 
 from compose.demo import show
-from compose.demo.payments import PAYMENTS, Payment, Payments
+from compose.demo.payments import PAYMENTS, Payment
 from compose.demo.requests import REQUESTS
 from compose.demo.run import (
     CUSTOMERS_SOURCE,
@@ -38,7 +38,6 @@ from compose.demo.run import (
     short_name,
 )
 from compose.demo.shop import CUSTOMERS, ORDERS, TABLES, Shop
-from compose.local.scylla.client import Emulation
 from compose.local.scylla.writes import Delete, Insert, Update
 from compose.local.service import wait_until
 from compose.local.topics import read_topic
@@ -175,12 +174,8 @@ def requests_in(log: Path) -> show.Rows:
 
 
 def test_no_output_of_the_demo_shows_a_masked_value(demo: Demo) -> None:
-    with (
-        closing(Emulation(demo.scylla.address)) as client,
-        closing(demo.database()) as database,
-        closing(Payments(demo.cassandra)) as payments,
-    ):
-        shop = Shop(client, database, payments, demo.requests)
+    with ExitStack() as stack:
+        shop = demo.open_shop(stack)
         shop.create()
         plant(shop, 0)  # before the connectors: snapshots
         demo.create_sources()

@@ -30,9 +30,6 @@ if TYPE_CHECKING:
     from compose.local.postgres import Postgres
     from tests.integration.spark_jobs.frame.bench import Bench
 
-# One of the longest files: other tests go the same ways in every run.
-pytestmark = pytest.mark.slow
-
 
 class Shop:
     """A source table as a model: its changes go to a topic, a key always to the same partition."""

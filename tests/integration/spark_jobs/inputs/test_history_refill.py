@@ -111,7 +111,6 @@ def test_a_refill_gives_the_rows_of_the_live_flow(jobs: Jobs, postgres: Postgres
     assert table_rows(server, table) == expected
 
 
-@pytest.mark.slow  # two jobs at a time; the test above has one after the other
 def test_a_refill_while_the_live_flow_writes_the_same_table(jobs: Jobs, postgres: Postgres) -> None:
     server = database(postgres.url, postgres.user, postgres.password)
     table = f"b{secrets.token_hex(4)}"
@@ -198,7 +197,6 @@ def test_a_time_range_of_a_history_into_another_history(jobs: Jobs) -> None:
 
 
 @pytest.mark.proves("from history", "exactly-once", killed=["driver"])
-@pytest.mark.slow
 def test_a_refill_whose_driver_is_killed_while_the_history_is_compacted(
     jobs: Jobs, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -32,9 +32,6 @@ if TYPE_CHECKING:
     from compose.local.registry import SchemaRegistry
     from tests.integration.spark_jobs.jdbc.conftest import Database, Rig
 
-# One of the longest files: other tests go the same ways in every run.
-pytestmark = pytest.mark.slow
-
 KEY: Final = struct("d.t.Key", {"id": INT32})
 SOURCE: Final = struct("Source", {"db": STRING, "table": STRING})
 IDENTITY: Final = "50554d6e-29bb-11e5-b345-feff819cdc9f"

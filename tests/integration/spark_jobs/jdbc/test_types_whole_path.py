@@ -30,9 +30,6 @@ if TYPE_CHECKING:
     from connectors.api import SourceRecord
     from tests.integration.spark_jobs.jdbc.conftest import Database, Rig
 
-# One of the longest files: other tests go the same ways in every run.
-pytestmark = pytest.mark.slow
-
 #: Column, its type at the source, in PostgreSQL, and a value as the source's SQL has it.
 COLUMNS = [
     ("id", "UUID PRIMARY KEY", "uuid", "'50554d6e-29bb-11e5-b345-feff819cdc9f'"),

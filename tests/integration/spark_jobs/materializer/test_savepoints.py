@@ -34,9 +34,6 @@ if TYPE_CHECKING:
 
     from tests.support.update_load import Change
 
-# One of the longest files: other tests go the same ways in every run.
-pytestmark = pytest.mark.slow
-
 _LOAD = Load(1_600, 60, 2, "json")
 _BY_KEY = {"materializer.buckets": "3", "materializer.output.partitioner": "murmur2"}
 

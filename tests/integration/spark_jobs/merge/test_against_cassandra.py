@@ -26,9 +26,6 @@ if TYPE_CHECKING:
 
     from compose.local.scylla.client import Emulation
 
-# One of the longest files: other tests go the same ways in every run.
-pytestmark = pytest.mark.slow
-
 _PK = [parse_type("int")]
 
 

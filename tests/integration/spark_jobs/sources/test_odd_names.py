@@ -148,7 +148,6 @@ def test_a_table_without_a_key_stops_no_other_table(jobs: Jobs, postgres: Postgr
     assert "Name it in sink.jdbc.key.columns, or use sink.jdbc.mode=insert" in text
 
 
-@pytest.mark.slow
 def test_mariadb(jobs: Jobs, mariadb: MariaDb) -> None:
     server = database(mariadb.url, mariadb.user, mariadb.password)
     bad = send(jobs, NAMES, ("", "x"), ("a😀",), ("a ",), ("name", "Name"))
