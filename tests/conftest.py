@@ -37,6 +37,7 @@ from compose.local.registry import SchemaRegistry
 from compose.local.scylla.client import REAL, Emulation
 from compose.local.scylla.emulation import ScyllaEmulation
 from compose.local.worker import MillraceWorker
+from tests.failures import pytest_runtest_makereport  # noqa: F401 - a hook of pytest
 from tests.selection import (  # noqa: F401 - hooks of pytest
     pytest_addoption,
     pytest_collection_finish,

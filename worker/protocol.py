@@ -297,6 +297,13 @@ class ReadOffsets(HostMessage, frozen=True):
     connector: str
 
 
+class ReadLease(HostMessage, frozen=True):
+    """Answered with the monotonic time in seconds until which no other worker can have been given this worker's units.
+
+    It is in the past while the worker is out of touch with its group. Processes of one machine share the clock.
+    """
+
+
 # Host -> control process, not answered.
 
 
@@ -501,7 +508,9 @@ ToHost = (
     | Ping
     | TopicForgotten
 )
-ToControl = ReadOffsets | TaskStateChanged | ConnectorStateChanged | TaskConfigs | ActiveTopic | LoopStuck | Stats
+ToControl = (
+    ReadOffsets | ReadLease | TaskStateChanged | ConnectorStateChanged | TaskConfigs | ActiveTopic | LoopStuck | Stats
+)
 
 
 class RemoteError(MillraceError):

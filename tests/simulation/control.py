@@ -103,7 +103,9 @@ class SimulatedControl(ControlProcess):
         """Start everything; returns when the worker has joined the group."""
         loop = asyncio.get_running_loop()
         group = self.config["group.id"]
-        self._membership = GroupMembership(self._describe, self._see, loop, f"{group}-millrace-members", 60.0)
+        self._membership = GroupMembership(
+            self._describe, self._see, loop, f"{group}-millrace-members", 60.0, self._session_s
+        )
         self.node.contact = self._membership.contact
         self._app = SimpleNamespace(crashed=False, stop=self._stop_parts)
         await self._start_topics()

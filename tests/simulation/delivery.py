@@ -10,6 +10,7 @@ import asyncio
 import gc
 import json
 import logging
+import math
 import random
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -22,7 +23,7 @@ from tests.simulation.loop import SimulationStuck, VirtualLoop, close_quietly, v
 from tests.simulation.network import Network
 from tests.simulation.source import TOPIC
 from worker.host.host import TaskHost
-from worker.protocol import HostTaskId, Init, ReadOffsets, StartTask
+from worker.protocol import HostTaskId, Init, ReadLease, ReadOffsets, StartTask
 
 if TYPE_CHECKING:
     from tests.simulation.loop import Process
@@ -42,6 +43,8 @@ class _Channel:
 
     async def request(self, message: Any, deadline_s: float) -> Any:
         """Read saved offsets as a control process does."""
+        if isinstance(message, ReadLease):
+            return math.inf
         assert isinstance(message, ReadOffsets)
         await self._store.read_to_end(deadline_s, open_transactions=self._exactly_once)
         return self._store.raw(message.connector)

@@ -10,6 +10,7 @@ import msgspec
 
 from tests.simulation.loop import CURRENT
 from worker.control.placement import INSTANCE, Unit
+from worker.host.lease import Lease
 from worker.pipe import Peer
 from worker.plugins.model import Description, PluginInfo
 from worker.protocol import (
@@ -71,6 +72,7 @@ class ModelledHost:
         self.child = child
         self._runs: dict[Unit, Run] = {}
         self._peer: Peer | None = None
+        self._lease: Lease | None = None
         #: Until then nothing is answered.
         self.stuck_until = 0.0
 
@@ -78,6 +80,7 @@ class ModelledHost:
         """Serve until the pipe is closed."""
         reader, writer = await asyncio.open_connection(sock=self.child.end)
         self._peer = Peer(reader, writer, self._handle, ToHost)
+        self._lease = Lease(self._peer.request)
         self._peer.start()
         await self._peer.closed.wait()
         for run in list(self._runs.values()):
@@ -121,6 +124,8 @@ class ModelledHost:
 
     async def _run(self, run: Run) -> None:
         await asyncio.sleep(self._loop.random.random() ** 3 * 2)
+        if self._lease is not None:
+            await self._lease.wait()
         run.working = True
         self._watch.started(run.unit, self.child, run)
         self._tell(run, "PAUSED" if run.paused else "RUNNING")

@@ -1,4 +1,4 @@
-"""Selection of a run's tests, and skips that fail it: pytest in its own process, on a small suite with the same hooks."""
+"""Selection of a run's tests, skips that fail it, and failures shown at once: pytest on a small suite with the same hooks."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from tests.selection import unexpected_skips
 
 ROOT = Path(__file__).parents[2]
 HOOKS = """
+from tests.failures import pytest_runtest_makereport
 from tests.selection import (pytest_addoption, pytest_collection_modifyitems, pytest_configure, pytest_sessionfinish,
                              pytest_terminal_summary)
 """
@@ -32,6 +33,13 @@ SKIPS = """
 import pytest
 
 def test_skipped(): pytest.skip("{reason}")
+"""
+CUT_SHORT = """
+import os
+
+def test_fails(): assert 6 * 7 == 41
+
+def test_ends_the_run(): os._exit(9)
 """
 
 
@@ -81,3 +89,10 @@ def test_an_unexpected_skip_fails_a_strict_run(tmp_path: Path, reason: str, opti
 
 def test_reasons_are_listed_once() -> None:
     assert unexpected_skips(["a", "b", "a", "the target has no gate"]) == ["a", "b"]
+
+
+def test_a_run_that_is_cut_short_has_shown_its_failures(tmp_path: Path) -> None:
+    code, output = run(tmp_path, CUT_SHORT)
+    assert code == 9
+    assert "failed: test_it.py::test_fails (call)" in output
+    assert "assert (6 * 7) == 41" in output

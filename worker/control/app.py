@@ -66,8 +66,6 @@ _FAUST_LOG: Final = logging.getLogger("faust.millrace")
 _READ_DEADLINE_S: Final = 120.0
 _JOIN_DEADLINE_S: Final = 180.0
 _WATCH_S: Final = 0.25
-#: The share of the session timeout after which a worker that hears nothing of Kafka stops its tasks.
-_FENCE_SHARE: Final = 2 / 3
 #: After this share what has not stopped is killed: the group gives its units away at the whole.
 _KILL_SHARE: Final = 0.9
 #: A worker that reaches Kafka but can't join the group gives up after this many session timeouts. A supervisor restarts it.
@@ -201,6 +199,7 @@ class ControlProcess:
             loop,
             f"{self._group}-millrace-members",
             self.config["group.takeover.wait.ms"] / 1000,
+            self._session_s,
         )
         self.node.membership_traffic = self._membership.traffic
         self.node.contact = self._membership.contact
@@ -503,7 +502,7 @@ class ControlProcess:
 
     def _in_touch(self) -> bool:
         """Whether Kafka has confirmed the membership so lately that no other worker can have been given this one's units."""
-        return self._membership is not None and self._membership.contact.age() < self._session_s * _FENCE_SHARE
+        return self._membership is not None and self._membership.contact.is_trusted()
 
     def _see(self, view: GroupView) -> None:
         self.node.see(view)
@@ -567,15 +566,15 @@ class ControlProcess:
         if membership is None:
             return
         contact = membership.contact
-        fence_s = self._session_s * _FENCE_SHARE
         killed = False
         outside_since = time.monotonic()
         while True:
             self._loop_seen = now = time.monotonic()
             age = contact.age()
-            if contact.joined or age < fence_s:
+            trusted = contact.is_trusted()
+            if contact.joined or trusted:
                 outside_since = now
-            if node.view is not None and not node.fenced and age > fence_s:
+            if node.view is not None and not node.fenced and not trusted:
                 _log.error(
                     "Nothing heard of Kafka's group coordinator for %.1f s: this worker stops its connectors and tasks, "
                     "for others may start them. It goes on when Kafka answers again",
@@ -592,7 +591,7 @@ class ControlProcess:
                             "Task host %d still runs %s: it is killed", host.number, ", ".join(map(str, host.units))
                         )
                         node.pool.kill(host.number)
-            elif node.fenced and node.view is not None and contact.joined and age < fence_s:
+            elif node.fenced and node.view is not None and contact.joined and trusted:
                 await self._lift_fence()
             if node.view is not None and now - outside_since > self._session_s * _STALLED_SESSIONS:
                 self._fail_worker(

@@ -29,6 +29,7 @@ from worker.protocol import (
     Init,
     LoopStuck,
     Ping,
+    ReadLease,
     ReadOffsets,
     RemoteError,
     Stats,
@@ -82,6 +83,9 @@ class HostEvents(Protocol):
 
     async def read_offsets(self, connector: str) -> list[tuple[bytes, bytes]]:
         """All saved offsets of a connector, read to the topic's end."""
+
+    def lease(self) -> float:
+        """Return the monotonic time until which no other worker can have been given this worker's units."""
 
     def host_retired(self, host: HostProcess) -> None:
         """A host with other environments has ended because nothing needed it."""
@@ -596,6 +600,8 @@ class HostPool:
             self._events.active_topic(message)
         elif isinstance(message, ReadOffsets):
             return await self._events.read_offsets(message.connector)
+        elif isinstance(message, ReadLease):
+            return self._events.lease()
         elif isinstance(message, LoopStuck):
             if not host.ready:
                 # It loads code, which blocks and may be slow on a busy machine: until it is ready the deadline for that counts.

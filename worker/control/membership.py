@@ -98,15 +98,23 @@ def newest_members(members: Sequence[WorkerMember]) -> dict[str, WorkerMember]:
     return result
 
 
+#: The share of the session timeout after which a worker that hears nothing of Kafka stops its tasks.
+_TRUSTED_SHARE: Final = 2 / 3
+
+
 class Contact:
     """When Kafka last confirmed this worker's membership; written by the consumer's thread, read by the loop.
+
+    Args:
+        session_s: the session timeout, in seconds.
 
     ``confirmed`` is the monotonic time at which the last confirmed request was *sent*, so that the broker counts from later.
     ``joining_since`` is that at which joining began, 0 while nothing is to be joined; ``joins_s`` and ``join_s_max`` are the
     seconds that it took altogether, and at most.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, session_s: float) -> None:
+        self.session_s = session_s
         self.confirmed = 0.0
         self.joined = False
         self.joining_since = 0.0
@@ -118,6 +126,15 @@ class Contact:
     def age(self) -> float:
         """Seconds since the last confirmation."""
         return time.monotonic() - self.confirmed
+
+    @property
+    def trusted_until(self) -> float:
+        """The monotonic time until which no other worker can have been given this one's units."""
+        return self.confirmed + self.session_s * _TRUSTED_SHARE
+
+    def is_trusted(self) -> bool:
+        """Whether that time has not passed."""
+        return time.monotonic() < self.trusted_until
 
     def joins(self) -> None:
         """Handle the start or the retry of a rebalance."""
@@ -144,6 +161,7 @@ class GroupMembership:
         loop: the control process's loop.
         topic: the group's topic.
         takeover_s: how long members of another program may hold the group at the start.
+        session_s: the session timeout, in seconds.
     """
 
     def __init__(
@@ -153,11 +171,12 @@ class GroupMembership:
         loop: asyncio.AbstractEventLoop,
         topic: str,
         takeover_s: float,
+        session_s: float,
     ) -> None:
         self.describe = describe
         self.topic = topic
         self.takeover_s = takeover_s
-        self.contact = Contact()
+        self.contact = Contact(session_s)
         self._deliver = deliver
         self._loop = loop
         self._thread: _ConsumerThread | None = None

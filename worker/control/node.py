@@ -424,6 +424,10 @@ class WorkerNode:
         await self.offsets.read_to_end(_OFFSETS_DEADLINE_S, open_transactions=self._exactly_once)
         return self.offsets.raw(connector)
 
+    def lease(self) -> float:
+        """Return the monotonic time until which no other worker can have been given this worker's units."""
+        return 0.0 if self.contact is None else self.contact.trusted_until
+
     # Statuses.
 
     def put_status(self, unit: Unit, state: str, generation: int, trace: str | None = None) -> None:

@@ -21,6 +21,7 @@ from worker import kafka_clients
 from worker.host.connector_runner import ConnectorRunner
 from worker.host.errors import retry_pauses
 from worker.host.job import JobPlan, make_job_plan
+from worker.host.lease import Lease
 from worker.host.options import WORKER
 from worker.host.plan import TaskPlan, make_plan
 from worker.host.routes import ProducerSettings
@@ -124,6 +125,7 @@ class TaskHost:
         self._connectors: dict[str, ConnectorRunner] = {}
         #: What starts takes turns.
         self._starts = Turnstile()
+        self._lease = Lease(channel.request)
         #: Plans and previews under way: each may need a process.
         self._flow_turns = asyncio.Semaphore(2)
         self._reporter: asyncio.Task[None] | None = None
@@ -229,7 +231,9 @@ class TaskHost:
 
     async def _resolve_in_turn(self, config: Mapping[str, str]) -> dict[str, str]:
         await self._starts.turn()
-        return await self._resolve_config(config)
+        resolved = await self._resolve_config(config)
+        await self._lease.wait()
+        return resolved
 
     async def _resolve_in_time(self, task: HostTaskId, config: Mapping[str, str]) -> dict[str, str]:
         """Resolve the configuration of a task that starts: it waits for unavailable config providers."""
@@ -296,12 +300,17 @@ class TaskHost:
         old = self._tasks.pop(message.id, None)
         if old is not None:
             await old.stop(int(self._worker.get("task.shutdown.graceful.timeout.ms", "5000")) / 1000)
-        runner = TaskRunner(message, lambda: self._build_plan(message), self._channel.event, self._masker.scrub)
+        runner = TaskRunner(message, lambda: self._build_leased_plan(message), self._channel.event, self._masker.scrub)
         with contextlib.suppress(ConfigInvalid):  # an unknown class fails the task
             if self._known_plugins().configured(message.connector_config).kind == "sink":
                 runner.stats.job = JobProgress()
         self._tasks[message.id] = runner
         runner.start()
+
+    async def _build_leased_plan(self, message: StartTask) -> TaskPlan | JobPlan:
+        plan = await self._build_plan(message)
+        await self._lease.wait()
+        return plan
 
     async def _build_plan(self, message: StartTask) -> TaskPlan | JobPlan:
         set_context(message.id.connector, f"task-{message.id.task}")

@@ -10,6 +10,7 @@ import os
 import secrets
 import socket
 import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +30,7 @@ from worker.protocol import (
     Init,
     LoopStuck,
     PauseTask,
+    ReadLease,
     ReadOffsets,
     StartTask,
     Stats,
@@ -175,6 +177,8 @@ class Control:
         if isinstance(message, ReadOffsets):
             await self.offsets.read_to_end()
             return self.offsets.raw(message.connector)
+        if isinstance(message, ReadLease):
+            return time.monotonic() + 60
         if isinstance(message, Stats):
             self.events = [event for event in self.events if not isinstance(event, Stats)]
         self.events.append(message)
