@@ -25,13 +25,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from connectors.errors import Fatal, Retriable
 from spark_jobs import run
-from spark_jobs.application_address import ApplicationAddress, describe_refusal, spark_settings, why_end
 from spark_jobs.control import AlreadyRuns, FileLock
-from spark_jobs.flow_output import FLOW, FlowLines, FlowOutput
-from spark_jobs.gateway import gateway_of
-from spark_jobs.jvm import JvmOutput
+from spark_jobs.flows.address import ApplicationAddress, describe_refusal, spark_settings, why_end
+from spark_jobs.flows.output import FLOW, FlowLines, FlowOutput
 from spark_jobs.preview.limits import Limit
 from spark_jobs.preview.request import from_message
+from spark_jobs.spark.gateway import gateway_of
+from spark_jobs.spark.jvm import JvmOutput
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -131,7 +131,7 @@ class Application:
 
     def _start_spark(self, required: dict[str, str], needed: Sequence[str]) -> None:
         from compose.local.errors import StackError
-        from spark_jobs.session import build_session, fetch_jars
+        from spark_jobs.spark.session import build_session, fetch_jars
 
         sets = {*self._known_jars, *needed}
         try:

@@ -29,8 +29,11 @@ _LONGEST_LINE: Final = 300
 #: command's name and returns an exit code.
 COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "preview": ("spark_jobs.preview.command:main", "some rows through every step of a job, printed as tables"),
-    "rebuild": ("spark_jobs.materializer.rebuild:main", "write a lost output topic again, or the state from the input"),
-    "state": ("spark_jobs.materializer.state_frame:main", "print the materializer's state"),
+    "rebuild": (
+        "spark_jobs.materializer.state.rebuild:main",
+        "write a lost output topic again, or the state from the input",
+    ),
+    "state": ("spark_jobs.materializer.state.state_frame:main", "print the materializer's state"),
     "savepoint": (
         "spark_jobs.savepoints.commands:main",
         "write a job's position and state into a folder to start from",
@@ -132,7 +135,7 @@ def _load_command(name: str) -> Callable[[list[str]], int]:
 
 def _run_job(options: argparse.Namespace) -> int:
     from spark_jobs import run
-    from spark_jobs.progress import Human
+    from spark_jobs.reports.progress import Human
 
     run.set_up_logs("INFO" if options.json else "WARNING")
     stream: Any = run.events_on_stdout() if options.json else Human()
@@ -143,8 +146,8 @@ def _run_job(options: argparse.Namespace) -> int:
 
 
 def _validate_files(options: argparse.Namespace) -> int:
-    from spark_jobs import config
-    from spark_jobs.plan import check_reachability, list_remarks
+    from spark_jobs.config import job_files as config
+    from spark_jobs.flows.plan import check_reachability, list_remarks
 
     code = OK
     for path in options.files:
@@ -172,12 +175,12 @@ def _validate_files(options: argparse.Namespace) -> int:
 
 
 def _print_plan(options: argparse.Namespace) -> int:
-    from spark_jobs import config
-    from spark_jobs.plan import plan_lines
+    from spark_jobs.config import job_files as config
+    from spark_jobs.flows.plan import plan_lines
 
     running = config.read_file(options.running).properties if options.running else None
     if options.json:
-        from spark_jobs.flow_plan import plan_flow
+        from spark_jobs.flows.planning import plan_flow
 
         answers = [plan_flow(config.read_file(path).properties, running) for path in options.files]
         print("\n".join(json.dumps(answer, indent=2) for answer in answers))
@@ -187,7 +190,7 @@ def _print_plan(options: argparse.Namespace) -> int:
     for number, job in enumerate(jobs):
         print(("\n" if number else "") + "\n".join(plan_lines(job)))
     if running is not None:
-        from spark_jobs.flow_plan import edit_lines
+        from spark_jobs.flows.planning import edit_lines
 
         print(
             "\n".join(line for path in options.files for line in edit_lines(config.read_file(path).properties, running))
@@ -200,9 +203,9 @@ def _print_plan(options: argparse.Namespace) -> int:
 
 def _find_job_names(names_or_files: Sequence[str]) -> list[str]:
     """The names of jobs that are given by name or by file; a flow with several sinks is a job for each."""
-    from spark_jobs import config
-    from spark_jobs.config_keys import job_name
-    from spark_jobs.flow_sinks import divide_sinks
+    from spark_jobs.config import job_files as config
+    from spark_jobs.config.keys import job_name
+    from spark_jobs.flows.sinks import divide_sinks
 
     result = []
     for name_or_file in names_or_files:
@@ -387,8 +390,8 @@ def _stop_jobs(options: argparse.Namespace) -> int:
 
 
 def _build_package(options: argparse.Namespace) -> int:
-    from spark_jobs import package
-    from spark_jobs.session import fetch_jars
+    from spark_jobs.spark import package
+    from spark_jobs.spark.session import fetch_jars
 
     path = package.build_zip(options.folder)
     sets = ["spark", *(["delta"] if options.delta else []), *(["s3"] if options.s3 else [])]

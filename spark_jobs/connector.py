@@ -16,22 +16,22 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 from connectors.api import JobConnector, JobPartition, JobTask
 from connectors.errors import ConfigInvalid, Fatal, Retriable
 from connectors.options import ConfigDef, ConfigProblem
-from spark_jobs.application_address import APPLICATION, DEDICATED, address_of
-from spark_jobs.application_client import FlowConnection
-from spark_jobs.config_keys import AVAILABLE_NOW, FRAME, SINKS_ONLY
+from spark_jobs.config.keys import AVAILABLE_NOW, FRAME, SINKS_ONLY
 from spark_jobs.control import Control
-from spark_jobs.flow_sinks import divide_sinks, selected_names, sink_names
+from spark_jobs.flows.address import APPLICATION, DEDICATED, address_of
+from spark_jobs.flows.client import FlowConnection
+from spark_jobs.flows.sinks import divide_sinks, selected_names, sink_names
 from spark_jobs.job import control_folder
 from spark_jobs.savepoints import SAVEPOINT
 from spark_jobs.supervisor import JobProcess, Predecessor
-from worker.control.placement import TOGETHER_KEY
+from worker.control.placement.planning import TOGETHER_KEY
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from connectors.api import JobProgress, JobTaskContext, Position, Translation
     from connectors.options import Config
-    from spark_jobs.java_sinks.model import JavaSink
+    from spark_jobs.java_sinks.translation.model import JavaSink
 
 #: Modules of the extra ``spark`` that every job needs, by the names of their distributions.
 _NEEDED: Final = {"pyspark": "pyspark", "confluent_kafka": "confluent-kafka", "pyarrow": "pyarrow"}
@@ -228,7 +228,7 @@ class SparkJob(JobConnector):
     @classmethod
     def translated(cls, config: Mapping[str, str], converters: Mapping[str, str]) -> Translation | None:
         """The configuration of a Java sink connector as the options of a job."""
-        from spark_jobs.java_sinks.translate import translate_sink
+        from spark_jobs.java_sinks.translation.translate import translate_sink
 
         return None if cls.java_sink is None else translate_sink(cls.java_sink, config, converters)
 
@@ -252,7 +252,7 @@ class SparkJob(JobConnector):
     @classmethod
     def definition(cls, config: Mapping[str, str]) -> ConfigDef:
         """The frame's options, then its source's and its sink's; imports those."""
-        from spark_jobs.config import find_parts
+        from spark_jobs.config.job_files import find_parts
 
         return find_parts(config).definition
 
@@ -269,7 +269,7 @@ class SparkJob(JobConnector):
         cls, properties: Mapping[str, str], running: Mapping[str, str] | None, deadline_s: float
     ) -> dict[str, Any]:
         """See the contract; a process of its own does it."""
-        from spark_jobs.plan_client import ask_plan
+        from spark_jobs.flows.plan_client import ask_plan
 
         _demand_packages()
         return await ask_plan(properties, running, deadline_s)
@@ -287,7 +287,7 @@ class SparkJob(JobConnector):
     @classmethod
     async def offsets(cls, config: Config) -> list[tuple[Position, Position]]:
         """The offsets that the job has committed to its consumer group, as Kafka Connect shows them for sinks."""
-        from spark_jobs.committed import read_committed
+        from spark_jobs.kafka.committed import read_committed
 
         result: list[tuple[Position, Position]] = []
         for sink, group in groups_of(config).items():
@@ -372,7 +372,7 @@ def install_text(missing: Sequence[str]) -> str:
 
 
 def _check_properties(properties: Mapping[str, str]) -> list[ConfigProblem]:
-    from spark_jobs.config import check_flow
+    from spark_jobs.config.job_files import check_flow
 
     try:
         problems = check_flow(properties)[1]

@@ -18,12 +18,12 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final
 
 from connectors.errors import Fatal, Fenced
-from spark_jobs.checkpoint import local_path
+from spark_jobs.spark.checkpoint import local_path
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from spark_jobs.checkpoint import Folder
+    from spark_jobs.spark.checkpoint import Folder
 
 LEASE_FILE: Final = "_millrace_lease"
 LEASE_S: Final = 60.0

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from connectors.errors import Fatal, Retriable
 from connectors.formats.masking import hide_reason, rule_names
-from spark_jobs.misfit import ColumnMisfit
-from spark_jobs.topics import create_topic
-from spark_jobs.watchdog import limit
+from spark_jobs.kafka.topics import create_topic
+from spark_jobs.rows.misfit import ColumnMisfit
+from spark_jobs.spark.watchdog import limit
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -119,7 +119,7 @@ class DeadLetters:
     @classmethod
     def from_config(cls, job: str, config: Config, counter: Any = None) -> Self:
         """As the ``errors.*`` options say."""
-        from spark_jobs import clients
+        from spark_jobs.kafka import clients
 
         return cls(
             job,

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 
 from compose.local.paths import cache_dir, home_dir
 from spark_jobs import registry
-from spark_jobs.config_keys import AVAILABLE_NOW, MATERIALIZE
-from spark_jobs.filesystems import client_sets
+from spark_jobs.config.keys import AVAILABLE_NOW, MATERIALIZE
+from spark_jobs.spark.filesystems import client_sets
 
 if TYPE_CHECKING:
     from connectors.options import Config
     from spark_jobs.contract import Sink, Source
-    from spark_jobs.flow_sinks import FlowMembership
+    from spark_jobs.flows.sinks import FlowMembership
     from spark_jobs.metrics import JobMetric
 
 

@@ -23,12 +23,12 @@ MATERIALIZER: Final = "spark_jobs.materializer.job:MaterializerSink"
 #: By ``source.type``: the class of the input, and of the source where ``source.format`` alone does not say it.
 _INPUTS: Final = {
     "kafka": "spark_jobs.inputs.kafka:KafkaInput",
-    "files": "spark_jobs.inputs.files:FilesInput",
-    "history": "spark_jobs.inputs.history:HistoryInput",
+    "files": "spark_jobs.inputs.files.source:FilesInput",
+    "history": "spark_jobs.inputs.history.source:HistoryInput",
 }
 INPUT_SOURCES: Final = {
-    "files": "spark_jobs.inputs.file_rows:FilesSource",
-    "history": "spark_jobs.inputs.history_rows:HistorySource",
+    "files": "spark_jobs.inputs.files.rows:FilesSource",
+    "history": "spark_jobs.inputs.history.rows:HistorySource",
 }
 
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from spark_jobs.control import Control
     from spark_jobs.job import Job
     from spark_jobs.metrics import Exporter, JobNumbers
-    from spark_jobs.progress import EventWriter
+    from spark_jobs.reports.progress import EventWriter
     from spark_jobs.runner import Runner
     from worker.secrets.masking import SecretMasker
 
@@ -104,7 +104,7 @@ class Attendance:
 
 def run_file(path: str, stream: Any, *, supervised: bool = False) -> int:
     """Read, check and run the job in ``path``, with events to ``stream``."""
-    from spark_jobs import config
+    from spark_jobs.config import job_files as config
 
     def read() -> Any:
         return (
@@ -115,7 +115,7 @@ def run_file(path: str, stream: Any, *, supervised: bool = False) -> int:
 
     jobs = _check_jobs(read, Path(path).name, stream)
     if len(jobs) > 1:
-        from spark_jobs.flow_runs import run_sinks
+        from spark_jobs.flows.runs import run_sinks
 
         return run_sinks(jobs, stream, lambda stop, timeout_s: _end_on_request(stop, timeout_s, supervised=supervised))
     return run_attended(jobs[0], stream, _of_process(supervised=supervised)) if jobs else 2
@@ -123,7 +123,7 @@ def run_file(path: str, stream: Any, *, supervised: bool = False) -> int:
 
 def run_text(configuration_json: str, stream: Any, attendance: Attendance) -> int:
     """Check and run the job that ``configuration_json`` (JSON) describes, with events to ``stream``; blocks."""
-    from spark_jobs import config
+    from spark_jobs.config import job_files as config
 
     jobs = _check_jobs(
         lambda: config.parse_text(configuration_json, "the flow", as_json=True), "flow", stream, several=False
@@ -156,8 +156,8 @@ def _end_on_request(stop: Callable[[str], None], timeout_s: float, *, supervised
 def _check_jobs(read: Callable[[], Any], name: str, stream: Any, *, several: bool = True) -> list[Job]:
     """The jobs of a configuration; none if it is invalid, which is reported."""
     from connectors.errors import ConfigInvalid
-    from spark_jobs import config
-    from spark_jobs.progress import EventWriter
+    from spark_jobs.config import job_files as config
+    from spark_jobs.reports.progress import EventWriter
 
     try:
         return config.build_flow(read()) if several else [config.build_job(read())]
@@ -171,11 +171,11 @@ def _check_jobs(read: Callable[[], Any], name: str, stream: Any, *, several: boo
 
 def run_attended(job: Job, stream: Any, attendance: Attendance) -> int:
     """Run a checked job with its locks and its status file, in what ``attendance`` says; blocks. Returns the exit code."""
-    from spark_jobs.causes import may_pass
     from spark_jobs.control import Control, process_age
     from spark_jobs.metrics import JobNumbers
-    from spark_jobs.progress import EventWriter
+    from spark_jobs.reports.progress import EventWriter
     from spark_jobs.runner import Runner
+    from spark_jobs.spark.causes import may_pass
     from worker.secrets.masking import SecretMasker
 
     host = attendance.host
@@ -299,7 +299,7 @@ def state_after(event: Mapping[str, Any]) -> str:
 
 def list_options(job: Job) -> Any:
     """The options of ``job``: which of them are secret."""
-    from spark_jobs.config import find_parts
+    from spark_jobs.config.job_files import find_parts
 
     return find_parts(job.config.raw).definition
 
@@ -327,8 +327,8 @@ def _lock_job(job: Job, control: Any) -> Callable[[], None]:
 
 def _lease_checkpoint(spark: Any, runner: Any) -> Callable[[], None]:
     """Guards a checkpoint that is not on this machine."""
-    from spark_jobs.checkpoint import HadoopFolder, local_path
     from spark_jobs.control import CheckpointLease
+    from spark_jobs.spark.checkpoint import HadoopFolder, local_path
 
     location = runner.job.checkpoint
     if local_path(location) is not None:

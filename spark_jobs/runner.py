@@ -19,41 +19,44 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from connectors.backoff import Backoff
 from connectors.errors import Fatal, MillraceError, Retriable
-from spark_jobs import jvm, ranges, registry, troubles
-from spark_jobs.causes import WorkerCrashed, cause_of, describe_error, may_pass
-from spark_jobs.checkpoint import LocalFolder, open_folder, write_directly
+from spark_jobs import registry
+from spark_jobs.config.schema_options import SchemaPolicies
 from spark_jobs.contract import Batch, JobContext, SchemaRefused
 from spark_jobs.dead_letters import DeadLetters, prepare_topic
-from spark_jobs.flow_lag import demand_others
-from spark_jobs.gateway import gateway_of
+from spark_jobs.flows.lag import demand_others
 from spark_jobs.inputs.contract import InputRun
-from spark_jobs.lag import KafkaView
-from spark_jobs.masked_frames import NoRecords, mask_changes
-from spark_jobs.masks import rules_of
+from spark_jobs.kafka import ranges
+from spark_jobs.kafka.lag import KafkaView
 from spark_jobs.metrics import PREFIX
-from spark_jobs.progress import compute_lags, nest_offsets
-from spark_jobs.refusals import select_accepted
+from spark_jobs.reports import troubles
+from spark_jobs.reports.progress import compute_lags, nest_offsets
+from spark_jobs.reports.troubles import Troubles
+from spark_jobs.rows.masked_frames import NoRecords, mask_changes
+from spark_jobs.rows.masks import rules_of
+from spark_jobs.rows.refusals import select_accepted
+from spark_jobs.rows.schema_watch import SchemaWatch
 from spark_jobs.savepoints import SAVEPOINT
 from spark_jobs.savepoints.requests import Inbox, SavepointAnswer, answer_request
 from spark_jobs.savepoints.start import start_from_savepoint
-from spark_jobs.schema_options import SchemaPolicies
-from spark_jobs.schema_watch import SchemaWatch
-from spark_jobs.session import build_session, is_submitted
+from spark_jobs.spark import jvm
+from spark_jobs.spark.causes import WorkerCrashed, cause_of, describe_error, may_pass
+from spark_jobs.spark.checkpoint import LocalFolder, open_folder, write_directly
+from spark_jobs.spark.gateway import gateway_of
+from spark_jobs.spark.session import build_session, is_submitted
 from spark_jobs.steps.flow import StepFlow, empty_changes
 from spark_jobs.steps.options import build_functions, build_steps
-from spark_jobs.troubles import Troubles
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from spark_jobs.checkpoint import Folder
     from spark_jobs.contract import Sink, Source, TableSchema
     from spark_jobs.inputs.contract import Input, LagView
     from spark_jobs.job import Job
-    from spark_jobs.lag_watch import JobStanding
-    from spark_jobs.progress import EventWriter
+    from spark_jobs.kafka.lag_watch import JobStanding
+    from spark_jobs.reports.progress import EventWriter
+    from spark_jobs.spark.checkpoint import Folder
 
 _log = logging.getLogger(__name__)
 _IDLE_S: Final = 2.0

@@ -29,9 +29,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from connectors.errors import Retriable
-from spark_jobs.checkpoint import open_folder
 from spark_jobs.contract import Sink
-from spark_jobs.decisions import Decision, Decisions
+from spark_jobs.kafka.decisions import Decision, Decisions
+from spark_jobs.spark.checkpoint import open_folder
 from spark_jobs.write_ahead_log import no_points, ranges_of
 
 if TYPE_CHECKING:

@@ -29,16 +29,16 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from connectors.errors import Fatal
-from spark_jobs.checkpoint import open_folder, spark_path
 from spark_jobs.contract import Batch, Column, SchemaRefused, Sink, TableChanges, TableSchema
-from spark_jobs.frames import number_columns
+from spark_jobs.spark.checkpoint import open_folder, spark_path
+from spark_jobs.spark.frames import number_columns
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from spark_jobs.checkpoint import Folder
+    from spark_jobs.spark.checkpoint import Folder
 
 #: The log's folder in the checkpoint.
 FOLDER: Final = "write-ahead-log"

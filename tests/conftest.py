@@ -1,6 +1,6 @@
 """Servers for tests: real ones, started when the first test asks for them and shared by the whole session.
 
-Every server ends with the session, also when pytest itself is killed (see compose/local/guard.py).
+Every server ends with the session, also when pytest itself is killed (see compose/local/process/guard.py).
 """
 
 import itertools
@@ -22,20 +22,20 @@ from compose.local.cassandra import CassandraNode, speaks_cql
 from compose.local.cassandra_cluster import CassandraCluster, execute_cql
 from compose.local.connect import DEBEZIUM, JavaConnect
 from compose.local.console import say
+from compose.local.databases.mariadb_pair import MariaDbPair
+from compose.local.databases.mysql_debian import MySqlServer, find_mysql
+from compose.local.databases.mysql_pair import MySqlPair
 from compose.local.errors import Unavailable
-from compose.local.jvm import FAST_START
 from compose.local.kafka import KafkaCluster, live_brokers
 from compose.local.mariadb import MariaDb, find_mariadb, speaks_mysql
-from compose.local.mariadb_pair import MariaDbPair
-from compose.local.mysql_debian import MySqlServer, find_mysql
-from compose.local.mysql_pair import MySqlPair
+from compose.local.monitoring.prometheus import Prometheus, find_prometheus
 from compose.local.ports import LOOPBACK
 from compose.local.postgres import Postgres
-from compose.local.prometheus import Prometheus, find_prometheus
-from compose.local.redis import Redis
+from compose.local.process.jvm import FAST_START
 from compose.local.registry import SchemaRegistry
 from compose.local.scylla.client import REAL, Emulation
 from compose.local.scylla.emulation import ScyllaEmulation
+from compose.local.targets.redis import Redis
 from compose.local.worker import MillraceWorker
 from tests.failures import pytest_runtest_makereport  # noqa: F401 - a hook of pytest
 from tests.selection import (  # noqa: F401 - hooks of pytest

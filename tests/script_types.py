@@ -14,11 +14,11 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from compose.local.artifacts import load_manifest
 from compose.local.console import say
 from compose.local.errors import StackError
+from compose.local.fetch.artifacts import load_manifest
+from compose.local.fetch.resolver import ArtifactResolver
 from compose.local.paths import cache_dir
-from compose.local.resolver import ArtifactResolver
 from worker.console.assets import STATIC
 from worker.console.libraries import FILES
 

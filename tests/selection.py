@@ -53,7 +53,9 @@ def pytest_configure(config: pytest.Config) -> None:
     _slow_run = bool(config.getoption("--slow"))
     config.addinivalue_line("markers", "slow: takes too long for every run, or needs large downloads; runs with --slow")
     config.addinivalue_line("markers", "scaled: takes more cases with --slow")
-    config.addinivalue_line("markers", "proves(end, level, killed): shows a guarantee; see worker/guarantee_matrix.py")
+    config.addinivalue_line(
+        "markers", "proves(end, level, killed): shows a guarantee; see worker/development/guarantee_matrix.py"
+    )
 
 
 def scaled(few: _T, many: _T) -> _T:

@@ -26,43 +26,43 @@ def _run_worker(options: argparse.Namespace) -> int:
 
 
 def _run_plugins(options: argparse.Namespace) -> int:
-    from worker.devtools import print_plugins
+    from worker.development.commands import print_plugins
 
     return print_plugins(options.plugin_path, options.kind)
 
 
 def _run_docs(options: argparse.Namespace) -> int:
-    from worker.devtools import write_docs
+    from worker.development.commands import write_docs
 
     return write_docs(check=options.check)
 
 
 def _run_test(options: argparse.Namespace) -> int:
-    from worker.devtools import run_tests
+    from worker.development.commands import run_tests
 
     return run_tests(options.suite, options.pytest_args)
 
 
 def _run_lint(options: argparse.Namespace) -> int:
-    from worker.devtools import run_lint
+    from worker.development.commands import run_lint
 
     return run_lint(options.files, waive=options.waive, may_grow=options.may_grow)
 
 
 def _run_format(options: argparse.Namespace) -> int:
-    from worker.devtools import format_code
+    from worker.development.commands import format_code
 
     return format_code(options.files)
 
 
 def _run_benchmark(options: argparse.Namespace) -> int:
-    from worker.devtools import run_bench
+    from worker.development.commands import run_bench
 
     return run_bench(options.name, options.args)
 
 
 def _run_simulation(options: argparse.Namespace) -> int:
-    from worker.devtools import simulate_cluster
+    from worker.development.commands import simulate_cluster
 
     flags = [f"--{name}" for name in ("all", "trace") if getattr(options, name)]
     return simulate_cluster(
@@ -71,7 +71,7 @@ def _run_simulation(options: argparse.Namespace) -> int:
 
 
 def _fuzz(options: argparse.Namespace) -> int:
-    from worker.devtools import fuzz_parsers
+    from worker.development.commands import fuzz_parsers
 
     targets = [item for name in options.target or () for item in ("--target", name)]
     more = [f"--{name}={value}" for name in ("seed", "save") if (value := getattr(options, name)) is not None]
@@ -79,7 +79,7 @@ def _fuzz(options: argparse.Namespace) -> int:
 
 
 def _licenses(options: argparse.Namespace) -> int:
-    from worker.devtools import check_licenses
+    from worker.development.commands import check_licenses
 
     return check_licenses(options.sbom)
 
@@ -97,19 +97,19 @@ def _run_soak(options: argparse.Namespace) -> int:
 
 
 def _run_sql(options: argparse.Namespace) -> int:
-    from compose.local.sql import run_sql
+    from compose.local.commands.sql import run_sql
 
     return run_sql(options.service, options.statements)
 
 
 def _run_site(options: argparse.Namespace) -> int:
-    from worker.devtools import build_site
+    from worker.development.commands import build_site
 
     return build_site(serve=options.serve)
 
 
 def _connector_help(options: argparse.Namespace) -> int:
-    from worker.devtools import print_connector_options
+    from worker.development.commands import print_connector_options
 
     return print_connector_options(options.connector)
 
@@ -184,7 +184,7 @@ def _add_site(commands: Any) -> None:
 
 def _add_verify(commands: Any) -> None:
     def run(options: argparse.Namespace) -> int:
-        from worker.verify import run_verify
+        from worker.verify.command import run_verify
 
         return run_verify(options)
 
@@ -351,7 +351,7 @@ def _add_licenses(commands: argparse._SubParsersAction[argparse.ArgumentParser])
         "licenses",
         help="list the licences of the installed dependencies; refuse those that are not allowed",
         description="Reads the metadata of what is installed. The exit code is 1 if a package has another licence than those "
-        "of worker/licenses.py.",
+        "of worker/development/licenses.py.",
     )
     licenses.add_argument(
         "--sbom", metavar="FILE", help="also write the bill of materials of what runs in production (CycloneDX, JSON)"
@@ -361,7 +361,7 @@ def _add_licenses(commands: argparse._SubParsersAction[argparse.ArgumentParser])
 
 def build_parser() -> tuple[argparse.ArgumentParser, dict[str, str]]:
     """The parser of all commands, and what each command does, by its name."""
-    from compose.local.commands import add_commands
+    from compose.local.commands.stack_commands import add_commands
     from worker.rest.commands import add_commands as add_rest_commands
 
     top = argparse.ArgumentParser(

@@ -19,14 +19,14 @@ from aiokafka.errors import KafkaError
 
 from compose.local.console import progress
 from compose.local.errors import StackError
-from compose.local.java import installed_java
+from compose.local.fetch.java import installed_java
 from compose.local.paths import cache_dir
 from connectors.errors import MillraceError
 from offsets.admin import TopicAdmin
 from offsets.topics import partitions_problem, policy_problem
-from worker.config import parse_worker
+from worker.config.worker_config import parse_worker
 from worker.control import clients
-from worker.control.stores import internal_topics
+from worker.control.state.stores import internal_topics
 from worker.launch import read_connector
 from worker.migration import Finding, examine_connector
 from worker.plugins.providers import provider_finder

@@ -23,7 +23,7 @@ from connectors.errors import ConfigInvalid, MillraceError, Retriable
 from offsets.admin import TopicAdmin
 from offsets.refusal import BrokerLoginRefused
 from worker import __version__, logs
-from worker.config import parse_worker
+from worker.config.worker_config import parse_worker
 from worker.metrics.process import settle_heap
 from worker.metrics.traffic import MeteredLoop
 from worker.plugins.providers import provider_finder

@@ -20,10 +20,11 @@ from connectors.api import JobConnector
 from connectors.errors import ConfigInvalid, MillraceError, Retriable
 from offsets.admin import TopicAdmin
 from offsets.store import OffsetStore
-from worker.config import parse_worker
+from worker.config.job_config import job_form
+from worker.config.validation import validate_config
+from worker.config.worker_config import parse_worker
 from worker.control import clients
-from worker.control.stores import ConfigStore
-from worker.job_config import job_form
+from worker.control.state.stores import ConfigStore
 from worker.plugins.catalog import PluginCatalog
 from worker.plugins.describe import describe_all
 from worker.plugins.environments import scan_folders
@@ -33,7 +34,6 @@ from worker.plugins.registry import PluginRegistry
 from worker.properties import load_properties
 from worker.secrets.masking import SecretMasker
 from worker.secrets.providers import ConfigTransformer, build_providers, find_references
-from worker.validation import validate_config
 
 if TYPE_CHECKING:
     import argparse

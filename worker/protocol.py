@@ -232,7 +232,7 @@ class AskLogs(HostMessage, frozen=True):
         config: the connector's properties (unresolved).
         question: ``unknown``: its newest unknown lines; ``recent``: the newest lines of its input that this machine has;
             ``schemas``: whether the schema registry takes the schemas that a rule set makes.
-        request: a JSON object as bytes; see ``worker.host.log_questions``.
+        request: a JSON object as bytes; see ``worker.host.questions.log_questions``.
     """
 
     config: dict[str, str]
@@ -245,7 +245,7 @@ class ReadTopic(HostMessage, frozen=True):
 
     Attributes:
         config: properties (unresolved) of a connector that has written it; empty if none is known.
-        request: a ``worker.host.topic_reader.TopicRequest`` as JSON.
+        request: a ``worker.host.questions.topic_reader.TopicRequest`` as JSON.
     """
 
     config: dict[str, str]
@@ -257,7 +257,7 @@ class Redrive(HostMessage, frozen=True):
 
     Attributes:
         config: the connector's properties (unresolved).
-        request: a ``worker.host.redrive.RedriveRequest`` as JSON.
+        request: a ``worker.host.questions.redrive.RedriveRequest`` as JSON.
     """
 
     config: dict[str, str]

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from compose.local.cassandra import CassandraNode
 from compose.local.cassandra_cluster import execute_cql
-from compose.local.scylla.codec import encode_cell
+from compose.local.scylla.cells.codec import encode_cell
 from compose.local.scylla.wire import WireConnection
 from connectors.cql.types import CqlType
 from connectors.cql.values import make_decoder

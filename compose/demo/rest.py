@@ -8,7 +8,7 @@ from typing import Any
 
 from compose.local.console import Say, drop_line, progress, say
 from compose.local.errors import StackError
-from compose.local.service import wait_until
+from compose.local.process.service import wait_until
 from compose.local.worker import MillraceWorker
 
 _CREATED = 201

@@ -21,14 +21,14 @@ from compose.demo.shop import CUSTOMERS, ORDERS, TABLES, Shop
 from compose.local.cassandra import CassandraNode
 from compose.local.console import Say, drop_line, progress, say
 from compose.local.errors import StackError
-from compose.local.jvm import FAST_START
 from compose.local.kafka import KafkaCluster
 from compose.local.mariadb import MariaDb
 from compose.local.postgres import Postgres
+from compose.local.process.jvm import FAST_START
+from compose.local.process.service import Managed, wait_until
 from compose.local.registry import SchemaRegistry
 from compose.local.scylla.client import Emulation
 from compose.local.scylla.emulation import ScyllaEmulation
-from compose.local.service import Managed, wait_until
 from compose.local.worker import MillraceWorker
 
 #: The connectors: customers out of MariaDB, orders out of Scylla, payments out of Cassandra's commit log, requests out of an

@@ -12,15 +12,15 @@ from functools import partial
 from pathlib import Path
 from typing import Self
 
-from compose.local.artifacts import load_manifest
 from compose.local.console import Say, drop_line
 from compose.local.errors import StackError
-from compose.local.java import Java, find_java
-from compose.local.jvm import FAST_START, Heap, java_command, write_log4j, write_properties
-from compose.local.kafka_security import KafkaListener, KafkaSecurity
+from compose.local.fetch.artifacts import load_manifest
+from compose.local.fetch.java import Java, find_java
+from compose.local.fetch.resolver import ArtifactResolver
 from compose.local.ports import LOOPBACK, free_ports
-from compose.local.resolver import ArtifactResolver
-from compose.local.service import Managed, Service, wait_until
+from compose.local.process.jvm import FAST_START, Heap, java_command, write_log4j, write_properties
+from compose.local.process.service import Managed, Service, wait_until
+from compose.local.security.kafka_security import KafkaListener, KafkaSecurity
 
 DEFAULT_PORT = 9092
 _METADATA = 3  # the API key of Kafka's Metadata request

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from compose.local.errors import StackError
 from compose.local.ports import LOOPBACK
-from compose.local.service import Service
+from compose.local.process.service import Service
 
 DEFAULT_PORT: Final = 7077
 _MEMORY: Final = "1g"

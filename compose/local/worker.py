@@ -10,10 +10,10 @@ from typing import Any
 
 from compose.local.connect import worker_properties
 from compose.local.errors import StackError
-from compose.local.http import is_answering, send_request
-from compose.local.jvm import write_properties
 from compose.local.ports import LOOPBACK, free_port
-from compose.local.service import Managed, Service, wait_until
+from compose.local.process.http import is_answering, send_request
+from compose.local.process.jvm import write_properties
+from compose.local.process.service import Managed, Service, wait_until
 
 # The checkout or the installed packages: a worker process finds the same code as the program that starts it.
 _ROOT = Path(__file__).resolve().parent.parent.parent

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from compose.demo.run import JOBS, SOURCES
 from compose.local.errors import StackError
-from compose.local.service import wait_until
+from compose.local.process.service import wait_until
 from compose.soak.processes import list_descendants, read_arguments
 
 if TYPE_CHECKING:

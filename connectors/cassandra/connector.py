@@ -7,16 +7,24 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, Final
 
 from connectors.api import SourceConnector
-from connectors.cassandra import config_keys as keys
-from connectors.cassandra import lag, saved
-from connectors.cassandra.backfill import views
-from connectors.cassandra.checks import check_cluster, check_directories
-from connectors.cassandra.config import CONFIG, find_problems, find_warnings, parse_nodes, session_settings, task_count
-from connectors.cassandra.config_rules import shard_of, shard_text
+from connectors.cassandra import lag
+from connectors.cassandra.config import keys
+from connectors.cassandra.config.checks import check_cluster, check_directories
+from connectors.cassandra.config.rules import shard_of, shard_text
+from connectors.cassandra.config.settings import (
+    CONFIG,
+    find_problems,
+    find_warnings,
+    parse_nodes,
+    session_settings,
+    task_count,
+)
 from connectors.cassandra.metrics import METRICS
 from connectors.cassandra.model import CLUSTER, NODE, SHARD, SNAPSHOT, TABLE_ID, LogPosition
+from connectors.cassandra.schema import saved
+from connectors.cassandra.snapshot import views
 from connectors.cassandra.task import CassandraTask
-from connectors.cql.asking import cluster_tables
+from connectors.cql.cluster.asking import cluster_tables
 from connectors.cql.mutations import definition
 from connectors.errors import ConfigInvalid, MillraceError
 

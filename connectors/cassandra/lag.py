@@ -11,18 +11,18 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from connectors.cassandra import saved
-from connectors.cassandra.config import log_partition, parse_nodes
-from connectors.cassandra.config_keys import PREFIX
+from connectors.cassandra.config.keys import PREFIX
+from connectors.cassandra.config.settings import log_partition, parse_nodes
 from connectors.cassandra.log.directory import SegmentFiles, measure_usage, read_index, scan_directory
 from connectors.cassandra.model import FINISHED, NODE, OFFSET, SEGMENT, LogPosition
+from connectors.cassandra.schema import saved
 from connectors.errors import Fatal, Retriable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from connectors.api import Position
-    from connectors.cassandra.config import LogNode
+    from connectors.cassandra.config.settings import LogNode
     from connectors.options import Config
 
 #: Behind less than this counts as not behind: it is the time that reading takes.

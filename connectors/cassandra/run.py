@@ -8,18 +8,19 @@ from contextlib import AsyncExitStack, aclosing, suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from connectors.api import Batch, SourceRecord
-from connectors.cassandra import config as settings
-from connectors.cassandra import metrics, saved, server
-from connectors.cassandra.backfills import Backfills
+from connectors.cassandra import metrics, server
 from connectors.cassandra.capture import waiting_text
-from connectors.cassandra.catalog import CassandraCatalog, CassandraTableFilter, id_bytes
+from connectors.cassandra.config import settings
 from connectors.cassandra.events import build_events
 from connectors.cassandra.events.contract import Where
 from connectors.cassandra.latency import CassandraLatency
 from connectors.cassandra.log.follower import LogFollower
 from connectors.cassandra.model import LogPosition
+from connectors.cassandra.schema import saved
+from connectors.cassandra.schema.catalog import CassandraCatalog, CassandraTableFilter, id_bytes
+from connectors.cassandra.snapshots import Backfills
 from connectors.cassandra.stream import CassandraStream, Missing, StreamCounts
-from connectors.cql.session import CqlSession
+from connectors.cql.cluster.session import CqlSession
 from connectors.debezium_metrics import Mirror, report_snapshots
 from connectors.errors import Retriable
 

@@ -15,7 +15,7 @@ from connectors.errors import Fatal
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from connectors.cql.session import CqlSession
+    from connectors.cql.cluster.session import CqlSession
 
 _LOCAL: Final = "ONE"
 #: Rounds of questions, and settings asked for.

@@ -34,7 +34,7 @@ _UNCOUNTED: Final = 1 << 31
 
 
 class Definitions(Protocol):
-    """Where tables are looked up; see ``connectors.cassandra.catalog``."""
+    """Where tables are looked up; see ``connectors.cassandra.schema.catalog``."""
 
     def by_id(self, table_id: bytes) -> CqlTableDefinition | None:
         """A table of the cluster, captured or not."""

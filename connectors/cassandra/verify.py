@@ -5,11 +5,8 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Final
 
-from connectors.cassandra import config_keys as keys
-from connectors.cassandra.backfill.cluster import SnapshotCluster, default_ttl
-from connectors.cassandra.backfill.rows import ReadMoment, SnapshotRowReader
-from connectors.cassandra.catalog import CassandraCatalog, CassandraTableFilter
-from connectors.cassandra.config import (
+from connectors.cassandra.config import keys
+from connectors.cassandra.config.settings import (
     CONFIG,
     backfill_settings,
     event_settings,
@@ -17,7 +14,10 @@ from connectors.cassandra.config import (
     table_lists,
 )
 from connectors.cassandra.events import build_events
-from connectors.cql.session import CqlSession
+from connectors.cassandra.schema.catalog import CassandraCatalog, CassandraTableFilter
+from connectors.cassandra.snapshot.cluster import SnapshotCluster, default_ttl
+from connectors.cassandra.snapshot.rows import ReadMoment, SnapshotRowReader
+from connectors.cql.cluster.session import CqlSession
 from connectors.errors import ConfigInvalid
 from connectors.verify.source import UPDATES, ComparedTable, no_tables, token_chunks
 from connectors.verify.writes import cell_table

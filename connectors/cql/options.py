@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from connectors.cql.session import SessionSettings
-from connectors.cql.tls import CqlTlsSettings
+from connectors.cql.cluster.session import SessionSettings
+from connectors.cql.cluster.tls import CqlTlsSettings
 from connectors.options import ConfigKey, KeyGroup, Validator, Width, at_least
 from connectors.tls import keystore_key, keystore_password_key, truststore_key, truststore_password_key
 

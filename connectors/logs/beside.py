@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
     from connectors.api import Batch, TaskContext
-    from connectors.logs.replay import Replays
+    from connectors.logs.replays.replay import Replays
     from connectors.logs.rows import RowMaker
     from connectors.logs.standing import InstructionList, StoredRules
 

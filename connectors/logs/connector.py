@@ -20,11 +20,11 @@ from connectors.logs.config import (
     TASK_PARTITIONS,
     check_config,
 )
-from connectors.logs.kafka_input import OFFSET, PARTITION, TOPIC, list_partitions
+from connectors.logs.inputs.kafka_input import OFFSET, PARTITION, TOPIC, list_partitions
 from connectors.logs.metrics import METRICS
 from connectors.logs.network.input import LINES, LISTENER
 from connectors.logs.network.options import INPUT, LISTEN, SCHEMES, TASK_ADDRESSES
-from connectors.logs.replay_requests import REPLAY, check_replay, show_replays
+from connectors.logs.replays.requests import REPLAY, check_replay, show_replays
 from connectors.logs.rows import DELIVERED
 from connectors.logs.task import LogsTask
 from connectors.text_files.reader import FILENAME, POSITION

@@ -13,8 +13,8 @@ from aiokafka.errors import KafkaError
 
 from connectors.errors import ConfigInvalid, Retriable
 from connectors.logs.config import FROM_KAFKA, HOST, KAFKA_FORMAT, join_settings
-from connectors.logs.kafka_input import list_partitions, start_consumer
-from connectors.logs.kafka_records import read_record
+from connectors.logs.inputs.kafka_input import list_partitions, start_consumer
+from connectors.logs.inputs.kafka_records import read_record
 from connectors.logs.network.options import INPUT, SCHEMES
 from connectors.logs.rules.records import LineOrigin
 from connectors.text_files.directory import match_files

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from connectors.logs.forms import LogRowForm
     from connectors.logs.heartbeats import LogHeartbeats
     from connectors.logs.rules.compiled import CompiledRules, TableRows
-    from connectors.logs.rules.interpreted import Failure
+    from connectors.logs.rules.tools.interpreted import Failure
 
 #: In an offset: records of the next line that are delivered already.
 DELIVERED: Final = "rows"

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 from connectors.api import SourceTask
 from connectors.logs.beside import run_beside
 from connectors.logs.config import FROM_KAFKA, HOST
-from connectors.logs.file_input import read_log_files
 from connectors.logs.heartbeats import LogHeartbeats
-from connectors.logs.kafka_input import read_topics
+from connectors.logs.inputs.file_input import read_log_files
+from connectors.logs.inputs.kafka_input import read_topics
 from connectors.logs.network.input import read_network
 from connectors.logs.network.options import INPUT, SCHEMES
-from connectors.logs.replay import Replays
+from connectors.logs.replays.replay import Replays
 from connectors.logs.rows import RowMaker
 from connectors.logs.standing import InstructionList, prepare_rules
 

@@ -8,15 +8,17 @@ from typing import TYPE_CHECKING, Any, Final
 
 from connectors.api import SourceConnector
 from connectors.errors import ConfigInvalid
-from connectors.mysql import gtid, lag, logical, positions, shards, start, versions
-from connectors.mysql import options_events as ek
-from connectors.mysql import options_source as sk
-from connectors.mysql.checks import check_server, server_tables
-from connectors.mysql.config import CONFIG, find_problems, find_warnings
+from connectors.mysql.config import options_events as ek
+from connectors.mysql.config import options_source as sk
+from connectors.mysql.config.checks import check_server, server_tables
+from connectors.mysql.config.settings import CONFIG, find_problems, find_warnings
 from connectors.mysql.metrics import METRICS
 from connectors.mysql.model import MARIADB, MYSQL, Shard, TableName
+from connectors.mysql.schema import versions
 from connectors.mysql.snapshot.state import list_snapshots
-from connectors.mysql.statements import is_condition
+from connectors.mysql.source import gtid
+from connectors.mysql.source.statements import is_condition
+from connectors.mysql.stream import lag, logical, positions, shards, start
 from connectors.mysql.task import MySqlTask
 from connectors.snapshot.requests import check_request
 

@@ -10,8 +10,8 @@ import time
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from connectors import debezium_metrics as debezium
-from connectors.mysql import latency as heartbeats
 from connectors.mysql.snapshot import model as pulls_model
+from connectors.mysql.stream import latency as heartbeats
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -109,14 +109,14 @@ _TOTALS: Final = {
 
 
 class BinlogCounts(Protocol):
-    """A stream's counts since it was started; see ``connectors.mysql.stream.StreamCounters``."""
+    """A stream's counts since it was started; see ``connectors.mysql.stream.binlog_stream.StreamCounters``."""
 
     last_ts_ms: int
     snapshot_bad: int
 
 
 class At(Protocol):
-    """Where a stream is; see ``connectors.mysql.cursor.BinlogCursor``."""
+    """Where a stream is; see ``connectors.mysql.stream.cursor.BinlogCursor``."""
 
     file: str
     pos: int
@@ -124,7 +124,7 @@ class At(Protocol):
 
 
 class ClientState(Protocol):
-    """See ``connectors.mysql.binlog.BinlogClient``."""
+    """See ``connectors.mysql.source.binlog.BinlogClient``."""
 
     @property
     def pending(self) -> bool:

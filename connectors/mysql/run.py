@@ -12,10 +12,9 @@ import msgspec
 from connectors.api import Batch
 from connectors.debezium_metrics import Behind, Labelled
 from connectors.errors import Fatal, MillraceError, Retriable, Skippable
-from connectors.mysql import connection, event_types, events, gtid, lag, metrics, positions, shards, signals, start
-from connectors.mysql.begin import Beginning, find_start
-from connectors.mysql.binlog import BinlogClient, PurgedError
-from connectors.mysql.config import (
+from connectors.mysql import events, metrics
+from connectors.mysql.config.filters import MySqlTableFilter
+from connectors.mysql.config.settings import (
     connection_settings,
     event_settings,
     gtid_source,
@@ -25,35 +24,38 @@ from connectors.mysql.config import (
     stream_settings,
     value_options,
 )
-from connectors.mysql.cursor import BinlogCursor
 from connectors.mysql.events.headers import context_headers
 from connectors.mysql.events.heartbeats import MySqlHeartbeats
 from connectors.mysql.events.schema_changes import SchemaChanges
 from connectors.mysql.events.transactions import Transactions
 from connectors.mysql.events.ums_signals import MySqlUmsSignals
-from connectors.mysql.filters import MySqlTableFilter
-from connectors.mysql.heartbeat import HeartbeatWriter, parse
-from connectors.mysql.known_tables import KnownTables
-from connectors.mysql.latency import HeartbeatLatency, TableLags
-from connectors.mysql.positions import file_number
-from connectors.mysql.promises import HeartbeatPromises
-from connectors.mysql.pulls import RunSnapshots
-from connectors.mysql.signals import KafkaSignals, Signal, parse_row
-from connectors.mysql.source import SourceServer
-from connectors.mysql.stream import BinlogStream, StreamCounters
-from connectors.mysql.tables import StreamTables
-from connectors.mysql.versions import VersionBook
+from connectors.mysql.schema.known_tables import KnownTables
+from connectors.mysql.schema.tables import StreamTables
+from connectors.mysql.schema.versions import VersionBook
+from connectors.mysql.snapshots import RunSnapshots
+from connectors.mysql.source import connection, event_types, gtid
+from connectors.mysql.source.binlog import BinlogClient, PurgedError
+from connectors.mysql.source.server import SourceServer
+from connectors.mysql.stream import lag, positions, shards, signals, start
+from connectors.mysql.stream.begin import Beginning, find_start
+from connectors.mysql.stream.binlog_stream import BinlogStream, StreamCounters
+from connectors.mysql.stream.cursor import BinlogCursor
+from connectors.mysql.stream.heartbeat import HeartbeatWriter, parse
+from connectors.mysql.stream.latency import HeartbeatLatency, TableLags
+from connectors.mysql.stream.positions import file_number
+from connectors.mysql.stream.promises import HeartbeatPromises
+from connectors.mysql.stream.signals import KafkaSignals, Signal, parse_row
 from connectors.snapshot.requests import INITIAL
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Iterator, Sequence
 
     from connectors.api import Instruction, Position, SourceRecord, TaskContext
-    from connectors.mysql.connection import ServerInfo
     from connectors.mysql.model import RowSource
+    from connectors.mysql.schema.tables import MySqlTableState
     from connectors.mysql.snapshot.model import SnapshotChunk
-    from connectors.mysql.statements import SqlStatement
-    from connectors.mysql.tables import MySqlTableState
+    from connectors.mysql.source.connection import ServerInfo
+    from connectors.mysql.source.statements import SqlStatement
 
 #: How often numbers are reported, and positions of quiet times saved.
 _REPORT_S: Final = 1.0

@@ -13,24 +13,28 @@ from pymysql.err import MySQLError, raise_mysql_exception
 
 from connectors.errors import ConfigInvalid, Fatal, Skippable
 from connectors.formats import ums
-from connectors.mysql import catalog, columns, config, connection, events, text_rows
-from connectors.mysql.driver import read_packet, send_query, stream_of
-from connectors.mysql.filters import MySqlTableFilter
-from connectors.mysql.lag import saved_place
-from connectors.mysql.logical import Logical, parse_mapping
+from connectors.mysql import events
+from connectors.mysql.config import settings as config
+from connectors.mysql.config.filters import MySqlTableFilter
 from connectors.mysql.model import RowSource, TableName
-from connectors.mysql.positions import file_number, position_number
+from connectors.mysql.rows import text_rows
+from connectors.mysql.schema import catalog, columns
+from connectors.mysql.source import connection
+from connectors.mysql.source.driver import read_packet, send_query, stream_of
+from connectors.mysql.stream.lag import saved_place
+from connectors.mysql.stream.logical import Logical, parse_mapping
+from connectors.mysql.stream.positions import file_number, position_number
 from connectors.schema import Type
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 
     from connectors.api import Position, SourceRecord
-    from connectors.mysql.columns import ColumnLayout
-    from connectors.mysql.connection import ServerInfo
     from connectors.mysql.events.contract import MySqlEventSettings, MySqlTableEvents
     from connectors.mysql.model import BinlogPosition, MySqlTable
-    from connectors.mysql.types import ValueOptions
+    from connectors.mysql.schema.columns import ColumnLayout
+    from connectors.mysql.schema.types import ValueOptions
+    from connectors.mysql.source.connection import ServerInfo
     from connectors.options import Config
 
 #: Types of key fields whose values SQL takes as they are.

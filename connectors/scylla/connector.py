@@ -11,19 +11,20 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from connectors.api import SourceConnector
-from connectors.cql.asking import cluster_tables
-from connectors.cql.failures import CqlLoginRefused
-from connectors.cql.session import CqlSession
+from connectors.cql.cluster.asking import cluster_tables
+from connectors.cql.cluster.failures import CqlLoginRefused
+from connectors.cql.cluster.session import CqlSession
 from connectors.errors import ConfigInvalid, MillraceError, Retriable
-from connectors.scylla import config_keys as keys
-from connectors.scylla import snapshot, snapshot_views
-from connectors.scylla.checks import check_cluster
-from connectors.scylla.config import CONFIG, find_problems, parse_tables, read_settings, session_settings
+from connectors.scylla.config import keys
+from connectors.scylla.config.checks import check_cluster
+from connectors.scylla.config.settings import CONFIG, find_problems, parse_tables, read_settings, session_settings
 from connectors.scylla.events.ums_signals import parts_of
-from connectors.scylla.groups import assign_groups, encode_share
 from connectors.scylla.metrics import METRICS
-from connectors.scylla.planning import Planner
 from connectors.scylla.positions import check_altered, saved_windows
+from connectors.scylla.snapshot import merging as snapshot
+from connectors.scylla.snapshot import views as snapshot_views
+from connectors.scylla.source.groups import assign_groups, encode_share
+from connectors.scylla.source.planning import Planner
 from connectors.scylla.task import ScyllaTask
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from connectors.api import ConnectorContext, Instruction, Position
     from connectors.options import Config, ConfigProblem
     from connectors.scylla.model import TableId
-    from connectors.scylla.planning import TableReadPlan
+    from connectors.scylla.source.planning import TableReadPlan
 
 
 #: How often to look whether a generation that is over has been read to its end.

@@ -109,7 +109,7 @@ class TableVersion:
         For each column in order: the column; for all but key columns ``cdc$deleted_<c>``; for multicell columns also
         ``cdc$deleted_elements_<c>``.
         """
-        from connectors.scylla.log_table import log_columns
+        from connectors.scylla.schema.log_table import log_columns
 
         return log_columns(self)
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from connectors.errors import ConfigInvalid
 from connectors.scylla.model import ReadPosition, TableId
-from connectors.scylla.windows import end_of, order_of, start_of, ticks_of
+from connectors.scylla.source.windows import end_of, order_of, start_of, ticks_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

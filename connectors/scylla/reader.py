@@ -11,25 +11,25 @@ from typing import TYPE_CHECKING, Final
 from connectors.api import Batch
 from connectors.encoded_parts import EncodedParts
 from connectors.scylla import metrics, positions
-from connectors.scylla.fetching import FetchedPage, Fetcher, LaneSection, LaneTask, OpenStream
-from connectors.scylla.lanes import GroupState, Lane, find_partitions
-from connectors.scylla.lateness import Confidence, ServerClock
 from connectors.scylla.model import STREAM, StreamRun
-from connectors.scylla.recheck import Late, Recheck
-from connectors.scylla.windows import WindowRules, pack_lanes
+from connectors.scylla.source.fetching import FetchedPage, Fetcher, LaneSection, LaneTask, OpenStream
+from connectors.scylla.source.lanes import GroupState, Lane, find_partitions
+from connectors.scylla.source.lateness import Confidence, ServerClock
+from connectors.scylla.source.recheck import Late, Recheck
+from connectors.scylla.source.windows import WindowRules, pack_lanes
 
 if TYPE_CHECKING:
     import logging
     from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 
     from connectors.api import BadRecord, Position, SourceRecord, TaskMetrics
-    from connectors.cql.session import CqlSession
-    from connectors.scylla.config import ScyllaReadSettings
+    from connectors.cql.cluster.session import CqlSession
+    from connectors.scylla.config.settings import ScyllaReadSettings
     from connectors.scylla.events.ums_signals import ScyllaUmsSignals
-    from connectors.scylla.feeds import TableFeed
     from connectors.scylla.hooks import SnapshotHook
-    from connectors.scylla.lanes import LaneWindow
     from connectors.scylla.model import LogRow, TableId, TableVersion
+    from connectors.scylla.source.feeds import TableFeed
+    from connectors.scylla.source.lanes import LaneWindow
 
 #: Rows made events of before the event loop may get its turn.
 SLICE: Final = 500

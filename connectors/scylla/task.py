@@ -10,15 +10,13 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import msgspec
 
 from connectors.api import Batch, SourceTask
-from connectors.cql.session import CqlSession
+from connectors.cql.cluster.session import CqlSession
 from connectors.debezium_metrics import Mirror
 from connectors.errors import Retriable
-from connectors.scylla import discovery, metrics, tables
-from connectors.scylla.config import event_settings, read_settings, session_settings
-from connectors.scylla.config_keys import TASK_PARTS
+from connectors.scylla import metrics
+from connectors.scylla.config.keys import TASK_PARTS
+from connectors.scylla.config.settings import event_settings, read_settings, session_settings
 from connectors.scylla.events import build_events
-from connectors.scylla.feeds import TableFeed
-from connectors.scylla.lanes import GroupState
 from connectors.scylla.positions import (
     GENERATION,
     KEYSPACE,
@@ -29,16 +27,20 @@ from connectors.scylla.positions import (
     source_partition,
 )
 from connectors.scylla.reader import ScyllaReader
+from connectors.scylla.schema import tables
+from connectors.scylla.source import discovery
+from connectors.scylla.source.feeds import TableFeed
+from connectors.scylla.source.lanes import GroupState
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Sequence
 
     from connectors.api import Instruction, Position, TaskContext
-    from connectors.scylla.config import ScyllaReadSettings
+    from connectors.scylla.config.settings import ScyllaReadSettings
     from connectors.scylla.events.contract import EventBuilder, ScyllaEventSettings
     from connectors.scylla.events.ums_signals import ScyllaUmsSignals
     from connectors.scylla.model import StreamGroup, TableId, TableVersion
-    from connectors.scylla.snapshot_hook import ScyllaSnapshot
+    from connectors.scylla.snapshot.hook import ScyllaSnapshot
 
 #: How often the servers are asked for the version of the schema (and their clock): one small query.
 _SCHEMA_S: Final = 1.0
@@ -183,7 +185,7 @@ class _ScyllaRun:
         return reader
 
     def _make_snapshot(self, signals: ScyllaUmsSignals | None) -> ScyllaSnapshot:
-        from connectors.scylla.snapshot_hook import ScyllaSnapshot
+        from connectors.scylla.snapshot.hook import ScyllaSnapshot
 
         return ScyllaSnapshot(
             self._session,

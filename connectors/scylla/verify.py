@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from connectors.cql.session import CqlSession
+from connectors.cql.cluster.session import CqlSession
 from connectors.errors import ConfigInvalid
-from connectors.scylla import config_keys as keys
-from connectors.scylla import tables
-from connectors.scylla.config import CONFIG, event_settings, read_settings, session_settings
-from connectors.scylla.config import parse_tables as configured
+from connectors.scylla.config import keys
+from connectors.scylla.config.settings import CONFIG, event_settings, read_settings, session_settings
+from connectors.scylla.config.settings import parse_tables as configured
 from connectors.scylla.events import build_events
 from connectors.scylla.events.names import topic_name
 from connectors.scylla.model import TableId
 from connectors.scylla.positions import saved_windows
-from connectors.scylla.snapshot_rows import RowPlan
+from connectors.scylla.schema import tables
+from connectors.scylla.snapshot.rows import RowPlan
 from connectors.verify.source import UPDATES, ComparedTable, no_tables, token_chunks
 from connectors.verify.writes import cell_table
 

@@ -60,7 +60,7 @@ def find_location(where: str) -> tuple[str, Config | None]:
     """
     if "://" in where or not os.path.isfile(where):  # noqa: PTH113 - may be any address
         return where.rstrip("/"), None
-    from spark_jobs import config as job_files
+    from spark_jobs.config import job_files
 
     config, problems = job_files.check_job(job_files.read_file(where).properties)
     if config is None or problems:
@@ -71,8 +71,8 @@ def find_location(where: str) -> tuple[str, Config | None]:
 
 
 def _open_session(name: str, master: str, path: str, config: Config | None) -> SparkSession:
-    from spark_jobs.filesystems import client_sets
-    from spark_jobs.session import build_session
+    from spark_jobs.spark.filesystems import client_sets
+    from spark_jobs.spark.session import build_session
 
     properties = {**(config.raw if config is not None else {}), options.PATH: path}
     conf = {f"spark.{key}": value for key, value in config.prefixed("spark.").items()} if config is not None else {}

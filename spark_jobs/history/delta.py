@@ -15,13 +15,13 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import functions as f
 
 from connectors.errors import Fatal
-from spark_jobs.frames import get_column
 from spark_jobs.history import formats
 from spark_jobs.history.log import Offsets, find_known_offsets, is_complete
 from spark_jobs.history.schema import follow_changes
 from spark_jobs.history.storage import open_storage
 from spark_jobs.history.table import is_known, look_up
 from spark_jobs.history.writing import Appended
+from spark_jobs.spark.frames import get_column
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

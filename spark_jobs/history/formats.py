@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import functions as f
 from pyspark.sql.types import ArrayType, BinaryType, MapType, StringType, StructField, StructType, TimestampType
 
-from spark_jobs.frames import get_column, number_columns
 from spark_jobs.json_options import TIMES, WHOLE
+from spark_jobs.spark.frames import get_column, number_columns
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

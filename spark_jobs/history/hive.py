@@ -14,8 +14,8 @@ from urllib.parse import unquote
 from pyspark.sql.types import ArrayType, MapType, StructType
 
 from connectors.errors import Fatal
-from spark_jobs.gateway import java_session, jvm_of
 from spark_jobs.history.schema import from_json
+from spark_jobs.spark.gateway import java_session, jvm_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -62,7 +62,7 @@ class HistoryLayout:
         """Name and Spark expression of each partition level; ``time`` is the timestamp that counts."""
         from pyspark.sql import functions as f
 
-        from spark_jobs.frames import get_column
+        from spark_jobs.spark.frames import get_column
 
         return [
             (level.name, f.date_format(time, level.pattern) if level.pattern else get_column(level.column))

@@ -14,10 +14,10 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, Final
 
 from connectors.errors import ConfigInvalid
-from spark_jobs.frames import quote_name
-from spark_jobs.gateway import jvm_of
 from spark_jobs.history.log import LOG, HistoryLog, HistoryState
 from spark_jobs.history.storage import Storage, open_storage
+from spark_jobs.spark.frames import quote_name
+from spark_jobs.spark.gateway import jvm_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -341,7 +341,7 @@ def select_newest(rows: DataFrame, key: Sequence[str]) -> DataFrame:
     """
     from pyspark.sql import functions as f
 
-    from spark_jobs.frames import get_column
+    from spark_jobs.spark.frames import get_column
 
     whole = f.struct(*[get_column(name) for name in rows.columns])
     by_key = rows.where(f.col("ums_op_") != "b").groupBy(
@@ -383,7 +383,7 @@ def make_zipper(rows: DataFrame, key: Sequence[str]) -> DataFrame:
     from pyspark.sql import Window
     from pyspark.sql import functions as f
 
-    from spark_jobs.frames import get_column
+    from spark_jobs.spark.frames import get_column
 
     keys = [get_column(name) for name in key]
     # Rows that repeat one change (same ums_id_): the one read last stands for all.

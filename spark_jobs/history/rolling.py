@@ -10,7 +10,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from connectors.start_times import latest_ms
+from connectors.source_options.start_times import latest_ms
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

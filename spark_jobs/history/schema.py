@@ -26,7 +26,7 @@ from pyspark.sql.types import (
 
 from connectors.errors import Fatal
 from spark_jobs.contract import SYSTEM_COLUMNS, SchemaRefused
-from spark_jobs.frames import find_twins
+from spark_jobs.spark.frames import find_twins
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, Self
 from urllib.parse import unquote
 
 from connectors.errors import Retriable
-from spark_jobs.gateway import gateway_of, java_session, jvm_of
+from spark_jobs.spark.gateway import gateway_of, java_session, jvm_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

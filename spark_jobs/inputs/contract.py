@@ -16,12 +16,12 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from connectors.options import Config
-    from spark_jobs.checkpoint import Folder
     from spark_jobs.contract import JobContext
     from spark_jobs.job import Job
-    from spark_jobs.lag_watch import JobStanding
-    from spark_jobs.ranges import Offsets, Ranges
-    from spark_jobs.troubles import Troubles
+    from spark_jobs.kafka.lag_watch import JobStanding
+    from spark_jobs.kafka.ranges import Offsets, Ranges
+    from spark_jobs.reports.troubles import Troubles
+    from spark_jobs.spark.checkpoint import Folder
 
 
 class Retry(Protocol):

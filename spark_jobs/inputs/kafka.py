@@ -7,21 +7,22 @@ import logging
 from typing import TYPE_CHECKING, Final
 
 from connectors.errors import Fatal, MillraceError, Retriable
-from spark_jobs import clients, ranges, troubles
-from spark_jobs.config_keys import STARTING_GROUP
+from spark_jobs.config.keys import STARTING_GROUP
 from spark_jobs.contract import RAW_COLUMNS
 from spark_jobs.inputs.contract import Input, InputBatch
-from spark_jobs.lag import KafkaView
-from spark_jobs.lag_watch import LagWatch
+from spark_jobs.kafka import clients, ranges
+from spark_jobs.kafka.lag import KafkaView
+from spark_jobs.kafka.lag_watch import LagWatch
+from spark_jobs.reports import troubles
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from spark_jobs.checkpoint import Folder
     from spark_jobs.inputs.contract import InputRun
-    from spark_jobs.troubles import Troubles
+    from spark_jobs.reports.troubles import Troubles
+    from spark_jobs.spark.checkpoint import Folder
 
 _log = logging.getLogger(__name__)
 #: Which topic had which id when the job first read it; in the checkpoint.

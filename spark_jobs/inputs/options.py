@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from connectors.options import ConfigProblem
-from spark_jobs.config_keys import AVAILABLE_NOW, FILES, HISTORY, KAFKA, MATERIALIZE, SINKS_MAX_LAG, SOURCE_TYPE, TABLES
+from spark_jobs.config.keys import AVAILABLE_NOW, FILES, HISTORY, KAFKA, MATERIALIZE, SINKS_MAX_LAG, SOURCE_TYPE, TABLES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

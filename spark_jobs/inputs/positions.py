@@ -6,12 +6,12 @@ import json
 from typing import TYPE_CHECKING, Final
 
 from connectors.errors import Fatal
-from spark_jobs.progress import nest_offsets
-from spark_jobs.ranges import parse_offsets
+from spark_jobs.kafka.ranges import parse_offsets
+from spark_jobs.reports.progress import nest_offsets
 
 if TYPE_CHECKING:
-    from spark_jobs.checkpoint import Folder
-    from spark_jobs.ranges import Offsets
+    from spark_jobs.kafka.ranges import Offsets
+    from spark_jobs.spark.checkpoint import Folder
 
 _FOLDER: Final = "_millrace_positions"
 #: Batches whose positions are kept; the last one may be retried.

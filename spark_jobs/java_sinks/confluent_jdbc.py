@@ -5,18 +5,18 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from spark_jobs.java_sinks.jdbc import (
+from spark_jobs.java_sinks.translation.jdbc import (
     JavaOptionNames,
     translate_columns,
     translate_parameter,
     translate_rows,
     translate_url,
 )
-from spark_jobs.java_sinks.model import FLAT, JavaOption, JavaSink
-from spark_jobs.java_sinks.table_names import SCHEMA, TABLE, Naming, translate_names
+from spark_jobs.java_sinks.translation.model import FLAT, JavaOption, JavaSink
+from spark_jobs.java_sinks.translation.table_names import SCHEMA, TABLE, Naming, translate_names
 
 if TYPE_CHECKING:
-    from spark_jobs.java_sinks.model import TranslatedJob, TranslationRequest
+    from spark_jobs.java_sinks.translation.model import TranslatedJob, TranslationRequest
 
 _NAMES: Final = JavaOptionNames("pk.mode", "pk.fields")
 _CONNECTION: Final = "connection."

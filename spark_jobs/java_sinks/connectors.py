@@ -18,7 +18,7 @@ from spark_jobs.java_sinks import (
 
 if TYPE_CHECKING:
     from connectors.options import ConfigDef
-    from spark_jobs.java_sinks.model import JavaSink
+    from spark_jobs.java_sinks.translation.model import JavaSink
 
 
 class DebeziumJdbcSink(SparkJob):

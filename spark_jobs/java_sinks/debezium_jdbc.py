@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from spark_jobs.java_sinks.jdbc import JavaOptionNames, translate_rows, translate_url
-from spark_jobs.java_sinks.model import ENVELOPE, JavaOption, JavaSink
-from spark_jobs.java_sinks.table_names import SCHEMA, TABLE, Naming, translate_names
+from spark_jobs.java_sinks.translation.jdbc import JavaOptionNames, translate_rows, translate_url
+from spark_jobs.java_sinks.translation.model import ENVELOPE, JavaOption, JavaSink
+from spark_jobs.java_sinks.translation.table_names import SCHEMA, TABLE, Naming, translate_names
 
 if TYPE_CHECKING:
-    from spark_jobs.java_sinks.model import TranslatedJob, TranslationRequest
+    from spark_jobs.java_sinks.translation.model import TranslatedJob, TranslationRequest
 
 _POOL: Final = "each table is written by sink.jdbc.connections connections"
 _NAMES: Final = JavaOptionNames("primary.key.mode", "primary.key.fields")

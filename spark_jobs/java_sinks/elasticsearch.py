@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from spark_jobs.java_sinks.converters import BYTES
-from spark_jobs.java_sinks.documents import demand_key, topic_names, translate_deletes
-from spark_jobs.java_sinks.model import FLAT, JavaOption, JavaSink
-from spark_jobs.java_sinks.table_names import translate_names
+from spark_jobs.java_sinks.translation.converters import BYTES
+from spark_jobs.java_sinks.translation.documents import demand_key, topic_names, translate_deletes
+from spark_jobs.java_sinks.translation.model import FLAT, JavaOption, JavaSink
+from spark_jobs.java_sinks.translation.table_names import translate_names
 
 if TYPE_CHECKING:
-    from spark_jobs.java_sinks.model import TranslatedJob, TranslationRequest
+    from spark_jobs.java_sinks.translation.model import TranslatedJob, TranslationRequest
 
 _PREFIX: Final = "sink.opensearch."
 _INDEX: Final = f"{_PREFIX}index"

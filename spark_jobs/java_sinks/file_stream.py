@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from spark_jobs.java_sinks.model import AS_IS, JavaOption, JavaSink
+from spark_jobs.java_sinks.translation.model import AS_IS, JavaOption, JavaSink
 
 if TYPE_CHECKING:
-    from spark_jobs.java_sinks.model import TranslatedJob, TranslationRequest
+    from spark_jobs.java_sinks.translation.model import TranslatedJob, TranslationRequest
 
 OPTIONS: Final = (JavaOption(name="file", doc="The file that gets the lines.", to=("sink.lines.path", "sink.type")),)
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from spark_jobs.java_sinks.converters import BYTES
-from spark_jobs.java_sinks.model import ENVELOPE, FLAT, JavaOption, JavaSink
+from spark_jobs.java_sinks.translation.converters import BYTES
+from spark_jobs.java_sinks.translation.model import ENVELOPE, FLAT, JavaOption, JavaSink
 
 if TYPE_CHECKING:
-    from spark_jobs.java_sinks.model import TranslatedJob, TranslationRequest
+    from spark_jobs.java_sinks.translation.model import TranslatedJob, TranslationRequest
 
 _PREFIX: Final = "sink.iceberg."
 _CATALOG: Final = "iceberg.catalog."

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote, urlsplit
 
-from spark_jobs.java_sinks.documents import demand_key, topic_names, translate_deletes
-from spark_jobs.java_sinks.model import ENVELOPE, FLAT, JavaOption, JavaSink
-from spark_jobs.java_sinks.table_names import TOPIC, translate_names
+from spark_jobs.java_sinks.translation.documents import demand_key, topic_names, translate_deletes
+from spark_jobs.java_sinks.translation.model import ENVELOPE, FLAT, JavaOption, JavaSink
+from spark_jobs.java_sinks.translation.table_names import TOPIC, translate_names
 
 if TYPE_CHECKING:
-    from spark_jobs.java_sinks.model import TranslatedJob, TranslationRequest
+    from spark_jobs.java_sinks.translation.model import TranslatedJob, TranslationRequest
 
 _PREFIX: Final = "sink.mongodb."
 _URI: Final = "connection.uri"

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote, urlsplit
 
-from spark_jobs.java_sinks.converters import BYTES
-from spark_jobs.java_sinks.model import FLAT, JavaOption, JavaSink
-from spark_jobs.java_sinks.table_names import Naming, translate_names
+from spark_jobs.java_sinks.translation.converters import BYTES
+from spark_jobs.java_sinks.translation.model import FLAT, JavaOption, JavaSink
+from spark_jobs.java_sinks.translation.table_names import Naming, translate_names
 
 if TYPE_CHECKING:
-    from spark_jobs.java_sinks.model import TranslatedJob, TranslationRequest
+    from spark_jobs.java_sinks.translation.model import TranslatedJob, TranslationRequest
 
 _URL: Final = "sink.redis.url"
 _FORM: Final = "sink.redis.form"

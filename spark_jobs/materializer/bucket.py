@@ -23,15 +23,15 @@ from connectors.errors import Fatal, Retriable, Skippable
 from connectors.formats.masking import hide_reason
 from spark_jobs.materializer.config import Marker
 from spark_jobs.materializer.passes import PassRange, Result, check_marker
-from spark_jobs.materializer.store import BucketCache, Meta, Moved, Overlay
-from spark_jobs.materializer.transaction import BucketWriter, Redo
+from spark_jobs.materializer.state.store import BucketCache, Meta, Moved, Overlay
+from spark_jobs.materializer.state.transaction import BucketWriter, Redo
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from spark_jobs.materializer.changelog import Changelog
     from spark_jobs.materializer.config import BucketOptions
     from spark_jobs.materializer.contract import Engine, InputRecord, OutputRecord
+    from spark_jobs.materializer.state.changelog import Changelog
 
 _log = logging.getLogger(__name__)
 #: How often a failed transaction is retried before the batch fails.

@@ -19,10 +19,10 @@ from connectors.options import (
     one_of,
 )
 from connectors.topic_names import topic_name
-from spark_jobs.checkpoint import open_local
-from spark_jobs.config_keys import SHARDS
+from spark_jobs.config.keys import SHARDS
 from spark_jobs.materializer import per_topic
-from spark_jobs.materializer.model import DEFAULT_GRACE_S, MergeOptions
+from spark_jobs.materializer.engine.model import DEFAULT_GRACE_S, MergeOptions
+from spark_jobs.spark.checkpoint import open_local
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -405,7 +405,7 @@ class EngineFactory:
 
     def __call__(self, sequence: int) -> Engine:
         """Make an engine that continues after ``sequence``."""
-        from spark_jobs.materializer.engine import Resources, make_engine
+        from spark_jobs.materializer.engine.engine import Resources, make_engine
 
         if "resources" not in self.shared:
             self.shared["resources"] = Resources(self.options)

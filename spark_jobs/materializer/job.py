@@ -13,25 +13,25 @@ import msgspec
 
 from connectors.errors import Fatal, Retriable
 from connectors.formats.masking import rule_names
-from spark_jobs import clients, ranges
-from spark_jobs.causes import cause_of
-from spark_jobs.checkpoint import open_folder
 from spark_jobs.contract import Batch, JobContext, Sink
-from spark_jobs.frames import ArrowTask, FrameSelection, columns_of
-from spark_jobs.lag import KafkaView
+from spark_jobs.kafka import clients, ranges
+from spark_jobs.kafka.lag import KafkaView
 from spark_jobs.materializer import config as options
 from spark_jobs.materializer import topics
-from spark_jobs.materializer.changelog import Changelog
 from spark_jobs.materializer.config import BucketOptions, EngineFactory, Marker, MarkerOwner
 from spark_jobs.materializer.contract import InputRecord
-from spark_jobs.materializer.host import MergeHost
+from spark_jobs.materializer.engine.timers import Timers
 from spark_jobs.materializer.passes import RESULT_SCHEMA, PassRange, Result, decode_result, encode_result
 from spark_jobs.materializer.per_topic import config_for
 from spark_jobs.materializer.residents import run_guarded
 from spark_jobs.materializer.routing import merge_by_key
+from spark_jobs.materializer.small_batches.host import MergeHost
 from spark_jobs.materializer.stages import StageNumbers
-from spark_jobs.materializer.timers import Timers
-from spark_jobs.worker_memory import frozen_after
+from spark_jobs.materializer.state.changelog import Changelog
+from spark_jobs.spark.causes import cause_of
+from spark_jobs.spark.checkpoint import open_folder
+from spark_jobs.spark.frames import ArrowTask, FrameSelection, columns_of
+from spark_jobs.spark.worker_memory import frozen_after
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -158,7 +158,7 @@ class MaterializerSink(Sink):
     @classmethod
     def save_state(cls, config: Config, spark: SparkSession, location: str) -> dict[str, Any]:
         """See ``savepoint.save_states``."""
-        from spark_jobs.materializer.savepoint import save_states
+        from spark_jobs.materializer.state.savepoint import save_states
 
         return save_states(spark, config, location)
 
@@ -167,7 +167,7 @@ class MaterializerSink(Sink):
         cls, config: Config, spark: SparkSession, location: str, savepoint: str, state: Mapping[str, Any]
     ) -> None:
         """See ``savepoint.restore_states``."""
-        from spark_jobs.materializer.savepoint import restore_states
+        from spark_jobs.materializer.state.savepoint import restore_states
 
         restore_states(spark, config, location, savepoint, state)
 

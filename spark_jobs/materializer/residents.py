@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Final
 
 from connectors.errors import Fatal, Retriable, Skippable
 from spark_jobs.materializer.bucket import Bucket
-from spark_jobs.materializer.changelog import Changelog
 from spark_jobs.materializer.config import EngineFactory
 from spark_jobs.materializer.passes import Result
+from spark_jobs.materializer.state.changelog import Changelog
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from connectors.errors import Skippable
 from spark_jobs.materializer.contract import InputRecord
-from spark_jobs.materializer.keys import bucket_of
+from spark_jobs.materializer.engine.keys import bucket_of
 from spark_jobs.materializer.passes import RESULT_SCHEMA, encode_result
 from spark_jobs.materializer.residents import get_resident, run_guarded
-from spark_jobs.worker_memory import frozen_after
+from spark_jobs.spark.worker_memory import frozen_after
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

@@ -15,8 +15,8 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # not in its 
 )
 
 from connectors.errors import Fatal, Retriable
-from spark_jobs import kafka_errors
-from spark_jobs.topics import create_topic
+from spark_jobs.kafka import kafka_errors
+from spark_jobs.kafka.topics import create_topic
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from connectors.errors import ConfigInvalid
 from spark_jobs.contract import Column, TableChanges, TableSchema
-from spark_jobs.gateway import parse_type
-from spark_jobs.steps.names import find_table
+from spark_jobs.spark.gateway import parse_type
+from spark_jobs.steps.planning.names import find_table
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

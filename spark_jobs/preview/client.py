@@ -9,16 +9,16 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from connectors.errors import ConfigInvalid, Fatal, Retriable
-from spark_jobs.application_address import address_of, spark_settings
-from spark_jobs.application_client import FlowConnection
-from spark_jobs.config import build_flow
-from spark_jobs.config_keys import FILES, HISTORY, SOURCE_TYPE
+from spark_jobs.config.job_files import build_flow
+from spark_jobs.config.keys import FILES, HISTORY, SOURCE_TYPE
+from spark_jobs.flows.address import address_of, spark_settings
+from spark_jobs.flows.client import FlowConnection
 from spark_jobs.preview.request import preview_address, preview_settings, read_request, to_message
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from spark_jobs.application_address import ApplicationAddress
+    from spark_jobs.flows.address import ApplicationAddress
     from spark_jobs.job import Job
     from spark_jobs.preview.request import FlowPreviewRequest
 

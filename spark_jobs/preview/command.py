@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from connectors.errors import ConfigInvalid
-from spark_jobs import config
+from spark_jobs.config import job_files as config
 from spark_jobs.preview.client import preview_flow
 from spark_jobs.preview.request import DEFAULT_ROWS, DEFAULT_TIMEOUT_S
 from spark_jobs.preview.tables import preview_lines

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 from py4j.protocol import Py4JError
 
 from connectors.errors import MillraceError
-from spark_jobs.gateway import java_context
+from spark_jobs.spark.gateway import java_context
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

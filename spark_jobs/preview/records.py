@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Final
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from connectors.errors import Retriable
-from spark_jobs import clients, kafka_errors
-from spark_jobs.lag import KafkaView
+from spark_jobs.kafka import clients, kafka_errors
+from spark_jobs.kafka.lag import KafkaView
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from connectors.options import Config
-    from spark_jobs.ranges import ExistingTopic
+    from spark_jobs.kafka.ranges import ExistingTopic
 
 #: Bytes of keys and values that are kept, at most.
 MOST_BYTES: Final = 4 << 20

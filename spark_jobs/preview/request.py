@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from connectors.errors import ConfigInvalid
-from spark_jobs.application_address import ApplicationAddress, make_key, runtime_path, spark_settings
+from spark_jobs.flows.address import ApplicationAddress, make_key, runtime_path, spark_settings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -14,28 +14,28 @@ from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors import PySparkException
 
 from connectors.errors import ConfigInvalid, Fatal, MillraceError
-from spark_jobs.causes import cause_of, describe_error
-from spark_jobs.config_keys import KAFKA, SOURCE_TYPE, TABLES
+from spark_jobs.config.keys import KAFKA, SOURCE_TYPE, TABLES
 from spark_jobs.contract import KAFKA_COLUMNS, SYSTEM_COLUMNS, Batch, JobContext, TableChanges
-from spark_jobs.flow_plan import columns_of, find_unmatched
-from spark_jobs.masked_frames import mask_changes
-from spark_jobs.masks import rules_of
+from spark_jobs.flows.planning import columns_of, find_unmatched
 from spark_jobs.preview.caller_rows import by_table, check_columns, infer_schema, to_changes
 from spark_jobs.preview.letters import CollectedLetters
 from spark_jobs.preview.limits import Cancelled
 from spark_jobs.preview.records import read_newest, to_frame
 from spark_jobs.preview.trace import Line, compare_rows, hide_values, json_value, reason_of
+from spark_jobs.rows.masked_frames import mask_changes
+from spark_jobs.rows.masks import rules_of
 from spark_jobs.sources.table_filter import is_selected
 from spark_jobs.sources.tables import SchemaFiles, from_json
+from spark_jobs.spark.causes import cause_of, describe_error
 from spark_jobs.steps.contract import StepRun, StepTable
 from spark_jobs.steps.derive import try_expression
 from spark_jobs.steps.failures import REASON
 from spark_jobs.steps.flow import HIDDEN_REASON, empty_changes, reason_for
-from spark_jobs.steps.lineage import LineageStage, hidden_columns
 from spark_jobs.steps.mask import MaskStep
-from spark_jobs.steps.model import OutputTable
-from spark_jobs.steps.names import check_names
 from spark_jobs.steps.options import build_functions, build_steps
+from spark_jobs.steps.planning.lineage import LineageStage, hidden_columns
+from spark_jobs.steps.planning.model import OutputTable
+from spark_jobs.steps.planning.names import check_names
 from spark_jobs.steps.python.functions import register_functions, with_functions
 
 if TYPE_CHECKING:
@@ -359,7 +359,7 @@ class _Preview:
 
     def _condition_results(self, stage: LineageStage, table: _PreviewTable, run: StepRun) -> dict[str, dict[str, Any]]:
         """The values of the step's conditions for each row of a table, by its uid and the text of the condition."""
-        from spark_jobs.frames import number_columns
+        from spark_jobs.spark.frames import number_columns
 
         conditions = {
             part.text: part.sql

@@ -8,7 +8,7 @@ import traceback
 from typing import TYPE_CHECKING, Any
 
 from connectors.errors import MillraceError
-from spark_jobs.causes import cause_of, describe_error
+from spark_jobs.spark.causes import cause_of, describe_error
 from worker.secrets.masking import SecretMasker, scrub_all
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def answer_preview(
         open_session: gives a session for a flow of this name, with these settings of Spark.
         limit: ends the preview.
     """
-    from spark_jobs import config
+    from spark_jobs.config import job_files as config
 
     masker = SecretMasker()
     try:
@@ -54,7 +54,7 @@ def answer_preview(
 def _run_preview(
     message: PreviewMessage, open_session: Callable[[str, dict[str, str]], SparkSession], limit: Limit
 ) -> dict[str, Any]:
-    from spark_jobs import config
+    from spark_jobs.config import job_files as config
 
     job = config.build_flow(message.configuration)[0]
     from spark_jobs.preview.run import run_preview

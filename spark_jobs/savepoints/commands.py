@@ -79,7 +79,8 @@ def find_parts(file_or_name: str) -> list[SavepointPart]:
     Raises:
         ConfigInvalid: the file is not valid.
     """
-    from spark_jobs import cli, config
+    from spark_jobs import cli
+    from spark_jobs.config import job_files as config
 
     if Path(file_or_name).is_file():
         return [
@@ -99,7 +100,7 @@ def _load_of(control: Control, name: str) -> Job:
     Raises:
         ConfigInvalid: its file is not known.
     """
-    from spark_jobs import config
+    from spark_jobs.config import job_files as config
 
     file = control.status().get("file")
     if not file or not Path(file).is_file():
@@ -120,9 +121,9 @@ def make_stopped(job: Job, location: str, name: str) -> dict[str, Any]:
         AlreadyRuns: it runs.
         Fatal, Retriable: see ``make_savepoint``.
     """
-    from spark_jobs.causes import cause_of
-    from spark_jobs.checkpoint import open_folder
-    from spark_jobs.materializer.rebuild import lock_job, session_of
+    from spark_jobs.materializer.state.rebuild import lock_job, session_of
+    from spark_jobs.spark.causes import cause_of
+    from spark_jobs.spark.checkpoint import open_folder
 
     with lock_job(job):
         spark = session_of(job)

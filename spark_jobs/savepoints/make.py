@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from connectors.errors import Fatal
 from spark_jobs import registry
-from spark_jobs.checkpoint import LocalFolder, local_path, open_folder
-from spark_jobs.config_keys import KAFKA
+from spark_jobs.config.keys import KAFKA
 from spark_jobs.savepoints.manifest import (
     FORMAT,
     FORMAT_WITH_STEPS,
@@ -20,6 +19,7 @@ from spark_jobs.savepoints.manifest import (
 )
 from spark_jobs.savepoints.position import read_position
 from spark_jobs.savepoints.steps import save_steps
+from spark_jobs.spark.checkpoint import LocalFolder, local_path, open_folder
 from spark_jobs.steps.options import build_steps
 from worker import __version__
 
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from spark_jobs.checkpoint import Folder
     from spark_jobs.job import Job
+    from spark_jobs.spark.checkpoint import Folder
 
 #: Folders of state begin with it.
 _STATE: Final = "state-"

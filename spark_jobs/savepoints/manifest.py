@@ -15,7 +15,7 @@ from connectors.errors import Fatal
 from spark_jobs.savepoints.steps import SavedStep  # noqa: TC001 - read at run time
 
 if TYPE_CHECKING:
-    from spark_jobs.checkpoint import Folder
+    from spark_jobs.spark.checkpoint import Folder
 
 #: The layout of a savepoint without states of steps, and of one with them: a version that does not know these must refuse it.
 FORMAT: Final = 1

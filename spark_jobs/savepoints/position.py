@@ -7,12 +7,12 @@ import uuid
 from typing import TYPE_CHECKING, Final
 
 from connectors.errors import Fatal
-from spark_jobs import schema_watch
-from spark_jobs.ranges import last_batch
+from spark_jobs.kafka.ranges import last_batch
+from spark_jobs.rows import schema_watch
 
 if TYPE_CHECKING:
-    from spark_jobs.checkpoint import Folder
     from spark_jobs.inputs.contract import Input
+    from spark_jobs.spark.checkpoint import Folder
 
 #: The tables that the source knows.
 _SCHEMAS: Final = "schemas"

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from spark_jobs.checkpoint import Folder
     from spark_jobs.job import Job
+    from spark_jobs.spark.checkpoint import Folder
 
 _REQUEST: Final = "savepoint-request.json"
 _ANSWER: Final = "savepoint-answer.json"
@@ -86,7 +86,7 @@ def answer_request(request: JobSavepointRequest, job: Job, spark: SparkSession, 
     try:
         manifest = make_savepoint(job, spark, checkpoint, request.location, request.name)
     except Exception as error:  # noqa: BLE001 - the job continues, and the caller gets the error
-        from spark_jobs.causes import cause_of, describe_error
+        from spark_jobs.spark.causes import cause_of, describe_error
 
         return SavepointAnswer(request.id, request.name, error=describe_error(cause_of(error)))
     return SavepointAnswer(request.id, request.name, summarize_savepoint(manifest, request.location))

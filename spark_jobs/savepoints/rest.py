@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from connectors.errors import ConfigInvalid, Retriable
-from spark_jobs.checkpoint import LocalFolder, local_path
 from spark_jobs.control import Control
-from spark_jobs.flow_sinks import divide_sinks, selected_names
+from spark_jobs.flows.sinks import divide_sinks, selected_names
 from spark_jobs.job import control_folder
 from spark_jobs.savepoints.make import delete_savepoint, list_savepoints
 from spark_jobs.savepoints.manifest import MANIFEST_FILE
 from spark_jobs.savepoints.requests import JobSavepointRequest, post_request, read_state
+from spark_jobs.spark.checkpoint import LocalFolder, local_path
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -7,19 +7,19 @@ from typing import TYPE_CHECKING, Final
 
 from connectors.errors import Fatal
 from spark_jobs import registry
-from spark_jobs.checkpoint import open_folder
-from spark_jobs.ranges import last_batch
+from spark_jobs.kafka.ranges import last_batch
 from spark_jobs.savepoints.make import inputs_of
 from spark_jobs.savepoints.manifest import SavepointManifest, find_refusals, read_manifest
 from spark_jobs.savepoints.position import write_position
 from spark_jobs.savepoints.steps import restore_steps, step_refusals
+from spark_jobs.spark.checkpoint import open_folder
 from spark_jobs.steps.options import build_steps
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from spark_jobs.checkpoint import Folder
     from spark_jobs.job import Job
+    from spark_jobs.spark.checkpoint import Folder
 
 #: In a checkpoint that is being filled from a savepoint, or was: the savepoint's id, and whether that is done.
 STARTED_FILE: Final = "_millrace_savepoint"

@@ -1,7 +1,7 @@
 """The state of a job's steps in a savepoint: tables as Parquet and values, as of the end of the savepoint's batch.
 
-In the checkpoint every row of a state has the number of the batch that wrote it (``steps/state.py``). A batch that is not
-done, or whose commit is missing, may have left rows and values of a later number: they are not taken. A job that starts
+In the checkpoint every row of a state has the number of the batch that wrote it (``steps/state/tables.py``). A batch that is
+not done, or whose commit is missing, may have left rows and values of a later number: they are not taken. A job that starts
 from the savepoint gets the rows with their numbers, and continues with the batch after the savepoint's.
 """
 
@@ -14,18 +14,18 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from connectors.errors import Fatal
-from spark_jobs.checkpoint import open_folder, spark_path
-from spark_jobs.steps.definition import describe_differences
-from spark_jobs.steps.delta_log import read_facts
-from spark_jobs.steps.state import BATCH, FOLDER
+from spark_jobs.spark.checkpoint import open_folder, spark_path
+from spark_jobs.steps.state.definition import describe_differences
+from spark_jobs.steps.state.delta_log import read_facts
+from spark_jobs.steps.state.tables import BATCH, FOLDER
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
 
-    from spark_jobs.checkpoint import Folder
     from spark_jobs.savepoints.manifest import SavepointManifest
+    from spark_jobs.spark.checkpoint import Folder
     from spark_jobs.steps.contract import Step
 
 #: The folder of a step's values in its state.

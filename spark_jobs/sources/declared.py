@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
-from spark_jobs.config_keys import STEPS
+from spark_jobs.config.keys import STEPS
 from spark_jobs.contract import Column, TableSchema
-from spark_jobs.inputs.file_options import split_columns
-from spark_jobs.sources.inference import declared_columns, find_declared_type
+from spark_jobs.inputs.files.options import split_columns
+from spark_jobs.sources.records.inference import declared_columns, find_declared_type
 from spark_jobs.steps.lookup.values import is_type, spark_type
 
 if TYPE_CHECKING:

@@ -14,18 +14,20 @@ from pyspark.sql import types as t
 
 from connectors.errors import Fatal, Skippable
 from connectors.options import ConfigKey, ConfigType, Importance, invalid
-from spark_jobs import shards
-from spark_jobs.config_keys import REFUSE, SEPARATE, SHARDS, TABLES
+from spark_jobs.config.keys import REFUSE, SEPARATE, SHARDS, TABLES
+from spark_jobs.config.schema_options import SchemaPolicies
 from spark_jobs.contract import TableChanges, TableSchema
 from spark_jobs.dead_letters import DeadLetters
-from spark_jobs.frames import ArrowTask, columns_of
-from spark_jobs.schema_options import SchemaPolicies
-from spark_jobs.sources import avro_frame, inference, tasks
-from spark_jobs.sources.avro import RegistrySchemas, connect_schema, parse_schema_id
+from spark_jobs.rows import shards
+from spark_jobs.sources import tasks
+from spark_jobs.sources.avro import frame as avro_frame
+from spark_jobs.sources.avro.expressions import RegistrySchemas, connect_schema, parse_schema_id
 from spark_jobs.sources.declared import COLUMNS, KEYS, declared_keys, declared_types
-from spark_jobs.sources.discovery import TOMBSTONE, RecordGroup, Ref, build_reference, find_kinds, read_samples
-from spark_jobs.sources.fast_path import FastPath, FastPathState
-from spark_jobs.sources.kinds import (
+from spark_jobs.sources.layout import VARIABLE_OPTION, RecordLayout, envelope_layout, flat_layout
+from spark_jobs.sources.records import inference
+from spark_jobs.sources.records.discovery import TOMBSTONE, RecordGroup, Ref, build_reference, find_kinds, read_samples
+from spark_jobs.sources.records.fast_path import FastPath, FastPathState
+from spark_jobs.sources.records.kinds import (
     KnownKind,
     Rules,
     avro_subject,
@@ -34,8 +36,7 @@ from spark_jobs.sources.kinds import (
     loose_layout,
     sample_of,
 )
-from spark_jobs.sources.layout import VARIABLE_OPTION, RecordLayout, envelope_layout, flat_layout
-from spark_jobs.sources.reader import DecodePlan, classify_value
+from spark_jobs.sources.records.reader import DecodePlan, classify_value
 from spark_jobs.sources.table_filter import is_selected
 from spark_jobs.sources.tables import (
     SchemaFiles,
@@ -48,6 +49,7 @@ from spark_jobs.sources.tables import (
 )
 from spark_jobs.sources.tasks import FIELDS
 from spark_jobs.sources.types import MAX_PRECISION, TEXT, VARIABLE_SCALE
+from spark_jobs.spark.frames import ArrowTask, columns_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -56,8 +58,8 @@ if TYPE_CHECKING:
 
     from connectors.schema import Schema
     from spark_jobs.contract import Batch, JobContext, Packed
-    from spark_jobs.shards import Shard
-    from spark_jobs.sources.rows import Report
+    from spark_jobs.rows.shards import Shard
+    from spark_jobs.sources.records.rows import Report
 
 _GROUP: Final = "Decoding"
 #: Columns after a table's own.

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Final
 from connectors.errors import Skippable
 from connectors.schema import Field, Schema, Type
 from spark_jobs.contract import SYSTEM_COLUMNS, Column
-from spark_jobs.shards import NUMBERS, row_keys
-from spark_jobs.sources.flat import Flat, flat_of
+from spark_jobs.rows.shards import NUMBERS, row_keys
+from spark_jobs.sources.records.flat import Flat, flat_of
 from spark_jobs.sources.types import Form, form_of, length_of, meaning_of, spark_type, with_variable_scale
 
 if TYPE_CHECKING:

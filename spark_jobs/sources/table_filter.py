@@ -5,7 +5,7 @@ from __future__ import annotations
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Final
 
-from spark_jobs.steps.names import is_match
+from spark_jobs.steps.planning.names import is_match
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

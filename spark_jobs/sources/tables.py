@@ -14,8 +14,8 @@ from pyspark.sql.types import StringType
 
 from connectors.errors import Fatal
 from spark_jobs.contract import NUMBER, Column, TableSchema
-from spark_jobs.gateway import hadoop_configuration, jvm_of
 from spark_jobs.sources.types import find_wider_type, keeps_text, type_from_json, type_json, wider_inferred
+from spark_jobs.spark.gateway import hadoop_configuration, jvm_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

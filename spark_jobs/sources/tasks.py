@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from connectors.errors import Skippable
-from spark_jobs.sources.kinds import RecordSample, Rules, choose_sample, find_subject
-from spark_jobs.sources.rows import Report, TableDecoder
-from spark_jobs.sources.search import Search
-from spark_jobs.worker_memory import frozen_after
+from spark_jobs.sources.records.kinds import RecordSample, Rules, choose_sample, find_subject
+from spark_jobs.sources.records.rows import Report, TableDecoder
+from spark_jobs.sources.records.search import Search
+from spark_jobs.spark.worker_memory import frozen_after
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pyspark.sql import types as t
 
     from spark_jobs.dead_letters import DeadLetters
-    from spark_jobs.sources.reader import DecodePlan
+    from spark_jobs.sources.records.reader import DecodePlan
 
 #: Input columns of decoding tasks.
 FIELDS: Final = ("topic", "partition", "offset", "timestamp", "key", "value")

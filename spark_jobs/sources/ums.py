@@ -19,16 +19,16 @@ from pyspark.sql import types as t
 from connectors.errors import Fatal, Skippable
 from connectors.formats.ums import SIGNALS, UID, WITH_ROWS, Namespace
 from connectors.options import ConfigDef
-from spark_jobs import shards
-from spark_jobs.config_keys import REFUSE, SEPARATE, SHARDS, TABLES
+from spark_jobs.config.keys import REFUSE, SEPARATE, SHARDS, TABLES
+from spark_jobs.config.schema_options import SchemaPolicies
 from spark_jobs.contract import UMS_COLUMNS, Column, Source, TableChanges, TableSchema
 from spark_jobs.dead_letters import DeadLetters
-from spark_jobs.misfit import ColumnMisfit
-from spark_jobs.schema_options import SchemaPolicies
-from spark_jobs.sources.columns import arrow_type, recast_array
+from spark_jobs.rows import shards
+from spark_jobs.rows.misfit import ColumnMisfit
 from spark_jobs.sources.decoding import COMMON_KEYS, frame_type
 from spark_jobs.sources.layout import check_names
-from spark_jobs.sources.system_columns import KAFKA_FIELDS, SYSTEM_TYPES, TIMESTAMP
+from spark_jobs.sources.records.columns import arrow_type, recast_array
+from spark_jobs.sources.records.system_columns import KAFKA_FIELDS, SYSTEM_TYPES, TIMESTAMP
 from spark_jobs.sources.table_filter import is_selected
 from spark_jobs.sources.tables import (
     SchemaFiles,
@@ -40,7 +40,7 @@ from spark_jobs.sources.tables import (
     to_json,
 )
 from spark_jobs.sources.tasks import FIELDS
-from spark_jobs.worker_memory import frozen_after
+from spark_jobs.spark.worker_memory import frozen_after
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from spark_jobs.contract import Batch, JobContext
-    from spark_jobs.sources.rows import Report
+    from spark_jobs.sources.records.rows import Report
 
 #: Digits after the point of UMS's decimal, whose messages don't say.
 DECIMAL_SCALE: Final = 18

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from connectors.options import ConfigKey, ConfigType, Importance
-from spark_jobs.steps.model import Expression, OutputTable, StepRefused
-from spark_jobs.steps.names import is_match
-from spark_jobs.steps.state import StepState
+from spark_jobs.steps.planning.model import Expression, OutputTable, StepRefused
+from spark_jobs.steps.planning.names import is_match
+from spark_jobs.steps.state.tables import StepState
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, ClassVar, Final
 from connectors.options import ConfigDef, ConfigKey, ConfigType, one_of
 from spark_jobs.contract import SYSTEM_COLUMNS, TableChanges
 from spark_jobs.steps.contract import TABLES, Step, StepRun, StepTable
-from spark_jobs.steps.model import StepRefused
+from spark_jobs.steps.planning.model import StepRefused
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from spark_jobs.contract import TableSchema
-    from spark_jobs.steps.model import OutputTable
+    from spark_jobs.steps.planning.model import OutputTable
 
 _LAST: Final = "last"
 _RANK: Final = "millrace_rank_"
@@ -64,7 +64,7 @@ class DeduplicateStep(Step):
         from pyspark.sql import Window
         from pyspark.sql import functions as f
 
-        from spark_jobs.frames import number_columns
+        from spark_jobs.spark.frames import number_columns
 
         schema = table.changes.schema
         frame = number_columns(table.changes.frame, len(schema.columns))

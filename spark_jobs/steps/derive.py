@@ -19,11 +19,11 @@ from pyspark.sql import functions as f
 from pyspark.sql import types as t
 
 from spark_jobs.contract import SYSTEM_COLUMNS, Column, TableChanges, TableSchema
-from spark_jobs.frames import number_columns
-from spark_jobs.gateway import java_session, jvm_of
+from spark_jobs.spark.frames import number_columns
+from spark_jobs.spark.gateway import java_session, jvm_of
 from spark_jobs.steps.contract import BadRows, StepTable
 from spark_jobs.steps.image_pairs import FAILS, PASSES, UNKNOWN, UNUSABLE, pair_images
-from spark_jobs.steps.model import StepRefused
+from spark_jobs.steps.planning.model import StepRefused
 from spark_jobs.steps.python.functions import with_functions
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from spark_jobs.steps.contract import StepRun
-    from spark_jobs.steps.model import Branch, Expression, OutputTable
+    from spark_jobs.steps.planning.model import Branch, Expression, OutputTable
 
 #: Whether the image of a row passes the conditions: a value of ``image_pairs``; null where an expression fails.
 STATE: Final = "millrace_state_"

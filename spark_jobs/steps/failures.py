@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from spark_jobs.contract import SYSTEM_COLUMNS, TableChanges
-from spark_jobs.frames import number_columns
+from spark_jobs.spark.frames import number_columns
 from spark_jobs.steps.contract import BadRows
 
 if TYPE_CHECKING:

@@ -11,24 +11,24 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 
 from connectors.errors import Fatal, MillraceError
-from spark_jobs.causes import cause_of
 from spark_jobs.contract import KAFKA_COLUMNS, TableChanges
-from spark_jobs.refusals import put_aside
+from spark_jobs.rows.refusals import put_aside
+from spark_jobs.spark.causes import cause_of
 from spark_jobs.steps.contract import StepRun, StepTable
 from spark_jobs.steps.failures import REASON
-from spark_jobs.steps.names import check_names
+from spark_jobs.steps.planning.names import check_names
+from spark_jobs.steps.planning.unmatched import unmatched_names
 from spark_jobs.steps.python.functions import register_functions
-from spark_jobs.steps.state import FOLDER, StepState
-from spark_jobs.steps.unmatched import unmatched_names
+from spark_jobs.steps.state.tables import FOLDER, StepState
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from spark_jobs.checkpoint import Folder
     from spark_jobs.contract import TableSchema
     from spark_jobs.dead_letters import DeadLetters
+    from spark_jobs.spark.checkpoint import Folder
     from spark_jobs.steps.contract import BadRows, Step
     from spark_jobs.steps.python.functions import UserFunction
 

@@ -9,13 +9,13 @@ from connectors.errors import ConfigInvalid, Fatal
 from connectors.formats import masking
 from connectors.options import ConfigDef, ConfigKey, ConfigType, Importance
 from spark_jobs.steps.contract import Step, StepRun, StepTable
-from spark_jobs.steps.model import StepRefused
+from spark_jobs.steps.planning.model import StepRefused
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from spark_jobs.contract import TableSchema
-    from spark_jobs.steps.model import OutputTable
+    from spark_jobs.steps.planning.model import OutputTable
 
 _PREFIX = "mask."
 
@@ -46,7 +46,7 @@ class MaskStep(Step):
 
     def plan(self, tables: Sequence[TableSchema]) -> list[OutputTable | TableSchema]:
         """See ``Step.plan``."""
-        from spark_jobs.masked_frames import masked_columns  # imports types of Spark
+        from spark_jobs.rows.masked_frames import masked_columns  # imports types of Spark
 
         try:
             masks = masking.parse_rules(self._mask_options(), debezium=False)
@@ -56,7 +56,7 @@ class MaskStep(Step):
 
     def apply(self, tables: Sequence[StepTable], run: StepRun) -> list[StepTable]:
         """See ``Step.apply``."""
-        from spark_jobs.masked_frames import mask_changes
+        from spark_jobs.rows.masked_frames import mask_changes
 
         del run
         masks = masking.parse_rules(self._mask_options(), debezium=False)
@@ -65,7 +65,7 @@ class MaskStep(Step):
 
     def masked(self, table: TableSchema) -> frozenset[str]:
         """See ``Step.masked``."""
-        from spark_jobs.masked_frames import masks_of
+        from spark_jobs.rows.masked_frames import masks_of
 
         return frozenset(masks_of(table, masking.parse_rules(self._mask_options(), debezium=False)))
 

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from connectors.options import REQUIRED, ConfigKey, ConfigProblem, ConfigType, Importance, one_of
 from spark_jobs import registry
-from spark_jobs.config_keys import FUNCTIONS, MATERIALIZE, STEPS
-from spark_jobs.config_keys import STEP_PREFIX as PREFIX
+from spark_jobs.config.keys import FUNCTIONS, MATERIALIZE, STEPS
+from spark_jobs.config.keys import STEP_PREFIX as PREFIX
 from spark_jobs.steps.contract import StepContext
-from spark_jobs.steps.names import is_match, names_of
+from spark_jobs.steps.planning.names import is_match, names_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, ClassVar
 
 from connectors.options import ConfigDef, ConfigKey, ConfigType, Importance, non_empty
 from spark_jobs.steps.contract import KEY, TABLES, Step
-from spark_jobs.steps.model import OutputTable, StepRefused
-from spark_jobs.steps.names import names_of
-from spark_jobs.steps.resolve import INPUT, branch_of, output_of, rows_of, select_rows
+from spark_jobs.steps.planning.model import OutputTable, StepRefused
+from spark_jobs.steps.planning.names import names_of
+from spark_jobs.steps.planning.resolve import INPUT, branch_of, output_of, rows_of, select_rows
 from spark_jobs.steps.row_filter import parse_clauses
 
 if TYPE_CHECKING:

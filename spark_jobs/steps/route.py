@@ -12,9 +12,9 @@ from connectors.errors import Fatal
 from connectors.options import ConfigDef, ConfigKey, ConfigType, Importance, at_least, invalid, non_empty
 from spark_jobs.contract import SYSTEM_COLUMNS, TableChanges
 from spark_jobs.steps.contract import TABLES, Step, StepRun, StepTable
-from spark_jobs.steps.model import OutputTable, StepRefused
-from spark_jobs.steps.names import qualified_name, table_part
-from spark_jobs.steps.resolve import QueryRows, branch_of, output_of, rows_of
+from spark_jobs.steps.planning.model import OutputTable, StepRefused
+from spark_jobs.steps.planning.names import qualified_name, table_part
+from spark_jobs.steps.planning.resolve import QueryRows, branch_of, output_of, rows_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -8,10 +8,10 @@ from sqlglot import exp
 
 from connectors.options import ConfigDef, ConfigKey, ConfigType, Importance, non_empty
 from spark_jobs.steps.contract import TABLES, Step
-from spark_jobs.steps.dialect import check_query, parse_statements
-from spark_jobs.steps.model import OutputTable, StepRefused
-from spark_jobs.steps.names import names_of
-from spark_jobs.steps.resolve import INPUT, branch_of, output_of, rows_of, select_rows
+from spark_jobs.steps.planning.dialect import check_query, parse_statements
+from spark_jobs.steps.planning.model import OutputTable, StepRefused
+from spark_jobs.steps.planning.names import names_of
+from spark_jobs.steps.planning.resolve import INPUT, branch_of, output_of, rows_of, select_rows
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, ClassVar
 
 from connectors.options import ConfigDef, ConfigKey, ConfigType, Importance, non_empty
 from spark_jobs.steps.contract import KEY, Step
-from spark_jobs.steps.model import OutputTable, StepRefused
-from spark_jobs.steps.names import find_table
-from spark_jobs.steps.resolve import (
+from spark_jobs.steps.planning.model import OutputTable, StepRefused
+from spark_jobs.steps.planning.names import find_table
+from spark_jobs.steps.planning.resolve import (
     QueryResolver,
     StepQuery,
     branch_of,

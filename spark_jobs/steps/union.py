@@ -8,9 +8,9 @@ from sqlglot import exp
 
 from connectors.options import ConfigDef, ConfigKey, ConfigType, Importance, non_empty
 from spark_jobs.steps.contract import KEY, TABLES, Step
-from spark_jobs.steps.model import OutputTable, StepRefused
-from spark_jobs.steps.names import qualified_name
-from spark_jobs.steps.resolve import QueryRows, branch_of, output_of
+from spark_jobs.steps.planning.model import OutputTable, StepRefused
+from spark_jobs.steps.planning.names import qualified_name
+from spark_jobs.steps.planning.resolve import QueryRows, branch_of, output_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

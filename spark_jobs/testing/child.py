@@ -14,9 +14,9 @@ import sys
 import threading
 from typing import IO, TYPE_CHECKING, Any, Final, Self
 
-from compose.local.jvm import FAST_START
+from compose.local.process.jvm import FAST_START
 from compose.local.worker import list_children
-from spark_jobs.gateway import gateway_of
+from spark_jobs.spark.gateway import gateway_of
 from spark_jobs.testing.model import RuleBroken
 
 if TYPE_CHECKING:
@@ -159,8 +159,8 @@ def _attach_session() -> SparkSession:
 def main() -> None:
     """The child: properties and then a batch come as pickles by standard input."""
     from spark_jobs import registry
-    from spark_jobs.filesystems import client_sets
-    from spark_jobs.session import build_session, is_submitted
+    from spark_jobs.spark.filesystems import client_sets
+    from spark_jobs.spark.session import build_session, is_submitted
     from spark_jobs.testing.kit import make_sink, parse_config
 
     out = os.fdopen(os.dup(1), "wb", buffering=0)

@@ -162,7 +162,7 @@ def _open_session(target: SinkTarget) -> Any:
     from pyspark.sql import SparkSession
 
     from spark_jobs import registry
-    from spark_jobs.session import build_session
+    from spark_jobs.spark.session import build_session
 
     active = SparkSession.getActiveSession()
     if active is not None:

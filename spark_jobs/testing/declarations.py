@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from spark_jobs.config_keys import GUARANTEES
+from spark_jobs.config.keys import GUARANTEES
 from spark_jobs.testing.batches import change
 from spark_jobs.testing.model import RuleBroken
 

@@ -7,7 +7,7 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from connectors.errors import Fatal, Retriable
-from spark_jobs.causes import cause_of
+from spark_jobs.spark.causes import cause_of
 from spark_jobs.testing.batches import change
 from spark_jobs.testing.child import Child
 from spark_jobs.testing.kit import describe_error, expect_failure, parse_config

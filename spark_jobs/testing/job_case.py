@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.types import DoubleType, LongType, StringType
 
 from compose.local.topics import read_topic
-from spark_jobs import config
+from spark_jobs.config import job_files as config
 from spark_jobs.contract import Column, TableSchema
-from spark_jobs.progress import EventWriter
+from spark_jobs.reports.progress import EventWriter
 from spark_jobs.runner import Runner
 from spark_jobs.testing.batches import change
 from spark_jobs.testing.kit import key_column

@@ -13,10 +13,10 @@ from pyspark.sql.types import DoubleType, IntegerType, StringType
 
 from connectors.errors import Fatal, Retriable
 from connectors.options import ConfigType
-from spark_jobs import config as job_config
 from spark_jobs import registry
-from spark_jobs.causes import cause_of
+from spark_jobs.config import job_files as job_config
 from spark_jobs.contract import Column, JobContext, TableSchema
+from spark_jobs.spark.causes import cause_of
 from spark_jobs.testing.batches import BatchFeed, Change
 from spark_jobs.testing.model import RuleBroken, compare_rows, expected_rows
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING, Final
 
-from connectors.mysql import event_types as types
+from connectors.mysql.source import event_types as types
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -10,13 +10,13 @@ import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from compose.local.artifacts import load_manifest
 from compose.local.cassandra import JAVA_MODULES
-from compose.local.java import find_java
-from compose.local.jvm import Heap, java_command, write_properties
+from compose.local.fetch.artifacts import load_manifest
+from compose.local.fetch.java import find_java
+from compose.local.fetch.resolver import ArtifactResolver
 from compose.local.ports import accepts_connections, free_port
-from compose.local.resolver import ArtifactResolver
-from compose.local.service import Managed, Service
+from compose.local.process.jvm import Heap, java_command, write_properties
+from compose.local.process.service import Managed, Service
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -8,25 +8,25 @@ import time
 import uuid
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
-from connectors.cassandra.catalog import CassandraCatalog, CassandraTableFilter
-from connectors.cassandra.config import CONFIG, session_settings
+from connectors.cassandra.config.settings import CONFIG, session_settings
 from connectors.cassandra.events import build_events
 from connectors.cassandra.events.contract import Where
 from connectors.cassandra.log.segment import Segment
 from connectors.cassandra.model import CLUSTER, NODE
+from connectors.cassandra.schema.catalog import CassandraCatalog, CassandraTableFilter
 from connectors.cassandra.stream import CassandraStream
+from connectors.cql.cluster.session import CqlSession
 from connectors.cql.mutations.compiled import CompiledDecoder
 from connectors.cql.mutations.head import read_mutation_head
-from connectors.cql.session import CqlSession
 from tests.bench._cassandra_rows import FULL, finished
 from tests.support.local_avro import LocalAvro
 from tests.support.settings import cassandra_events
-from worker.converters.avro_schema import AvroSettings
+from worker.converters.avro_form.schema import AvroSettings
 from worker.converters.base import Converter  # noqa: TC001 - of a NamedTuple
 from worker.converters.bytearray import ByteArrayConverter
 from worker.converters.json import JsonConverter
 from worker.converters.simple_header import SimpleHeaderConverter
-from worker.host.fast_path import wire_of
+from worker.host.delivery.fast_path import wire_of
 from worker.transforms.pipeline import build_pipeline
 
 if TYPE_CHECKING:

@@ -19,30 +19,30 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import connectors
-from connectors.cassandra import config as cassandra_config
 from connectors.cassandra.capture import Capture
-from connectors.cassandra.catalog import CassandraCatalog, CassandraTableFilter
+from connectors.cassandra.config import settings as cassandra_config
 from connectors.cassandra.events import build_events as cassandra_builder
 from connectors.cassandra.events.contract import Where
 from connectors.cassandra.model import LogChunk, LogEntry
+from connectors.cassandra.schema.catalog import CassandraCatalog, CassandraTableFilter
 from connectors.cassandra.stream import CassandraStream
 from connectors.cql.mutations.definition import CqlColumn as CassandraColumn
 from connectors.cql.mutations.definition import make_definition
 from connectors.cql.types import parse_type
 from connectors.encoded_parts import EncodedParts
 from connectors.options import ConfigDef
-from connectors.scylla import config as scylla_config
+from connectors.scylla.config import settings as scylla_config
 from connectors.scylla.events import build_events as scylla_builder
 from connectors.scylla.events.fast_rows import fast_feed
 from connectors.scylla.model import CdcOptions, ScyllaColumn, StreamRun, TableId, TableVersion
-from worker.converters.avro_compile import compile_avro
-from worker.converters.avro_rows import AvroRowForm
-from worker.converters.avro_schema import AvroSettings
+from worker.converters.avro_form.compile import compile_avro
+from worker.converters.avro_form.rows import AvroRowForm
+from worker.converters.avro_form.schema import AvroSettings
 from worker.converters.base import Converter
 from worker.converters.bytearray import ByteArrayConverter
 from worker.converters.json import JsonConverter
 from worker.converters.simple_header import SimpleHeaderConverter
-from worker.host.fast_path import wire_of
+from worker.host.delivery.fast_path import wire_of
 from worker.metrics.process import settle_heap
 from worker.transforms.pipeline import TransformPipeline
 

@@ -21,22 +21,23 @@ from typing import TYPE_CHECKING, Any, Final
 
 import connectors
 from connectors.api import Batch
-from connectors.mysql import gtid, start
-from connectors.mysql.config import event_settings, stream_settings, value_options
+from connectors.mysql.config.filters import MySqlTableFilter
+from connectors.mysql.config.settings import event_settings, stream_settings, value_options
 from connectors.mysql.connector import MySqlConnector
-from connectors.mysql.cursor import BinlogCursor
-from connectors.mysql.filters import MySqlTableFilter
-from connectors.mysql.latency import TableLags
 from connectors.mysql.model import Shard
-from connectors.mysql.stream import BinlogStream, StreamCounters
-from connectors.mysql.tables import StreamTables
-from connectors.mysql.versions import VersionBook
+from connectors.mysql.schema.tables import StreamTables
+from connectors.mysql.schema.versions import VersionBook
+from connectors.mysql.source import gtid
+from connectors.mysql.stream import start
+from connectors.mysql.stream.binlog_stream import BinlogStream, StreamCounters
+from connectors.mysql.stream.cursor import BinlogCursor
+from connectors.mysql.stream.latency import TableLags
 from worker.converters.json import JsonConverter
 from worker.converters.simple_header import SimpleHeaderConverter
+from worker.host.delivery.producer import Producer
+from worker.host.delivery.routes import ProducerSettings
+from worker.host.delivery.session import TaskSession
 from worker.host.options import CONNECTOR
-from worker.host.producer import Producer
-from worker.host.routes import ProducerSettings
-from worker.host.session import TaskSession
 from worker.metrics.process import settle_heap
 from worker.protocol import HostTaskId, TaskStats
 from worker.transforms.pipeline import TransformPipeline
@@ -99,7 +100,7 @@ def _wire() -> Any:
     if os.environ.get("FAST_PATH") == "off":
         return None
     try:
-        from worker.host.fast_path import wire_of
+        from worker.host.delivery.fast_path import wire_of
     except ImportError:
         return None
     json = JsonConverter({"schemas.enable": "false"})

@@ -17,10 +17,10 @@ from confluent_kafka.cimpl import NewTopic
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import NoSuchTableError
 
-from compose.local.artifacts import load_manifest
 from compose.local.connect import DEBEZIUM, JavaConnect
-from compose.local.jvm import Heap
-from compose.local.resolver import ArtifactResolver
+from compose.local.fetch.artifacts import load_manifest
+from compose.local.fetch.resolver import ArtifactResolver
+from compose.local.process.jvm import Heap
 from tests.bench._common import cpu_seconds
 from tests.bench._row_events import DATABASE, TABLE
 

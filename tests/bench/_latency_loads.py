@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Final, Protocol
 import pymysql
 
 from compose.local.cassandra_cluster import execute_cql
+from compose.local.databases.server_pair import execute_sql
 from compose.local.ports import LOOPBACK
 from compose.local.scylla.client import Emulation
 from compose.local.scylla.wire import CONSISTENCY, WireConnection, pack_batch
 from compose.local.scylla.writes import Insert
-from compose.local.server_pair import execute_sql
 from tests.bench import _cassandra_rows as cassandra_rows
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from compose.local.server_pair import execute_sql
+from compose.local.databases.server_pair import execute_sql
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -9,13 +9,13 @@ import secrets
 import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from compose.local.server_pair import execute_sql
-from connectors.mysql import binlog_events as parse
-from connectors.mysql import event_types as types
-from connectors.mysql.binlog import BinlogClient
-from connectors.mysql.config import connection_settings
+from compose.local.databases.server_pair import execute_sql
+from connectors.mysql.config.settings import connection_settings
 from connectors.mysql.connector import MySqlConnector
 from connectors.mysql.model import BinlogPosition, RowSource
+from connectors.mysql.source import binlog_events as parse
+from connectors.mysql.source import event_types as types
+from connectors.mysql.source.binlog import BinlogClient
 from connectors.testing import Run, SavedOffsets
 from tests.bench import _mysql_rows as rows_of
 from tests.bench._mysql_rows import DATABASE
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from compose.local.mariadb import MariaDb
     from connectors.api import SourceRecord
-    from connectors.mysql.tables import MySqlTableState
+    from connectors.mysql.schema.tables import MySqlTableState
 
 _KINDS = {**dict.fromkeys(types.WRITES, ("write", "c", 1)), **dict.fromkeys(types.UPDATES, ("update", "u", 2))}
 

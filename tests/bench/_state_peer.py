@@ -15,7 +15,7 @@ from pyspark.sql.streaming.listener import StreamingQueryListener
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 from pyspark.sql.types import BinaryType, BooleanType, IntegerType, LongType, StringType, StructField, StructType
 
-from spark_jobs.session import build_session
+from spark_jobs.spark.session import build_session
 from tests.support.update_load import changes
 
 if TYPE_CHECKING:

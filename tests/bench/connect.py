@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from compose.local.connect import JavaConnect
-from compose.local.jvm import Heap
 from compose.local.kafka import KafkaCluster
+from compose.local.process.jvm import Heap
 from compose.local.worker import MillraceWorker
 from tests.bench._common import cpu_seconds, environment, spread, topic_ends, until_appended
 

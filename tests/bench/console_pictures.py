@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Final
 
 import pymysql
 
-from compose.local.browser import ARGUMENTS, find_chromium
 from compose.local.console import say
 from compose.local.kafka import KafkaCluster
 from compose.local.mariadb import MariaDb
-from compose.local.service import wait_until
+from compose.local.monitoring.browser import ARGUMENTS, find_chromium
+from compose.local.process.service import wait_until
 from compose.local.worker import MillraceWorker
 
 if TYPE_CHECKING:

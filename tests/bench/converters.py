@@ -33,21 +33,21 @@ from connectors.schema import (
     timestamp,
 )
 from tests.bench._common import environment
-from worker.converters.avro_compile import compile_avro
-from worker.converters.avro_read import without_logical_types
-from worker.converters.avro_schema import AvroSettings, avro_text
+from worker.converters.avro_form.compile import compile_avro
+from worker.converters.avro_form.read import without_logical_types
+from worker.converters.avro_form.schema import AvroSettings, avro_text
 from worker.converters.cloudevents import CloudEventsConverter
 from worker.converters.json import JsonConverter
-from worker.converters.json_compile import compile_encoder
-from worker.converters.json_schema_read import json_schema_reader
-from worker.converters.json_schema_text import JsonSchemaSettings, json_schema_text
-from worker.converters.json_text import JsonSettings
+from worker.converters.json_form.compile import compile_encoder
+from worker.converters.json_form.schema_read import json_schema_reader
+from worker.converters.json_form.schema_text import JsonSchemaSettings, json_schema_text
+from worker.converters.json_form.text import JsonSettings
 from worker.converters.partitioner import choose_partitions, hash_murmur2
 from worker.converters.primitives import LongConverter
-from worker.converters.protobuf_compile import compile_protobuf
-from worker.converters.protobuf_files import proto_files
-from worker.converters.protobuf_read import protobuf_reader
-from worker.converters.protobuf_schema import ProtobufSettings, proto_file, proto_text
+from worker.converters.protobuf_form.compile import compile_protobuf
+from worker.converters.protobuf_form.files import proto_files
+from worker.converters.protobuf_form.read import protobuf_reader
+from worker.converters.protobuf_form.schema import ProtobufSettings, proto_file, proto_text
 from worker.converters.string import StringConverter
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from compose.local.connect import JavaConnect
 from compose.local.kafka import KafkaCluster
-from compose.local.service import wait_until
+from compose.local.process.service import wait_until
 from compose.local.worker import MillraceWorker
 from tests.bench._common import environment, spread
 

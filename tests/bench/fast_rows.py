@@ -19,18 +19,18 @@ from itertools import count
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from connectors.cassandra.capture import Capture
-from connectors.cassandra.catalog import CassandraCatalog, CassandraTableFilter
 from connectors.cassandra.events import build_events as cassandra_builder
 from connectors.cassandra.events.contract import Where
 from connectors.cassandra.model import LogChunk, LogEntry
+from connectors.cassandra.schema.catalog import CassandraCatalog, CassandraTableFilter
 from connectors.cassandra.stream import CassandraStream
 from connectors.cql.types import parse_type
 from connectors.encoded_parts import EncodedParts
-from connectors.mysql import type_codes as codes
-from connectors.mysql.columns import make_layout as layout_of
 from connectors.mysql.events import make_builder as mysql_builder
 from connectors.mysql.model import MySqlColumn, MySqlTable, Shard, TableName
-from connectors.mysql.tables import MySqlTableState
+from connectors.mysql.schema import type_codes as codes
+from connectors.mysql.schema.columns import make_layout as layout_of
+from connectors.mysql.schema.tables import MySqlTableState
 from connectors.scylla.events import build_events as scylla_builder
 from connectors.scylla.events.fast_rows import fast_feed
 from connectors.scylla.model import CdcOptions, ScyllaColumn, StreamRun, TableId, TableVersion
@@ -43,7 +43,7 @@ from tests.unit.connectors.mysql.events import making
 from tests.unit.connectors.mysql.row_strategies import image, rows_event, stored_decimal
 from worker.converters.json import JsonConverter
 from worker.converters.simple_header import SimpleHeaderConverter
-from worker.host.fast_path import wire_of
+from worker.host.delivery.fast_path import wire_of
 from worker.transforms.pipeline import build_pipeline
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from confluent_kafka import Producer
 
 from compose.demo.run import JOBS, Demo
 from compose.local.kafka import KafkaCluster
-from compose.local.service import wait_until
+from compose.local.process.service import wait_until
 from compose.local.worker import MillraceWorker
 from tests.bench._common import cpu_seconds, environment, family, spread
 

@@ -25,10 +25,10 @@ from compose.local.mariadb import MariaDb
 from compose.local.postgres import Postgres
 from connectors.options import ConfigDef, ConfigKey, ConfigType
 from spark_jobs.contract import Batch, Column, JobContext, TableChanges, TableSchema
-from spark_jobs.session import build_session
 from spark_jobs.sinks.jdbc.config import CONFIG_DEF, Login
-from spark_jobs.sinks.jdbc.dialects import load_dialect
+from spark_jobs.sinks.jdbc.dialect.dialects import load_dialect
 from spark_jobs.sinks.jdbc.sink import JdbcSink
+from spark_jobs.spark.session import build_session
 from tests.bench._common import cpu_seconds, environment
 from tests.support.settings import jdbc_login
 

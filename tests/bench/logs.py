@@ -24,8 +24,8 @@ from connectors.logs.rows import RowMaker
 from connectors.logs.rules.built import BuiltRules, build_rules
 from connectors.logs.rules.compiled import CompiledRules, compile_rules
 from connectors.logs.rules.model import read_rules
-from connectors.logs.rules.preview import preview_rules
 from connectors.logs.rules.records import LineOrigin
+from connectors.logs.rules.tools.preview import preview_rules
 from connectors.testing.contexts import RecordedMetrics
 from tests.bench import task_path
 from tests.bench._common import environment, spread

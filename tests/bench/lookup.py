@@ -94,7 +94,7 @@ def through_spark(spec: Spec, count: int, keys: int, times: int) -> None:
     """Whole tasks of Spark, written nowhere."""
     from pyspark.sql import types as t
 
-    from spark_jobs.session import build_session
+    from spark_jobs.spark.session import build_session
 
     spark = build_session("bench-lookup", master="local[2]", conf={"spark.driver.memory": "1g"})
     frame = spark.createDataFrame(rows_of(count, keys)).repartition(2).persist()

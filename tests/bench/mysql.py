@@ -20,10 +20,10 @@ from typing import TYPE_CHECKING, NamedTuple
 import uvloop
 
 from compose.local.connect import DEBEZIUM, JavaConnect
-from compose.local.jvm import Heap
+from compose.local.databases.server_pair import execute_sql
 from compose.local.kafka import KafkaCluster
 from compose.local.mariadb import MariaDb
-from compose.local.server_pair import execute_sql
+from compose.local.process.jvm import Heap
 from compose.local.topics import read_all
 from compose.local.worker import MillraceWorker
 from tests.bench import _mysql_rows as rows_of

@@ -20,9 +20,10 @@ from pymysqlreplication import row_event
 from pymysqlreplication.packet import BinLogPacketWrapper
 
 from compose.local.mariadb import MariaDb
-from connectors.mysql import binlog_events, table_map
-from connectors.mysql.decode import compile_rows
-from connectors.mysql.text_rows import compile_text, select_list
+from connectors.mysql.rows.decode import compile_rows
+from connectors.mysql.rows.text_rows import compile_text, select_list
+from connectors.mysql.schema import table_map
+from connectors.mysql.source import binlog_events
 from tests.bench._common import environment
 from tests.bench.converters import cost
 from tests.integration.mysql.rows_world import KINDS, Captured, World, plans, structure, text_packets

@@ -24,8 +24,8 @@ from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 
 from compose.local.connect import JavaConnect
 from compose.local.errors import StackError
-from compose.local.jvm import Heap
 from compose.local.kafka import KafkaCluster
+from compose.local.process.jvm import Heap
 from compose.local.worker import MillraceWorker
 from offsets.log import CompactedLog
 from offsets.store import OffsetStore

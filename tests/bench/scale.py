@@ -18,13 +18,13 @@ from typing import TYPE_CHECKING, Any
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
 
-from compose.local.jvm import Heap
 from compose.local.kafka import KafkaCluster
-from compose.local.service import wait_until
+from compose.local.process.jvm import Heap
+from compose.local.process.service import wait_until
 from compose.local.worker import MillraceWorker
 from connectors.datagen.generator import identify
 from tests.bench._common import cpu_seconds, environment, resident_bytes
-from worker.control.placement import ANYWHERE, Unit, Worker, place_units
+from worker.control.placement.planning import ANYWHERE, Unit, Worker, place_units
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

@@ -21,25 +21,26 @@ import orjson
 import uvloop
 from aiokafka import AIOKafkaConsumer
 
-from compose.local.jvm import Heap
 from compose.local.kafka import KafkaCluster
+from compose.local.process.jvm import Heap
 from compose.local.scylla.bulk import fill_log
 from compose.local.scylla.client import Emulation
 from compose.local.scylla.emulation import ScyllaEmulation
 from compose.local.scylla.writes import Insert
 from compose.local.worker import MillraceWorker
-from connectors.cql.session import CqlSession
+from connectors.cql.cluster.session import CqlSession
 from connectors.encoded_parts import EncodedParts
-from connectors.scylla import events, tables
-from connectors.scylla.config import event_settings, read_settings, session_settings
+from connectors.scylla import events
+from connectors.scylla.config.settings import event_settings, read_settings, session_settings
 from connectors.scylla.connector import ScyllaConnector
 from connectors.scylla.events.fast_rows import fast_feed
-from connectors.scylla.log_table import META_COLUMNS, log_name
 from connectors.scylla.model import StreamRun, TableId
+from connectors.scylla.schema import tables
+from connectors.scylla.schema.log_table import META_COLUMNS, log_name
 from tests.bench._common import cpu_seconds, environment, resident_bytes, spread, topic_ends, until_appended
 from worker.converters.json import JsonConverter
 from worker.converters.simple_header import SimpleHeaderConverter
-from worker.host.fast_path import wire_of
+from worker.host.delivery.fast_path import wire_of
 from worker.transforms.pipeline import build_pipeline
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from compose.local.jvm import FAST_START
 from compose.local.kafka import KafkaCluster
+from compose.local.process.jvm import FAST_START
 from compose.local.registry import SchemaRegistry
 from tests.bench._common import environment, spread
 

@@ -22,14 +22,14 @@ import psycopg
 from confluent_kafka import ConsumerGroupTopicPartitions
 from confluent_kafka.admin import AdminClient
 
-from compose.local.artifacts import load_manifest
 from compose.local.connect import JavaConnect
-from compose.local.jvm import Heap
+from compose.local.fetch.artifacts import load_manifest
+from compose.local.fetch.resolver import ArtifactResolver
+from compose.local.fetch.unpack import unpack_tar
 from compose.local.kafka import KafkaCluster
 from compose.local.paths import cache_dir
 from compose.local.postgres import Postgres
-from compose.local.resolver import ArtifactResolver
-from compose.local.unpack import unpack_tar
+from compose.local.process.jvm import Heap
 from tests.bench import _iceberg_peer as iceberg
 from tests.bench import _row_events as events
 from tests.bench._common import cpu_seconds, environment

@@ -31,18 +31,18 @@ from typing import TYPE_CHECKING, Final
 from pyspark import StorageLevel
 
 from compose.local.cassandra import CassandraNode
-from compose.local.clickhouse import ClickHouse
 from compose.local.errors import Unavailable
-from compose.local.hbase import HBase
-from compose.local.jvm import Heap
-from compose.local.mongodb import MongoDb
-from compose.local.opensearch import OpenSearch
-from compose.local.redis import Redis
+from compose.local.process.jvm import Heap
+from compose.local.targets.clickhouse import ClickHouse
+from compose.local.targets.hbase import HBase
+from compose.local.targets.mongodb import MongoDb
+from compose.local.targets.opensearch import OpenSearch
+from compose.local.targets.redis import Redis
 from connectors.errors import ConfigInvalid
-from spark_jobs import config as job_config
 from spark_jobs import registry
+from spark_jobs.config import job_files as job_config
 from spark_jobs.contract import Batch, JobContext, Packed, TableChanges, TableSchema
-from spark_jobs.session import build_session
+from spark_jobs.spark.session import build_session
 from tests.bench._common import cpu_seconds, environment
 from tests.bench.jdbc import changes, schema
 from tests.support.job_process import cpu_by_kind

@@ -22,10 +22,10 @@ from compose.local.cassandra import CassandraNode
 from compose.local.cassandra_cluster import execute_cql
 from compose.local.connect import DEBEZIUM, JavaConnect
 from compose.local.errors import StackError
-from compose.local.jvm import Heap
 from compose.local.kafka import KafkaCluster
 from compose.local.mariadb import MariaDb
 from compose.local.ports import LOOPBACK, free_port
+from compose.local.process.jvm import Heap
 from compose.local.worker import MillraceWorker
 from tests.bench import _cassandra_rows as cassandra_rows
 from tests.bench import scylla as scylla_bench

@@ -24,9 +24,9 @@ from typing import TYPE_CHECKING, Any, Final
 from pyspark.sql import functions as f
 from pyspark.sql import types as t
 
-from spark_jobs.config import build_job
+from spark_jobs.config.job_files import build_job
 from spark_jobs.contract import Column, TableChanges, TableSchema
-from spark_jobs.session import build_session
+from spark_jobs.spark.session import build_session
 from spark_jobs.steps.flow import StepFlow, empty_changes
 from spark_jobs.steps.options import build_functions, build_steps
 from tests.bench._common import environment

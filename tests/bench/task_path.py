@@ -19,8 +19,8 @@ import uvloop
 from compose.local.kafka import KafkaCluster
 from offsets.topics import ensure_internal_topic, internal_topic
 from tests.bench._common import environment, spread
+from worker.host.delivery.session import TaskSession
 from worker.host.host import TaskHost
-from worker.host.session import TaskSession
 from worker.protocol import (
     ConnectorStateChanged,
     HostTaskId,

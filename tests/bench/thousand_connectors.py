@@ -10,9 +10,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from compose.local.connect import JavaConnect
-from compose.local.jvm import Heap
 from compose.local.kafka import KafkaCluster
-from compose.local.service import wait_until
+from compose.local.process.jvm import Heap
+from compose.local.process.service import wait_until
 from compose.local.worker import MillraceWorker
 from tests.bench._common import cpu_seconds, environment, resident_bytes
 

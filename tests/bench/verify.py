@@ -20,10 +20,10 @@ from typing import TYPE_CHECKING, Any
 
 from aiokafka import AIOKafkaProducer
 
+from compose.local.databases.server_pair import execute_sql
 from compose.local.kafka import KafkaCluster
 from compose.local.mariadb import MariaDb
-from compose.local.server_pair import execute_sql
-from connectors.mysql.config import CONFIG
+from connectors.mysql.config.settings import CONFIG
 from connectors.mysql.verify import SourceView
 from tests.bench._common import environment
 from worker.converters.json import JsonConverter

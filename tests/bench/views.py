@@ -16,7 +16,7 @@ from pyspark.sql import functions as f
 from pyspark.sql import types as t
 
 from spark_jobs.contract import Column, TableChanges, TableSchema
-from spark_jobs.session import build_session
+from spark_jobs.spark.session import build_session
 from spark_jobs.steps.contract import StepContext
 from spark_jobs.steps.flow import StepFlow, empty_changes
 from spark_jobs.steps.view.step import ViewStep

@@ -22,7 +22,7 @@ from connectors.cql.mutations.definition import CqlColumn
 from connectors.cql.types import parse_type
 from connectors.formats.partition_update_codec import decode_update
 from tests.support.partition_merge import Table
-from worker.converters.json_read import read_schema
+from worker.converters.json_form.read import read_schema
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
-from compose.local.identity import start_mark
+from compose.local.process.identity import start_mark
 from compose.local.topics import read_topic
 from compose.local.worker import MillraceWorker
 from tests.chaos.delivery import Load, verify

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from compose.local.console import say
-from compose.local.jvm import FAST_START
 from compose.local.kafka import KafkaCluster, Ports
 from compose.local.ports import LOOPBACK, free_ports
+from compose.local.process.jvm import FAST_START
 from tests.chaos.cluster import Cluster
 from tests.chaos.delivery import Load
 from tests.chaos.proxy import Proxy

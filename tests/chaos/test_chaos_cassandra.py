@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from compose.local.cassandra import CassandraNode
-from compose.local.jvm import FAST_START
+from compose.local.process.jvm import FAST_START
 from tests.chaos.cassandra_load import CassandraLoad, folded, updates
 from tests.chaos.cluster import PATIENCE, Cluster
 

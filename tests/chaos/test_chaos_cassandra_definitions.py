@@ -11,7 +11,7 @@ import pytest
 from cassandra.concurrent import execute_concurrent_with_args
 
 from compose.local.cassandra import CassandraNode
-from compose.local.jvm import FAST_START
+from compose.local.process.jvm import FAST_START
 from compose.local.topics import read_topic
 from tests.chaos.cassandra_load import CassandraLoad, updates
 from tests.chaos.cluster import PATIENCE, Cluster

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import psycopg
 import pytest
 
-from compose.local.jvm import FAST_START
+from compose.local.process.jvm import FAST_START
 from spark_jobs.cli import describe_job
 from spark_jobs.testing.gate import Gate
 from tests.chaos.event_load import COLUMNS, effective_changes, write_events

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from compose.local.jvm import FAST_START
 from compose.local.kafka import KafkaCluster
+from compose.local.process.jvm import FAST_START
 from compose.local.topics import read_topic
 from tests.chaos.cluster import Cluster
 from tests.chaos.conftest import QUICK

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from compose.local.jvm import FAST_START
+from compose.local.process.jvm import FAST_START
 from tests.support.job_process import Job
 from tests.support.update_topic import Load, check, committed_events, fill
 

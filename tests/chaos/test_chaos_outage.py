@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from compose.local.jvm import FAST_START
 from compose.local.kafka import KafkaCluster
+from compose.local.process.jvm import FAST_START
 from compose.local.topics import read_topic
 from tests.chaos.event_load import write_events
 from tests.chaos.test_chaos_materializer import job_config

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 import pytest
 
-from compose.local.jvm import FAST_START
+from compose.local.process.jvm import FAST_START
 from compose.local.topics import read_topic
 from tests.chaos.event_load import COLUMNS, PARTITIONS, effective_changes, write_events
 from tests.support.job_process import Job

@@ -19,14 +19,14 @@ from connectors.logs.network.syslog import parse_syslog
 from connectors.logs.rules.records import LineOrigin
 from offsets import records
 from tests.fuzz.engine import Target
-from worker.converters.avro_read import avro_reader
-from worker.converters.avro_schema import AvroSettings
+from worker.converters.avro_form.read import avro_reader
+from worker.converters.avro_form.schema import AvroSettings
 from worker.converters.json import JsonConverter
-from worker.converters.json_schema_read import json_schema_reader
-from worker.converters.json_schema_text import JsonSchemaSettings
-from worker.converters.json_text import JsonSettings
-from worker.converters.protobuf_read import protobuf_reader
-from worker.converters.protobuf_schema import ProtobufSettings
+from worker.converters.json_form.schema_read import json_schema_reader
+from worker.converters.json_form.schema_text import JsonSchemaSettings
+from worker.converters.json_form.text import JsonSettings
+from worker.converters.protobuf_form.read import protobuf_reader
+from worker.converters.protobuf_form.schema import ProtobufSettings
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -15,12 +15,14 @@ from connectors.cql import marshal, schemas
 from connectors.cql import types as cql_types
 from connectors.cql.mutations import compiled, definition, reference
 from connectors.cql.values import make_decoder
-from connectors.mysql import binlog_events, geometry, gtid, json_binary, payload, statements, table_map
-from connectors.mysql import event_types as codes
-from connectors.mysql.decode import compile_rows
 from connectors.mysql.model import ColumnPlan
-from connectors.mysql.packets import Framer
-from connectors.mysql.types import field_schema
+from connectors.mysql.rows import geometry, json_binary
+from connectors.mysql.rows.decode import compile_rows
+from connectors.mysql.schema import table_map
+from connectors.mysql.schema.types import field_schema
+from connectors.mysql.source import binlog_events, gtid, payload, statements
+from connectors.mysql.source import event_types as codes
+from connectors.mysql.source.packets import Framer
 from tests.fuzz.engine import Target
 from tests.support.commitlog import COMPRESSIONS, segment
 from tests.support.settings import mysql_values

@@ -15,10 +15,10 @@ from aiokafka import AIOKafkaConsumer
 from aiokafka.errors import KafkaError
 
 from connectors.errors import Fatal
-from worker.config import parse_worker
+from worker.config.worker_config import parse_worker
 from worker.control.app import ControlProcess
-from worker.control.herder import ClusterHerder
-from worker.control.herder_base import HerderContext
+from worker.control.herder.base import HerderContext
+from worker.control.herder.cluster import ClusterHerder
 from worker.control.membership import GroupMembership, note_contact, shell_classes
 from worker.control.waiting import wait_until
 from worker.logs import LoggerRegistry

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from tests.simulation.loop import CURRENT
-from worker.control.placement import INSTANCE, Unit
+from worker.control.placement.planning import INSTANCE, Unit
 from worker.host.lease import Lease
 from worker.pipe import Peer
 from worker.plugins.model import Description, PluginInfo

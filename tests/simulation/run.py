@@ -14,7 +14,7 @@ from tests.simulation.client import Client, snapshot_of
 from tests.simulation.loop import SimulationStuck, VirtualLoop, close_quietly, virtual_world
 from tests.simulation.schedule import Event, Plan, make_plan
 from tests.simulation.world import World
-from worker.control.placement import INSTANCE, Unit
+from worker.control.placement.planning import INSTANCE, Unit
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -13,7 +13,7 @@ import pytest
 from tests.simulation.delivery import run_delivery
 from tests.simulation.run import Verdict, run_plan, run_seed
 from tests.simulation.schedule import Event, make_plan
-from worker.host.exactly_once import TransactionalSession
+from worker.host.delivery.exactly_once import TransactionalSession
 
 _ROOT: Final = Path(__file__).resolve().parents[2]
 #: The first seeds are run at each commit, or as many of them as fit into the time on a busy machine.
@@ -55,7 +55,7 @@ def test_all_rules_hold_in_many_runs() -> None:
 
 def test_a_broken_rule_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """A worker that takes a unit before its owner has let it go."""
-    monkeypatch.setattr("worker.control.table.is_released", lambda *_: True)
+    monkeypatch.setattr("worker.control.placement.table.is_released", lambda *_: True)
     plan = make_plan(1)
     events = (
         Event(4.0, "request create", 0, 0),

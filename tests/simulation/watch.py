@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from tests.simulation.loop import Process, VirtualLoop
     from tests.simulation.processes import Child
-    from worker.control.placement import Unit
+    from worker.control.placement.planning import Unit
 
 #: A worker that was paused for longer than its session can't know it before it has had its turn.
 _GRACE_S: Final = 1.5

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from worker.converters.simple_header import SimpleHeaderConverter
-from worker.host.convert import Conversion
-from worker.host.convert import split_runs as runs_of
-from worker.host.fast_path import TaskWire, headers_of, parts_of
+from worker.host.delivery.convert import Conversion
+from worker.host.delivery.convert import split_runs as runs_of
+from worker.host.delivery.fast_path import TaskWire, headers_of, parts_of
 from worker.transforms.pipeline import build_pipeline
 
 if TYPE_CHECKING:
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from connectors.api import Batch, Position, SourceRecord
     from connectors.wire import EncodedBatch
     from worker.converters.base import Converter
-    from worker.host.chunk import Headers
-    from worker.host.convert import Refused
+    from worker.host.delivery.chunk import Headers
+    from worker.host.delivery.convert import Refused
     from worker.transforms.pipeline import TransformError
 
 

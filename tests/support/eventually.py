@@ -6,7 +6,7 @@ import asyncio
 import inspect
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
-from compose.local.service import wait_until
+from compose.local.process.service import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from spark_jobs import config
-from spark_jobs.progress import EventWriter
+from spark_jobs.config import job_files as config
+from spark_jobs.reports.progress import EventWriter
 from spark_jobs.runner import Runner
 
 if TYPE_CHECKING:

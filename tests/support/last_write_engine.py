@@ -12,7 +12,7 @@ import msgspec
 
 from connectors.errors import Skippable
 from spark_jobs.materializer.contract import LiveRow, OutputRecord
-from spark_jobs.materializer.keys import partition_prefix
+from spark_jobs.materializer.engine.keys import partition_prefix
 from spark_jobs.materializer.stages import Stages
 
 if TYPE_CHECKING:

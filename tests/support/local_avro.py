@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from connectors.options import ConfigDef
-from worker.converters.avro_compile import compile_avro
-from worker.converters.avro_rows import AvroRowForm
+from worker.converters.avro_form.compile import compile_avro
+from worker.converters.avro_form.rows import AvroRowForm
 from worker.converters.base import Converter
 
 if TYPE_CHECKING:
     from connectors.schema import Schema
     from connectors.wire import Encoding
-    from worker.converters.avro_schema import AvroSettings
+    from worker.converters.avro_form.schema import AvroSettings
     from worker.converters.base import Encode
 
 

@@ -7,8 +7,8 @@ import logging
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
+from worker.host.delivery.session import TaskSession
 from worker.host.options import CONNECTOR
-from worker.host.session import TaskSession
 from worker.protocol import HostTaskId, TaskStats
 from worker.turns import Turnstile
 

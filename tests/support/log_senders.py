@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from compose.local.artifacts import load_manifest
 from compose.local.console import say
-from compose.local.debian import Unpacked, unpack_package
 from compose.local.errors import Unavailable
-from compose.local.packages import fetch_package
-from compose.local.service import Service
+from compose.local.fetch.artifacts import load_manifest
+from compose.local.fetch.debian import Unpacked, unpack_package
+from compose.local.fetch.packages import fetch_package
+from compose.local.process.service import Service
 
 if TYPE_CHECKING:
     from pathlib import Path

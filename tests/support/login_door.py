@@ -11,7 +11,7 @@ import aiohttp
 from aiohttp import web
 from yarl import URL
 
-from worker.converters.registry_auth import basic_header
+from worker.converters.registry.auth import basic_header
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

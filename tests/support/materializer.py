@@ -24,11 +24,11 @@ from connectors.formats.partition_update import (
 from connectors.formats.partition_update_codec import make_encoder
 from connectors.schema import OPTIONAL_INT64
 from spark_jobs.materializer.contract import InputRecord, OutputRecord
-from spark_jobs.materializer.engine import Resources, make_engine
-from spark_jobs.materializer.model import MergeOptions
+from spark_jobs.materializer.engine.engine import Resources, make_engine
+from spark_jobs.materializer.engine.model import MergeOptions
 from tests.support.dict_store import DictStore
-from worker.converters.avro_compile import compile_avro
-from worker.converters.avro_schema import AvroSettings, avro_text
+from worker.converters.avro_form.compile import compile_avro
+from worker.converters.avro_form.schema import AvroSettings, avro_text
 from worker.converters.json import JsonConverter
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from spark_jobs.contract import Packed
-from spark_jobs.sources.system_columns import row_schema
+from spark_jobs.sources.records.system_columns import row_schema
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

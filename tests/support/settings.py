@@ -8,24 +8,24 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import msgspec
 
-from connectors.cassandra import config as cassandra
-from connectors.mysql import config as mysql
-from connectors.scylla import config as scylla
-from worker.rest.auth_settings import AuthSettings
+from connectors.cassandra.config import settings as cassandra
+from connectors.mysql.config import settings as mysql
+from connectors.scylla.config import settings as scylla
+from worker.rest.security.auth_settings import AuthSettings
 from worker.rest.settings import RestSettings
 
 if TYPE_CHECKING:
     from connectors.cassandra.events.contract import CassandraEventSettings as CassandraEvents
     from connectors.cassandra.model import LogSettings
-    from connectors.cql.session import SessionSettings
-    from connectors.cql.tls import CqlTlsSettings
+    from connectors.cql.cluster.session import SessionSettings
+    from connectors.cql.cluster.tls import CqlTlsSettings
     from connectors.mysql.events.contract import MySqlEventSettings as MySqlEvents
     from connectors.mysql.events.contract import TopicSettings, UmsSettings
-    from connectors.mysql.heartbeat import HeartbeatSettings
     from connectors.mysql.model import ConnectionSettings
     from connectors.mysql.model import MySqlTlsSettings as MySqlTls
-    from connectors.mysql.types import ValueOptions
-    from connectors.scylla.config import ScyllaReadSettings
+    from connectors.mysql.schema.types import ValueOptions
+    from connectors.mysql.stream.heartbeat import HeartbeatSettings
+    from connectors.scylla.config.settings import ScyllaReadSettings
     from connectors.scylla.events.contract import ScyllaEventSettings as ScyllaEvents
     from spark_jobs.sinks.jdbc.config import Login
 

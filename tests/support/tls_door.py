@@ -8,7 +8,7 @@ import ssl
 import threading
 from typing import TYPE_CHECKING
 
-from compose.local.certificates import Authority
+from compose.local.security.certificates import Authority
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -63,7 +63,7 @@ def materializer(plan: dict[str, Any]) -> None:
     """One bucket's pass through the materializer."""
     import msgspec
 
-    from spark_jobs.config_keys import FRAME
+    from spark_jobs.config.keys import FRAME
     from spark_jobs.materializer import passes, residents
     from spark_jobs.materializer.config import OPTIONS, MarkerOwner
     from spark_jobs.materializer.contract import InputRecord

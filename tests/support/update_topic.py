@@ -18,7 +18,7 @@ from confluent_kafka.cimpl import NewTopic
 from connectors.formats.partition_update_codec import make_encoder
 from tests.support.update_load import Change, Event, Model, changes, layout, partition_key, update
 from worker.converters.avro import AvroConverter
-from worker.converters.avro_schema import AvroSettings, avro_text
+from worker.converters.avro_form.schema import AvroSettings, avro_text
 from worker.converters.json import JsonConverter
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from worker.devtools import ROOT
+from worker.development.commands import ROOT
 from worker.plugins import PluginRegistry
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from worker import devtools
-from worker.devtools import LIGHT, ROOT, SUITES, UNIT, exit_code, find_elsewhere, run_bench
+from worker.development import commands as devtools
+from worker.development.commands import LIGHT, ROOT, SUITES, UNIT, exit_code, find_elsewhere, run_bench
 
 if TYPE_CHECKING:
     from pathlib import Path

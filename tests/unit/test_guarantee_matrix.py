@@ -5,7 +5,15 @@ from pathlib import Path
 import pytest
 
 from connectors.errors import ConfigInvalid
-from worker.guarantee_matrix import MatrixEnd, Proof, build_ends, check_offers, find_proofs, format_cell, render_page
+from worker.development.guarantee_matrix import (
+    MatrixEnd,
+    Proof,
+    build_ends,
+    check_offers,
+    find_proofs,
+    format_cell,
+    render_page,
+)
 
 _MARKED = """
 import pytest

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from worker.licenses import (
+from worker.development.licenses import (
     ALLOWED,
     RUNTIME_EXTRAS,
     Component,

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from spark_jobs.config import build_flow, read_file
-from worker.devtools import ROOT
+from spark_jobs.config.job_files import build_flow, read_file
+from worker.development.commands import ROOT
 from worker.properties import parse_properties
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from connectors.cql.types import NATIVE
-from worker.reference_types import types_page
+from worker.development.reference_types import types_page
 
 
 @pytest.fixture(scope="module")

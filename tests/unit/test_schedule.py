@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from connectors.errors import ConfigInvalid
 from connectors.snapshot.views import views
-from connectors.start_times import latest_ms, start_ms
+from connectors.source_options.start_times import latest_ms, start_ms
 from worker.schedule import due_instructions
 
 BERLIN = ZoneInfo("Europe/Berlin")

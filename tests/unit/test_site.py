@@ -8,8 +8,8 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING
 
-from worker.devtools import ROOT
-from worker.site_hooks import find_outside_pages, rewrite_links
+from worker.development.commands import ROOT
+from worker.development.site_hooks import find_outside_pages, rewrite_links
 
 if TYPE_CHECKING:
     from pathlib import Path

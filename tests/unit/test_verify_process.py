@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from connectors.errors import ConfigInvalid
-from worker import verify_process
+from worker.verify import process as verify_process
 
 
 def run(monkeypatch: pytest.MonkeyPatch, *lines: dict[str, Any]) -> tuple[int, list[dict[str, Any]]]:

@@ -10,8 +10,8 @@ import pytest
 from connectors.errors import ConfigInvalid
 from connectors.verify.differences import RowDifference
 from connectors.verify.rows import ChecksumRange, TableReport
-from worker.verify_rows import tables_by_topic
-from worker.verify_targets import KeyedRow, open_target, read_event, swap_sides
+from worker.verify.rows import tables_by_topic
+from worker.verify.targets import KeyedRow, open_target, read_event, swap_sides
 
 KEY = b'{"id":1}'
 

@@ -17,8 +17,8 @@ from worker.rest.routing import RequiredAccess
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable, Iterator
 
-    from worker.rest.access import Grant, Principal
     from worker.rest.facade import Herder
+    from worker.rest.security.access import Grant, Principal
 
 _TICK_S: Final = 1.0
 #: Streams at a time; a browser has one for each page.

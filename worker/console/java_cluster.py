@@ -25,13 +25,13 @@ from yarl import URL
 from connectors.errors import ConfigInvalid
 from offsets.records import ReportedStatus
 from worker.console.rows import build_row
-from worker.rest.access import ANYBODY
 from worker.rest.call import empty_answer
 from worker.rest.client import PASSWORD, TOKEN, USER, auth_headers, trust_context
 from worker.rest.facade import RestError
-from worker.rest.guard import Guard
 from worker.rest.routes import ROUTES
 from worker.rest.routing import RequiredAccess
+from worker.rest.security.access import ANYBODY
+from worker.rest.security.guard import Guard
 from worker.rest.server import RestServer
 from worker.rest.settings import RestListener, RestSettings
 from worker.secrets.masking import mask_config, mask_patterns, scrub_all
@@ -40,10 +40,10 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Awaitable, Callable, Mapping, Sequence
 
-    from worker.rest.access import Principal
     from worker.rest.call import RestCall
     from worker.rest.facade import Herder
     from worker.rest.routing import RestRoute
+    from worker.rest.security.access import Principal
 
 _T = TypeVar("_T")
 _HOST: Final = "127.0.0.1"

@@ -13,17 +13,17 @@ from connectors.errors import MillraceError
 from connectors.options import ConfigKey, ConfigType
 from worker.console.assets import PAGE, POLICY
 from worker.console.feed import rows_event
-from worker.console.flow_editing import merge_patch
+from worker.console.resources.flow_editing import merge_patch
 from worker.console.rows import highest_role
-from worker.rest import bodies
-from worker.rest.access import readable_names
 from worker.rest.call import empty_answer, json_answer
 from worker.rest.facade import RestError
 from worker.rest.operations import CONFLICT, FORWARD, UNKNOWN, QueryParameter, Reply, Tag
-from worker.rest.own_routes import OwnRoutes
+from worker.rest.own.own_routes import OwnRoutes
 from worker.rest.routing import REASONS, RequiredAccess
-from worker.rest.schemas import Config, ConfigBody, ConfigInfos, ConnectorRow, ConsoleSession
-from worker.rest.signing import UNSIGNED
+from worker.rest.security.access import readable_names
+from worker.rest.security.signing import UNSIGNED
+from worker.rest.shapes import bodies
+from worker.rest.shapes.schemas import Config, ConfigBody, ConfigInfos, ConnectorRow, ConsoleSession
 from worker.secrets.masking import mask_config
 
 if TYPE_CHECKING:

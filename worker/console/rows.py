@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from offsets.records import ReportedStatus
-    from worker.rest.access import Principal
+    from worker.rest.security.access import Principal
 
 #: Characters of an error in a row.
 _LONGEST: Final = 300

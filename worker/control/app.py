@@ -31,25 +31,25 @@ from offsets.fetch import CREDENTIALS
 from offsets.store import OffsetStore
 from offsets.topics import ensure_internal_topic
 from worker import __version__
-from worker.config import exactly_once, parse_labels, placement_topic, process_count
+from worker.config.worker_config import exactly_once, parse_labels, placement_topic, process_count
 from worker.control import clients
-from worker.control.herder import ClusterHerder
-from worker.control.herder_base import HerderContext
+from worker.control.herder.base import HerderContext
+from worker.control.herder.cluster import ClusterHerder
 from worker.control.hosts import HostLimits, HostPool
 from worker.control.leader import LeaderDuties
 from worker.control.membership import GroupMembership, WorkerMember, shell_classes
 from worker.control.node import WorkerNode
+from worker.control.placement.reconciler import Reconciler
 from worker.control.plugins import PluginWatch
-from worker.control.reconciler import Reconciler
-from worker.control.stores import ConfigStore, PlacementStore, StatusStore, internal_topics
+from worker.control.state.stores import ConfigStore, PlacementStore, StatusStore, internal_topics
 from worker.control.waiting import wait_until
+from worker.kafka.tls import client_context
 from worker.plugins.model import Description
 from worker.protocol import DescribePlugins, Init
 from worker.rest.facade import NotLeader
 from worker.rest.forwarding import WorkerClient
 from worker.rest.server import RestServer
 from worker.rest.settings import RestSettings, tls_files
-from worker.tls import client_context
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from worker import kafka_clients
+from worker.kafka import clients as kafka_clients
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from connectors.backoff import Backoff
 from connectors.errors import Retriable
-from worker.control.placement import INSTANCE, Unit
+from worker.control.placement.planning import INSTANCE, Unit
 from worker.control.waiting import wait_until
 from worker.pipe import Peer, PipeClosed
 from worker.protocol import (

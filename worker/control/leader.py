@@ -28,10 +28,18 @@ from offsets.records import (
     topic_status_record,
 )
 from worker.control.fencing import fence_producers
-from worker.control.instructions import instructions_record
-from worker.control.placement import INSTANCE, TOGETHER_KEY, Placement, Unit, Worker, place_units, read_requirement
-from worker.control.table import advance_slots, lost_units, row_record
-from worker.control.verifications import verification_record
+from worker.control.placement.planning import (
+    INSTANCE,
+    TOGETHER_KEY,
+    Placement,
+    Unit,
+    Worker,
+    place_units,
+    read_requirement,
+)
+from worker.control.placement.table import advance_slots, lost_units, row_record
+from worker.control.state.instructions import instructions_record
+from worker.control.state.verifications import verification_record
 from worker.rest.facade import NotLeader, RestError
 
 if TYPE_CHECKING:
@@ -40,8 +48,8 @@ if TYPE_CHECKING:
     from offsets.cluster import ClusterSnapshot
     from offsets.records import Pair
     from worker.control.membership import GroupView
-    from worker.control.placement import Requirement
-    from worker.control.stores import ConfigStore, PlacementStore, StatusStore
+    from worker.control.placement.planning import Requirement
+    from worker.control.state.stores import ConfigStore, PlacementStore, StatusStore
 
 _log = logging.getLogger(__name__)
 _WRITE_DEADLINE_S: Final = 20.0

@@ -24,17 +24,17 @@ from offsets.records import (
     task_status_record,
     topic_status_record,
 )
-from worker.control.placement import INSTANCE, Unit
-from worker.control.reconciler import PluginChoice
-from worker.control.table import SlotOwner, WorkerReport, report_record, still_held
-from worker.control.wishes import awaiting_fencing, local_wishes, need_new_configs, restart_plan
+from worker.control.placement.planning import INSTANCE, Unit
+from worker.control.placement.reconciler import PluginChoice
+from worker.control.placement.table import SlotOwner, WorkerReport, report_record, still_held
+from worker.control.placement.wishes import awaiting_fencing, local_wishes, need_new_configs, restart_plan
 from worker.metrics.exporter import ProcessNumbers, WorkerStats, process_numbers
 from worker.metrics.process import GcWatch, LoopLag
 from worker.metrics.traffic import client_traffic
 from worker.metrics.windows import ClientWindow, HostNumbers, TaskTable
 from worker.protocol import HostTaskId, SetLogLevel, TopicForgotten
 from worker.rest.facade import NotLeader
-from worker.rest.signing import SigningKey
+from worker.rest.security.signing import SigningKey
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -45,9 +45,9 @@ if TYPE_CHECKING:
     from worker.control.hosts import HostPool, HostProcess
     from worker.control.leader import LeaderDuties
     from worker.control.membership import Contact, GroupView
+    from worker.control.placement.reconciler import DesiredRun, LocalRun, Reconciler
     from worker.control.plugins import PluginWatch
-    from worker.control.reconciler import DesiredRun, LocalRun, Reconciler
-    from worker.control.stores import ConfigStore, PlacementStore, StatusStore
+    from worker.control.state.stores import ConfigStore, PlacementStore, StatusStore
     from worker.logs import LoggerRegistry
     from worker.protocol import ActiveTopic, ClientStats, ConnectorStateChanged, Stats, TaskConfigs, TaskStateChanged
     from worker.rest.forwarding import WorkerClient

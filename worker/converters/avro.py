@@ -10,15 +10,15 @@ import fastavro
 
 from connectors.errors import Skippable
 from connectors.options import ConfigDef, ConfigKey, ConfigType
-from worker.converters.avro_compile import compile_avro
-from worker.converters.avro_read import avro_reader, without_logical_types
-from worker.converters.avro_rows import AvroRowForm
-from worker.converters.avro_schema import AvroSettings, avro_text, full_name
-from worker.converters.avro_shape import make_shaper
-from worker.converters.differences import Shapes, avro_shapes
-from worker.converters.registered import RegistryConverter
-from worker.converters.registry import AVRO
-from worker.converters.registry_options import REGISTRY_OPTIONS, cache_option, parse_options
+from worker.converters.avro_form.compile import compile_avro
+from worker.converters.avro_form.read import avro_reader, without_logical_types
+from worker.converters.avro_form.rows import AvroRowForm
+from worker.converters.avro_form.schema import AvroSettings, avro_text, full_name
+from worker.converters.avro_form.shape import make_shaper
+from worker.converters.registry.client import AVRO
+from worker.converters.registry.differences import Shapes, avro_shapes
+from worker.converters.registry.options import REGISTRY_OPTIONS, cache_option, parse_options
+from worker.converters.registry.registered import RegistryConverter
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from connectors.schema import Schema
     from connectors.wire import Encoding
     from worker.converters.base import Encode
-    from worker.converters.registered import Format, Read
+    from worker.converters.registry.registered import Format, Read
 
 _MAPPING: Final = "Mapping"
 AVRO_OPTIONS: Final = ConfigDef(

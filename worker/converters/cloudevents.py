@@ -18,7 +18,7 @@ from connectors.schema import BYTES, STRING, Field, Schema, Type
 from worker.converters.avro import AVRO_OPTIONS, AvroConverter
 from worker.converters.base import TYPE_OPTION, Converter, Encode, EncoderCache, HeaderEncode
 from worker.converters.json import JSON_OPTIONS, JsonConverter
-from worker.converters.registry_options import RegistryOptionInvalid
+from worker.converters.registry.options import RegistryOptionInvalid
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -11,10 +11,10 @@ from connectors.errors import Skippable
 from connectors.options import ConfigDef, ConfigKey, ConfigType, Importance, one_of
 from connectors.schema import DECIMAL, Schema
 from worker.converters.base import TYPE_OPTION, Converter, Encode, EncoderCache, HeaderConverter
-from worker.converters.json_compile import compile_encoder
-from worker.converters.json_read import Read, make_reader, parse_json, read_schema, to_schemaless
-from worker.converters.json_rows import JsonRowForm
-from worker.converters.json_text import JsonSettings
+from worker.converters.json_form.compile import compile_encoder
+from worker.converters.json_form.read import Read, make_reader, parse_json, read_schema, to_schemaless
+from worker.converters.json_form.rows import JsonRowForm
+from worker.converters.json_form.text import JsonSettings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from connectors.errors import ConfigInvalid, Skippable
 from connectors.options import ConfigDef, ConfigKey, ConfigType, Importance, one_of
-from worker.converters.differences import Shapes, json_shapes
-from worker.converters.json_compile import compile_encoder
-from worker.converters.json_read import parse_json
-from worker.converters.json_schema_read import json_schema_reader, load_schema
-from worker.converters.json_schema_text import JsonSchemaSettings, json_schema_text
-from worker.converters.json_text import JsonSettings
-from worker.converters.registered import HEAD_SIZE, RegistryConverter
-from worker.converters.registry_options import REGISTRY_OPTIONS, cache_option
+from worker.converters.json_form.compile import compile_encoder
+from worker.converters.json_form.read import parse_json
+from worker.converters.json_form.schema_read import json_schema_reader, load_schema
+from worker.converters.json_form.schema_text import JsonSchemaSettings, json_schema_text
+from worker.converters.json_form.text import JsonSettings
+from worker.converters.registry.differences import Shapes, json_shapes
+from worker.converters.registry.options import REGISTRY_OPTIONS, cache_option
+from worker.converters.registry.registered import HEAD_SIZE, RegistryConverter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from connectors.options import Config
     from connectors.schema import Schema
     from worker.converters.base import Encode
-    from worker.converters.registered import Format, Read
+    from worker.converters.registry.registered import Format, Read
 
 _MAPPING: Final = "Mapping"
 JSON_SCHEMA_OPTIONS: Final = ConfigDef(

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 from connectors.errors import Skippable
 from connectors.options import ConfigDef, ConfigKey, ConfigType
-from worker.converters.avro_write import long_bytes
-from worker.converters.protobuf_compile import compile_protobuf
-from worker.converters.protobuf_schema import ProtobufSettings, full_name, proto_file, proto_text
-from worker.converters.registered import RegistryConverter
-from worker.converters.registry_options import REGISTRY_OPTIONS, cache_option
+from worker.converters.avro_form.write import long_bytes
+from worker.converters.protobuf_form.compile import compile_protobuf
+from worker.converters.protobuf_form.schema import ProtobufSettings, full_name, proto_file, proto_text
+from worker.converters.registry.options import REGISTRY_OPTIONS, cache_option
+from worker.converters.registry.registered import RegistryConverter
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from connectors.options import Config
     from connectors.schema import Schema
     from worker.converters.base import Encode
-    from worker.converters.differences import Shapes
-    from worker.converters.registered import Format, Read
+    from worker.converters.registry.differences import Shapes
+    from worker.converters.registry.registered import Format, Read
 
 _MAPPING: Final = "Mapping"
 
@@ -134,7 +134,7 @@ class _ProtobufFormat:
         )
 
     def encoder_of(self, schema: Schema | None, head: bytes, schema_text: str, imports: Mapping[str, str]) -> Encode:
-        from worker.converters.protobuf_files import proto_files, proto_shapes
+        from worker.converters.protobuf_form.files import proto_files, proto_shapes
 
         file = proto_file(_require_schema(schema), self._settings)
         indexes = proto_files(schema_text, imports).indexes_of(file.full_name)
@@ -160,12 +160,12 @@ class _ProtobufFormat:
         return compile_protobuf(file, schema, head + index_bytes(indexes), replace_null=self._settings.replace_null)
 
     def reader(self, schema_text: str, imports: Mapping[str, str]) -> Read:
-        from worker.converters.protobuf_read import protobuf_reader
+        from worker.converters.protobuf_form.read import protobuf_reader
 
         return protobuf_reader(schema_text, imports, self._settings)
 
     def shapes(self, schema_text: str) -> Shapes:
-        from worker.converters.protobuf_files import proto_shapes
+        from worker.converters.protobuf_form.files import proto_shapes
 
         return proto_shapes(schema_text)
 

@@ -32,7 +32,7 @@ from connectors.schema import (
     timestamp,
 )
 from worker.converters.javatext import java_text, temporal_moment, to_float32
-from worker.converters.json_text import base64_text
+from worker.converters.json_form.text import base64_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -11,12 +11,12 @@ from connectors.api import JobConnector
 from connectors.errors import ConfigInvalid, Fatal, Retriable
 from connectors.options import ConfigDef, ConfigKey, ConfigType
 from offsets.topics import ensure_internal_topic
+from worker.config.job_config import demand_translated, job_form, tasks_note, translation_problems
 from worker.host.errors import retry_pauses
 from worker.host.options import CONNECTOR
 from worker.host.plan import admin_client, check_exactly_once, exactly_once, own_offsets_topic
 from worker.host.saved import own_offsets_topic_settings
 from worker.host.task_runner import masked_trace
-from worker.job_config import demand_translated, job_form, tasks_note, translation_problems
 from worker.logs import connector_logger, set_context
 from worker.protocol import ConnectorStateChanged, TaskConfigs
 from worker.secrets.providers import has_references

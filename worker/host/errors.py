@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from connectors.api import Position
     from connectors.options import Config
-    from worker.host.chunk import Headers
+    from worker.host.delivery.chunk import Headers
     from worker.protocol import HostTaskId, TaskStats
 
 _FIRST_PAUSE_S: Final = 0.2

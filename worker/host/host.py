@@ -17,18 +17,18 @@ import orjson
 
 from connectors.api import JobConnector, JobProgress, SourceConnector
 from connectors.errors import ConfigInvalid, Fatal, MillraceError, Retriable
-from worker import kafka_clients
+from worker.config.job_config import job_properties, runnable_properties
 from worker.host.connector_runner import ConnectorRunner
+from worker.host.delivery.routes import ProducerSettings
 from worker.host.errors import retry_pauses
 from worker.host.job import JobPlan, make_job_plan
 from worker.host.lease import Lease
 from worker.host.options import WORKER
 from worker.host.plan import TaskPlan, make_plan
-from worker.host.routes import ProducerSettings
 from worker.host.saved import ConnectorOffsets, OffsetWriter
 from worker.host.task_runner import TaskRunner
 from worker.host.tracing import Tracing, make_tracing
-from worker.job_config import job_properties, runnable_properties
+from worker.kafka import clients as kafka_clients
 from worker.logs import LoggerRegistry, set_context
 from worker.plugins.model import Description
 from worker.plugins.providers import provider_finder
@@ -405,7 +405,7 @@ class TaskHost:
         | ConnectorView
         | ListTables,
     ) -> bytes | bool:
-        from worker import validation
+        from worker.config import validation
 
         plugins = self._known_plugins()
         if isinstance(message, DescribePlugins):
@@ -475,7 +475,7 @@ class TaskHost:
         if current is not None:
             current.set_name(f"{message.config.get('name', '')}|{message.question}")
         # Imported where it is needed: hosts without logs do not load its pattern library.
-        from worker.host.log_questions import answer_question
+        from worker.host.questions.log_questions import answer_question
 
         config = await self._resolve_config(message.config)
         answer = await answer_question(message.question, config, self._worker, self._known_plugins(), message.request)
@@ -483,8 +483,8 @@ class TaskHost:
 
     async def _read_topic(self, message: ReadTopic | Redrive) -> bytes:
         # Imported where it is needed: CEL brings its command line along.
-        from worker.host.redrive import redrive_letter
-        from worker.host.topic_reader import read_topic
+        from worker.host.questions.redrive import redrive_letter
+        from worker.host.questions.topic_reader import read_topic
 
         config = await self._resolve_config(message.config)
         if isinstance(message, Redrive):

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Final
 
 from connectors.errors import Fatal, Retriable
 from connectors.options import Config
+from worker.config.job_config import job_properties, runnable_properties, tasks_note
 from worker.host.errors import retry_pauses
 from worker.host.options import CONNECTOR
-from worker.job_config import job_properties, runnable_properties, tasks_note
 from worker.logs import connector_logger
 from worker.protocol import CustomMetric
 

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any, Final
 from connectors.api import SourceConnector
 from connectors.errors import ConfigInvalid
 from offsets.creation import CreationGroup, TopicCreator, creation_groups
-from worker import kafka_clients
-from worker.host.fast_path import wire_of
+from worker.host.delivery.fast_path import wire_of
+from worker.host.delivery.routes import ProducerSettings
 from worker.host.options import CONNECTOR, WORKER
-from worker.host.routes import ProducerSettings
+from worker.host.questions.written import KafkaReader
 from worker.host.saved import ConnectorOffsets, OffsetWriter
 from worker.host.task_metrics import Metrics
-from worker.host.written import KafkaReader
+from worker.kafka import clients as kafka_clients
 from worker.logs import connector_logger
 from worker.metrics.topics import TOPICS
 from worker.transforms.pipeline import TransformPipeline, build_pipeline
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from connectors.options import Config
     from connectors.wire import Wire
     from worker.converters.base import Converter, HeaderConverter
-    from worker.host.fast_path import TaskWire
+    from worker.host.delivery.fast_path import TaskWire
     from worker.host.tracing import Tracing
     from worker.plugins.registry import PluginRegistry
     from worker.protocol import HostTaskId

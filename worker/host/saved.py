@@ -9,9 +9,9 @@ from connectors.errors import Fatal, Fenced, MillraceError, Retriable
 from offsets.positions import OffsetIndex, encode_offset
 from offsets.store import OffsetStore
 from offsets.topics import internal_topic
-from worker.host.commits import CommitUnit
-from worker.host.producer import Producer
-from worker.kafka_clients import CREDENTIALS
+from worker.host.delivery.commits import CommitUnit
+from worker.host.delivery.producer import Producer
+from worker.kafka.clients import CREDENTIALS
 from worker.protocol import ReadOffsets, RemoteError
 
 if TYPE_CHECKING:
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
     from connectors.api import Position
     from offsets.topics import InternalTopic
-    from worker.host.commits import Committable
-    from worker.host.routes import ProducerSettings
+    from worker.host.delivery.commits import Committable
+    from worker.host.delivery.routes import ProducerSettings
 
 Pairs = list[tuple[bytes, bytes | None]]
 _READ_DEADLINE_S: Final = 120.0

@@ -12,12 +12,12 @@ import orjson
 
 from connectors.api import JobProgress
 from connectors.errors import ConfigInvalid, Fenced, MillraceError
+from worker.host.delivery.exactly_once import TransactionalSession
+from worker.host.delivery.session import TaskSession
 from worker.host.errors import RestartPolicy
-from worker.host.exactly_once import TransactionalSession
 from worker.host.job import JobPlan, JobSession
 from worker.host.options import CONNECTOR
 from worker.host.plan import TaskPlan
-from worker.host.session import TaskSession
 from worker.protocol import TaskStateChanged, TaskStats
 
 if TYPE_CHECKING:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from opentelemetry.trace import Span, Tracer
 
     from connectors.options import Config
-    from worker.host.chunk import Headers
+    from worker.host.delivery.chunk import Headers
     from worker.protocol import HostTaskId, TaskStats
 
 _TRACEPARENT: Final = "traceparent"

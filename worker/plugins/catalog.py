@@ -21,7 +21,7 @@ from worker.plugins.model import (
     versions_of,
 )
 from worker.secrets.providers import find_references
-from worker.transforms.versions import in_range, not_found, range_problem, version_key
+from worker.transforms.java.versions import in_range, not_found, range_problem, version_key
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from worker.transforms.versions import version_key
+from worker.transforms.java.versions import version_key
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -35,6 +35,7 @@ from worker.plugins.model import (
 )
 from worker.secrets.providers import ConfigProvider
 from worker.transforms.base import Predicate, Side, Transform
+from worker.transforms.java.versions import in_range, not_found, version_key
 from worker.transforms.registry import (
     builtin_stages,
     declared_predicates,
@@ -42,7 +43,6 @@ from worker.transforms.registry import (
     resolve_predicate,
     resolve_transform,
 )
-from worker.transforms.versions import in_range, not_found, version_key
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence

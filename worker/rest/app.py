@@ -14,31 +14,31 @@ from aiohttp import hdrs, web
 from connectors.errors import ConfigInvalid, MillraceError
 from worker.console.assets import Assets
 from worker.console.feed import RowFeed
+from worker.console.resources.watching import collect_samples
 from worker.console.routes import FEATURES
 from worker.console.sessions import PROOF_HEADER
 from worker.console.trail import Samples
-from worker.console.watching import collect_samples
+from worker.kafka.tls import client_context
 from worker.rest.call import Console, RestCall, error_answer, json_answer
-from worker.rest.cors import cors_headers, is_preflight
 from worker.rest.facade import NotLeader, RestError
 from worker.rest.forwarding import WorkerClient
 from worker.rest.routes import ROUTES
 from worker.rest.routing import REASONS, RequiredAccess, Resource, Router, check_media, route_for
+from worker.rest.security.cors import cors_headers, is_preflight
+from worker.rest.security.signing import WORKER_HEADER
 from worker.rest.settings import tls_files
-from worker.rest.signing import WORKER_HEADER
-from worker.tls import client_context
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 
     from worker.console.java_cluster import JavaConsole
+    from worker.rest.connect.internal import InternalHerder
     from worker.rest.facade import Herder
-    from worker.rest.guard import Guard
-    from worker.rest.internal import InternalHerder
     from worker.rest.routes import Part
     from worker.rest.routing import RestRoute
+    from worker.rest.security.guard import Guard
+    from worker.rest.security.signing import SigningKey
     from worker.rest.settings import RestSettings
-    from worker.rest.signing import SigningKey
 
 _STARTING: Final = "This worker is still reading the cluster's state; try again in a moment"
 

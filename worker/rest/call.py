@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from worker.console.feed import RowFeed
     from worker.console.sessions import Sessions
     from worker.console.trail import Samples, Trail
-    from worker.rest.access import Principal
+    from worker.rest.connect.internal import InternalHerder
     from worker.rest.facade import Herder
-    from worker.rest.internal import InternalHerder
+    from worker.rest.security.access import Principal
     from worker.rest.settings import RestSettings
 
 _INTEGER: Final = re.compile(r"[+-]?\d{1,10}\Z", re.ASCII)

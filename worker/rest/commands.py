@@ -8,9 +8,9 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from connectors.errors import ConfigInvalid
-from worker.rest.access import parse_grants
-from worker.rest.identities import make_token, parse_tokens, parse_users
-from worker.rest.passwords import hash_password
+from worker.rest.security.access import parse_grants
+from worker.rest.security.identities import make_token, parse_tokens, parse_users
+from worker.rest.security.passwords import hash_password
 
 if TYPE_CHECKING:
     import argparse

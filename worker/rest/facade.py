@@ -1,8 +1,8 @@
 """The interface of the control process for the REST layer, and the errors that become status codes.
 
-The control process implements ``Herder`` (``worker.control.herder``); the REST layer knows nothing else of it. Methods that
-change something work on the leader only: elsewhere they raise ``NotLeader`` and the REST layer forwards the request.
-Bodies are JSON-able values in exactly the shape Kafka Connect 4.1 answers with.
+The control process implements ``Herder`` (``worker.control.herder.cluster``); the REST layer knows nothing else of it.
+Methods that change something work on the leader only: elsewhere they raise ``NotLeader``, and the REST layer forwards the
+request. Bodies are JSON-able values in exactly the shape Kafka Connect 4.1 answers with.
 """
 
 from __future__ import annotations

@@ -13,12 +13,12 @@ from aiohttp import web
 from yarl import URL
 
 from connectors.errors import ConfigInvalid
-from worker.rest.access import Grant, Principal
 from worker.rest.call import empty_answer, optional_flag
 from worker.rest.facade import REBALANCE_TEXT, RestError
-from worker.rest.files import LOOK_S, read_fingerprint
 from worker.rest.routing import RequiredAccess
-from worker.rest.signing import (
+from worker.rest.security.access import Grant, Principal
+from worker.rest.security.files import LOOK_S, read_fingerprint
+from worker.rest.security.signing import (
     ALGORITHM_HEADER,
     SIGNATURE_HEADER,
     STALE_HEADER,
@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 
     from multidict import CIMultiDictProxy
 
-    from worker.rest.files import Fingerprint
-    from worker.rest.signing import SigningKey
+    from worker.rest.security.files import Fingerprint
+    from worker.rest.security.signing import SigningKey
 
 #: Headers of a client's request that the leader needs; whatever else there is stays here, above all what describes this
 #: connection or would pass for a worker's signature.

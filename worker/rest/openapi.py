@@ -14,8 +14,8 @@ import msgspec
 from worker import __version__
 from worker.rest.operations import JSON, Operation, Tag
 from worker.rest.routing import RequiredAccess
-from worker.rest.schemas import Error
-from worker.rest.signing import ALGORITHM_HEADER, SIGNATURE_HEADER
+from worker.rest.security.signing import ALGORITHM_HEADER, SIGNATURE_HEADER
+from worker.rest.shapes.schemas import Error
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence

@@ -1,6 +1,6 @@
 """The input and the answers of REST operations, as data: the OpenAPI document is generated from it.
 
-Shapes of bodies are the types of ``worker.rest.schemas``.
+Shapes of bodies are the types of ``worker.rest.shapes.schemas``.
 """
 
 from __future__ import annotations

@@ -4,31 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from worker.console import connector_history, flow_editing, overview, rule_editing, source_tables, watching
 from worker.console import routes as console
-from worker.console import topics as console_topics
-from worker.rest import (
-    admin,
-    connectors,
-    flows,
-    health,
-    internal,
-    loggers,
-    metrics,
-    offsets,
-    plugins,
-    root,
-    rule_sets,
-    rules,
-    savepoints,
-    snapshots,
-    tasks,
-    topics,
-    verify,
-)
+from worker.console.resources import connector_history, flow_editing, overview, rule_editing, source_tables, watching
+from worker.console.resources import topics as console_topics
 from worker.rest.call import json_answer
+from worker.rest.connect import admin, connectors, health, internal, loggers, offsets, plugins, root, tasks, topics
 from worker.rest.openapi import build_document
 from worker.rest.operations import Operation, Reply, Tag
+from worker.rest.own import flows, metrics, rule_sets, rules, savepoints, snapshots, verify
 from worker.rest.routing import RestRoute
 from worker.rest.settings import format_address
 

@@ -11,19 +11,19 @@ from typing import TYPE_CHECKING
 from aiohttp import web
 
 from connectors.errors import ConfigInvalid
+from worker.kafka.tls import server_context
 from worker.rest.app import create_app
-from worker.rest.files import FileWatch, read_fingerprints, watch_files
-from worker.rest.guard import Guard
+from worker.rest.security.files import FileWatch, read_fingerprints, watch_files
+from worker.rest.security.guard import Guard
 from worker.rest.settings import format_address, tls_files
-from worker.tls import server_context
 
 if TYPE_CHECKING:
     import ssl
     from collections.abc import Mapping
 
     from worker.console.java_cluster import JavaConsole
+    from worker.rest.connect.internal import InternalHerder
     from worker.rest.facade import Herder
-    from worker.rest.internal import InternalHerder
     from worker.rest.routes import Part
     from worker.rest.settings import RestListener, RestSettings
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Final, Self
 
 from connectors.errors import ConfigInvalid
 from connectors.options import ConfigDef, ConfigKey, ConfigType, Importance, at_least, between, invalid
-from worker.rest.auth_settings import AUTH_KEYS, LIMIT_KEYS, AuthSettings, LimitSettings
-from worker.tls import FILES
+from worker.kafka.tls import FILES
+from worker.rest.security.auth_settings import AUTH_KEYS, LIMIT_KEYS, AuthSettings, LimitSettings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple, cast
 from connectors.entry_points import list_entries, own_entries
 from connectors.errors import ConfigInvalid
 from worker.properties import parse_properties
-from worker.transforms.java_regex import compile_java
+from worker.transforms.java.regex import compile_java
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping

@@ -17,7 +17,7 @@ from connectors.api import SourceRecord
 from connectors.errors import Skippable
 from connectors.options import ConfigKey, ConfigType, invalid
 from connectors.schema import Field, Schema, Type
-from worker.transforms.java import class_name
+from worker.transforms.java.conversions import class_name
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -7,7 +7,7 @@ from typing import Any, Final
 from connectors.errors import ConfigInvalid, Skippable
 from connectors.options import ConfigKey, ConfigType, Importance, one_of
 from connectors.schema import Field, Schema, Type
-from worker.transforms.java import class_name
+from worker.transforms.java.conversions import class_name
 
 SYNTAX_KEY: Final = ConfigKey(
     name="field.syntax.version",

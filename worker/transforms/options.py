@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from connectors.errors import ConfigInvalid
 from connectors.options import ConfigKey, ConfigProblem, ConfigType, Importance, Validator, Width, invalid
+from worker.transforms.java.versions import in_range, not_found, range_problem
 from worker.transforms.registry import (
     NotAPredicate,
     NotATransform,
@@ -18,7 +19,6 @@ from worker.transforms.registry import (
     resolve_transform,
     transform_types,
 )
-from worker.transforms.versions import in_range, not_found, range_problem
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Final
 from connectors.errors import ConfigInvalid, Fatal, Fenced, Retriable, Skippable
 from connectors.options import ConfigKey, ConfigType, parse_value
 from worker.transforms.base import Transform
+from worker.transforms.java.versions import not_found
 from worker.transforms.options import PREDICATES, TRANSFORMS, read_aliases, stage_properties, transform_problems
 from worker.transforms.registry import resolve_predicate, resolve_transform
-from worker.transforms.versions import not_found
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 from connectors.options import ConfigDef, ConfigKey, ConfigType, all_of, non_empty
 from worker.transforms.base import Predicate, RecordTest
-from worker.transforms.java_regex import compile_java, java_expression
+from worker.transforms.java.regex import compile_java, java_expression
 
 if TYPE_CHECKING:
     from connectors.api import SourceRecord

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from connectors.entry_points import list_entries, own_entries
 from connectors.errors import ConfigInvalid
 from worker.transforms.base import Predicate, Side, Transform
-from worker.transforms.versions import in_range, version_key
+from worker.transforms.java.versions import in_range, version_key
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from compose.local.errors import StackError
+from compose.local.scylla.cells.codec import encode_cell, encode_varint
+from compose.local.scylla.cells.statements import quote_name
 from compose.local.scylla.client import Emulation, now_us
-from compose.local.scylla.codec import encode_cell, encode_varint
 from compose.local.scylla.schema import EmulatedColumn, EmulatedTable
-from compose.local.scylla.statements import quote_name
 from compose.local.scylla.wire import CONSISTENCY, pack_batch
 from connectors.cql.types import CqlType
 

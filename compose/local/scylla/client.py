@@ -16,14 +16,14 @@ from typing import Any
 
 from compose.local.errors import StackError
 from compose.local.scylla import schema
-from compose.local.scylla.codec import join_cells, split_cells
-from compose.local.scylla.cql import parse_write
+from compose.local.scylla.cells.codec import join_cells, split_cells
+from compose.local.scylla.cells.cql import parse_write
+from compose.local.scylla.cells.rows import LogRow, log_rows, merge_changes
+from compose.local.scylla.cells.statements import base_statement, quote_name, shadow_statements
 from compose.local.scylla.dress import EMULATION
 from compose.local.scylla.generations import Generations
 from compose.local.scylla.reading import is_condition_met, read_state
-from compose.local.scylla.rows import LogRow, log_rows, merge_changes
 from compose.local.scylla.schema import META, EmulatedTable, cdc_options, pack_extension, split_cdc
-from compose.local.scylla.statements import base_statement, quote_name, shadow_statements
 from compose.local.scylla.topology import Ring, VnodeStreams, tablet_streams, token_of, vnode_streams
 from compose.local.scylla.wire import UNSET, CqlError, WireConnection, WireStatement
 from compose.local.scylla.writes import (

@@ -19,11 +19,11 @@ from cassandra.cluster import EXEC_PROFILE_DEFAULT, Cluster, ExecutionProfile, S
 from cassandra.policies import WhiteListRoundRobinPolicy
 from cassandra.query import dict_factory
 
-from compose.local.artifacts import load_manifest
 from compose.local.cassandra import CassandraNode
 from compose.local.console import Say, drop_line, progress
-from compose.local.jvm import FAST_START
+from compose.local.fetch.artifacts import load_manifest
 from compose.local.paths import cache_dir
+from compose.local.process.jvm import FAST_START
 
 #: Which descriptions of streams a cluster has: those since Scylla 4.4, only the older ones, or both (it was upgraded).
 Streams = Literal["v2", "v1", "both"]

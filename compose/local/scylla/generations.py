@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from compose.local.errors import StackError
-from compose.local.scylla.codec import join_cells, split_cells
+from compose.local.scylla.cells.codec import join_cells, split_cells
 from compose.local.scylla.dress import EMULATION
 from compose.local.scylla.schema import EmulatedTable
 from compose.local.scylla.topology import Ring, VnodeStreams

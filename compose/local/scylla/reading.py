@@ -4,9 +4,9 @@
 
 from collections.abc import Sequence
 
-from compose.local.scylla.codec import encode_cell, split_cells
+from compose.local.scylla.cells.codec import encode_cell, split_cells
+from compose.local.scylla.cells.statements import quote_name
 from compose.local.scylla.schema import EmulatedTable
-from compose.local.scylla.statements import quote_name
 from compose.local.scylla.wire import WireConnection
 from compose.local.scylla.writes import (
     EmulatedPartition,

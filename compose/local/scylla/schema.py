@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import Any
 
 from compose.local.errors import StackError
-from compose.local.scylla.codec import sort_key, split_cells
+from compose.local.scylla.cells.codec import sort_key, split_cells
 from compose.local.scylla.wire import Cell, WireConnection
 from connectors.cql.types import CqlType, parse_type, quote_name, to_text, udt_resolver
 

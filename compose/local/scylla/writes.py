@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from compose.local.errors import StackError
-from compose.local.scylla.codec import encode_cell, split_fields, to_members, to_pairs
+from compose.local.scylla.cells.codec import encode_cell, split_fields, to_members, to_pairs
 from compose.local.scylla.schema import EmulatedColumn, EmulatedTable
 from connectors.cql.types import CqlType
 

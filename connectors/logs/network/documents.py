@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import msgspec
 
-from connectors.logs.kafka_records import read_record
+from connectors.logs.inputs.kafka_records import read_record
 from connectors.logs.network.lines import LineLimits, NetworkLine, make_line, plain_line
 from connectors.logs.rules.records import LineOrigin  # noqa: TC001 - msgspec reads the annotation at run time
 

@@ -14,7 +14,6 @@ import re2
 
 from connectors.codegen import CodeBuilder, unpack_names
 from connectors.logs.rules.heads import make_head_finder
-from connectors.logs.rules.interpreted import Failure, explain_line
 from connectors.logs.rules.plans import (
     ArrangeFields,
     ChangeValue,
@@ -38,6 +37,7 @@ from connectors.logs.rules.records import (
     StepFailed,
     name_of,
 )
+from connectors.logs.rules.tools.interpreted import Failure, explain_line
 from connectors.logs.rules.types import read_text
 
 if TYPE_CHECKING:

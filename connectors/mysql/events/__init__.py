@@ -8,9 +8,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from connectors.api import Header, Position
-    from connectors.mysql.columns import ColumnLayout
     from connectors.mysql.events.contract import Held, MySqlEventSettings, MySqlTableEvents
     from connectors.mysql.events.transactions import Transactions
+    from connectors.mysql.schema.columns import ColumnLayout
 
 
 def make_builder(
@@ -29,8 +29,8 @@ def make_builder(
     It compiles code (about a millisecond): make one per structure of a table, never per event.
 
     Args:
-        layout: what ``connectors.mysql.columns.make_layout`` says of the table; its ``plans`` are those the decoder gets.
-        version: the number of the structure (``connectors.mysql.versions``); part of a UMS namespace.
+        layout: what ``connectors.mysql.schema.columns.make_layout`` says of the table; the decoder gets its ``plans``.
+        version: the number of the structure (``connectors.mysql.schema.versions``); part of a UMS namespace.
         settings: see ``MySqlEventSettings``.
         partition: the source partition of the records.
         transactions: counts events for the ``transaction`` field; None: the field is null.

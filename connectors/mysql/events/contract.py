@@ -22,7 +22,7 @@ Marker = Literal["first", "first_in_data_collection", "true", "last_in_data_coll
 
 
 class TopicSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """How topics are named. See ``connectors.mysql.topics``.
+    """How topics are named. See ``connectors.mysql.schema.topics``.
 
     Attributes:
         prefix: ``topic.prefix``.
@@ -89,7 +89,7 @@ class MySqlEventSettings(msgspec.Struct, frozen=True, kw_only=True):
         databases, not_databases, tables, not_tables, columns, not_columns: the include and exclude lists, unparsed; "" for
             none.
         builtin_tables: whether the server's own databases may be captured too (not ``table.ignore.builtin``).
-        logical: ``logical.tables``, unparsed (``connectors.mysql.logical``).
+        logical: ``logical.tables``, unparsed (``connectors.mysql.stream.logical``).
         signal_tables: ``database.table`` names that are captured whatever the lists say.
         masks: what hides or shortens columns (``connectors.formats.masking.parse_rules``).
         source_types: ``column.propagate.source.type``, unparsed.

@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from connectors.api import Position
-    from connectors.mysql.columns import ColumnLayout
     from connectors.mysql.events.contract import Marker, MySqlEventSettings, Row
     from connectors.mysql.events.transactions import Transactions
     from connectors.mysql.model import RowSource
+    from connectors.mysql.schema.columns import ColumnLayout
 
 
 class MySqlDebeziumEvents:

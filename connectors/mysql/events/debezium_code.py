@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from connectors.api import Header, Position
-    from connectors.mysql.columns import ColumnLayout
     from connectors.mysql.events.contract import MySqlEventSettings
     from connectors.mysql.events.envelope import MySqlEventSchemas
+    from connectors.mysql.schema.columns import ColumnLayout
 
 Clock = tuple[int, int, int]
 

@@ -7,17 +7,17 @@ from importlib.metadata import version as version_of
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from connectors import schema as connect
-from connectors.mysql import logical
 from connectors.mysql.events.names import schema_name
-from connectors.mysql.topics import MySqlTopics
+from connectors.mysql.schema.topics import MySqlTopics
+from connectors.mysql.stream import logical
 from connectors.schema import Field, Schema, Type, struct
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from connectors.mysql.columns import ColumnLayout, FieldPlan
     from connectors.mysql.events.contract import MySqlEventSettings
     from connectors.mysql.model import RowSource, TableName
+    from connectors.mysql.schema.columns import ColumnLayout, FieldPlan
 
 #: Read once: it is in a file.
 VERSION: Final = version_of("millrace")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from connectors import schema as connect
 from connectors.api import Position, SourceRecord
 from connectors.mysql.events.names import schema_name
-from connectors.mysql.topics import MySqlTopics
+from connectors.mysql.schema.topics import MySqlTopics
 from connectors.schema import struct
 
 if TYPE_CHECKING:

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 from connectors import schema as connect
 from connectors.api import Header, Position, SourceRecord
-from connectors.mysql import types
-from connectors.mysql.charsets import charset_of
 from connectors.mysql.events.envelope import SOURCES, source_block
 from connectors.mysql.events.names import schema_name
-from connectors.mysql.topics import MySqlTopics
+from connectors.mysql.rows.charsets import charset_of
+from connectors.mysql.schema import types
+from connectors.mysql.schema.topics import MySqlTopics
 from connectors.schema import Schema, array, struct
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from connectors.codegen import CodeBuilder, dict_display
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from connectors.mysql.columns import ColumnLayout, FieldPlan
+    from connectors.mysql.schema.columns import ColumnLayout, FieldPlan
 
 Row = dict[str, Any]
 

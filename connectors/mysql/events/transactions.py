@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 from connectors import schema as connect
 from connectors.api import Position, SourceRecord
 from connectors.mysql.events.names import schema_name
-from connectors.mysql.topics import MySqlTopics
+from connectors.mysql.schema.topics import MySqlTopics
 from connectors.schema import Schema, array, struct
 
 if TYPE_CHECKING:

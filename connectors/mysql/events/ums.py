@@ -24,19 +24,19 @@ from connectors.api import Position, SourceRecord
 from connectors.codegen import CodeBuilder
 from connectors.errors import Fatal
 from connectors.formats import order_number, ums
-from connectors.mysql import logical
 from connectors.mysql.events.shaping import make_shaper
 from connectors.mysql.events.ums_values import value_text
-from connectors.mysql.positions import file_number
-from connectors.mysql.topics import MySqlTopics
+from connectors.mysql.schema.topics import MySqlTopics
+from connectors.mysql.stream import logical
+from connectors.mysql.stream.positions import file_number
 from connectors.schema import STRING
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from connectors.mysql.columns import ColumnLayout
     from connectors.mysql.events.contract import Marker, MySqlEventSettings, Row
     from connectors.mysql.model import RowSource, TableName
+    from connectors.mysql.schema.columns import ColumnLayout
 
 Tuple = list["str | None"]
 

@@ -9,14 +9,15 @@ from typing import TYPE_CHECKING, Any, Final
 from pymysql.err import MySQLError
 
 from connectors.errors import ConfigInvalid, Fatal, MillraceError, Retriable
-from connectors.mysql import positions, shards
-from connectors.mysql.connection import explain_failure
-from connectors.mysql.snapshot import lookup, state
+from connectors.mysql.snapshot import state
 from connectors.mysql.snapshot.pulls import SnapshotPlanner
-from connectors.mysql.snapshot.reader import Changed, SnapshotReader, Vanished
-from connectors.mysql.snapshot.throttle import SnapshotThrottle
-from connectors.mysql.snapshot.views import Views
+from connectors.mysql.snapshot.reading import lookup
+from connectors.mysql.snapshot.reading.reader import Changed, SnapshotReader, Vanished
+from connectors.mysql.snapshot.reading.throttle import SnapshotThrottle
+from connectors.mysql.snapshot.reading.views import Views
 from connectors.mysql.snapshot.work import RequestTable
+from connectors.mysql.source.connection import explain_failure
+from connectors.mysql.stream import positions, shards
 
 if TYPE_CHECKING:
     import logging
@@ -24,8 +25,8 @@ if TYPE_CHECKING:
 
     from connectors.api import TaskMetrics
     from connectors.mysql.model import BinlogPosition, MySqlTable, Shard, TableName
-    from connectors.mysql.snapshot.lookup import Shape
     from connectors.mysql.snapshot.model import Early, Row, SnapshotChunk, SnapshotRowDecoder, SnapshotSettings
+    from connectors.mysql.snapshot.reading.lookup import Shape
     from connectors.mysql.snapshot.work import TableReadJob, TableSnapshot
     from connectors.snapshot.requests import SnapshotRequest
 

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from connectors.mysql.model import Shard, TableName
 from connectors.mysql.snapshot import state
 from connectors.mysql.snapshot.model import SnapshotChunk
+from connectors.mysql.snapshot.reading.stretches import KeyRange, NumberDivider
 from connectors.mysql.snapshot.state import MySqlTableNote, PullNote
-from connectors.mysql.snapshot.stretches import KeyRange, NumberDivider
 from connectors.mysql.snapshot.watch import ChangeWatch
 from connectors.mysql.snapshot.windows import ChangeWindow, Images
 from connectors.mysql.snapshot.work import RequestTable, TableReadJob, TableSnapshot, make_key_finder

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     from connectors.mysql.model import BinlogPosition, TableName
     from connectors.mysql.snapshot.model import Row
-    from connectors.mysql.snapshot.stretches import KeyRange
+    from connectors.mysql.snapshot.reading.stretches import KeyRange
     from connectors.mysql.snapshot.windows import ChangeWindow
     from connectors.mysql.snapshot.work import TableSnapshot
 

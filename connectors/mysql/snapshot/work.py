@@ -11,10 +11,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from connectors.mysql.model import BinlogPosition, MySqlTable, TableName
-    from connectors.mysql.snapshot.keys import KeyColumn
     from connectors.mysql.snapshot.model import Key, Row, SnapshotRowDecoder
+    from connectors.mysql.snapshot.reading.keys import KeyColumn
+    from connectors.mysql.snapshot.reading.stretches import KeyRange, NumberDivider
     from connectors.mysql.snapshot.state import MySqlTableNote
-    from connectors.mysql.snapshot.stretches import KeyRange, NumberDivider
     from connectors.mysql.snapshot.windows import Images
 
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class ScyllaEventSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """The options that shape events, as plain values (names of the options in ``connectors.scylla.config``)."""
+    """The options that shape events, as plain values (names of the options in ``connectors.scylla.config.settings``)."""
 
     topic_prefix: str
     output_format: Literal["legacy", "advanced", "ums", "partition-update"]

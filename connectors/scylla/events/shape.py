@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from connectors.scylla.log_table import META_COLUMNS
+from connectors.scylla.schema.log_table import META_COLUMNS
 
 if TYPE_CHECKING:
     from connectors.scylla.model import ScyllaColumn, TableVersion

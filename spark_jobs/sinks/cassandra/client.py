@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
-from connectors.cql.failures import SchemaChanged, oversized_message
+from connectors.cql.cluster.failures import SchemaChanged, oversized_message
 from connectors.errors import Fatal, MillraceError, Retriable
 from spark_jobs.sinks.cassandra.cluster import open_connection
 from spark_jobs.sinks.cassandra.config import LONGEST_TTL_S, PREFIX
@@ -19,7 +19,7 @@ from spark_jobs.sinks.shared.model import Unfinished, WriteCounts
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from connectors.cql.driver import CqlConnection
+    from connectors.cql.cluster.driver import CqlConnection
     from spark_jobs.sinks.cassandra.config import CassandraSinkSettings
     from spark_jobs.sinks.cassandra.tables import CassandraSinkTarget
     from spark_jobs.sinks.shared.model import Refuse, RowTable, SinkRow

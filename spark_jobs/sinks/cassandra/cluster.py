@@ -18,7 +18,7 @@ from spark_jobs.sinks.shared.writing import key_of
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from connectors.cql.driver import CqlConnection
+    from connectors.cql.cluster.driver import CqlConnection
     from spark_jobs.contract import TableChanges, TableSchema
     from spark_jobs.sinks.cassandra.config import CassandraSinkSettings
 
@@ -36,7 +36,7 @@ def open_connection(settings: CassandraSinkSettings) -> CqlConnection:
         Retriable: no node answers.
         Fatal: a refused login, files of TLS that can't be used, a data centre that does not exist.
     """
-    from connectors.cql.driver import CqlConnection
+    from connectors.cql.cluster.driver import CqlConnection
 
     try:
         return CqlConnection.open_(settings.session, lambda: settings.access.password)

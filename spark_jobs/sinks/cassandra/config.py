@@ -6,8 +6,8 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
+from connectors.cql.cluster.tls import CqlTlsSettings
 from connectors.cql.options import session_settings
-from connectors.cql.tls import CqlTlsSettings
 from connectors.options import ConfigDef, ConfigKey, ConfigType, Importance, Password, at_least, between, one_of
 from spark_jobs.sinks.jdbc.config import INSERT, SOFT
 from spark_jobs.sinks.shared.options import (
@@ -30,7 +30,7 @@ from spark_jobs.sinks.shared.templates import Template, template_validator
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from connectors.cql.session import SessionSettings
+    from connectors.cql.cluster.session import SessionSettings
     from spark_jobs.sinks.shared.options import RowSettings
     from spark_jobs.steps.lookup.model import LookupAccess
 

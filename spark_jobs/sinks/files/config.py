@@ -16,7 +16,7 @@ from connectors.options import (
     non_empty,
     one_of,
 )
-from connectors.start_times import is_time_of_day, time_zone
+from connectors.source_options.start_times import is_time_of_day, time_zone
 from spark_jobs.history import layout
 from spark_jobs.history.rolling import Rolling
 from spark_jobs.history.writing import Writing

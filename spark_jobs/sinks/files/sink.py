@@ -11,12 +11,12 @@ from collections import defaultdict, deque
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from connectors.errors import Fatal, Retriable
-from spark_jobs.causes import WorkerCrashed, cause_of
 from spark_jobs.contract import Batch, JobContext, Sink, TableChanges, TableSchema
 from spark_jobs.history.layout import PARTS
 from spark_jobs.history.rolling import small_files
 from spark_jobs.metrics import JobMetric
 from spark_jobs.sinks.files import config as options
+from spark_jobs.spark.causes import WorkerCrashed, cause_of
 
 if TYPE_CHECKING:
     from connectors.options import Config, ConfigDef

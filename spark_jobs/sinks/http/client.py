@@ -23,7 +23,7 @@ from spark_jobs.sinks.shared.model import Unfinished, WriteCounts
 from spark_jobs.sinks.shared.templates import Unfilled
 from spark_jobs.sinks.shared.values import NoText, text_of
 from spark_jobs.steps.lookup.tls import make_tls_context
-from worker.converters.registry_auth import Credentials, basic_header
+from worker.converters.registry.auth import Credentials, basic_header
 
 if TYPE_CHECKING:
     import ssl

@@ -36,7 +36,7 @@ from spark_jobs.sinks.shared.options import (
     row_settings,
 )
 from spark_jobs.sinks.shared.templates import ROW_PARTS, Template, template_validator
-from worker.converters.registry_auth import OAuthSettings
+from worker.converters.registry.auth import OAuthSettings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -9,7 +9,7 @@ from typing import Final
 from urllib.parse import parse_qsl, unquote
 
 from connectors.errors import ConfigInvalid
-from spark_jobs.sinks.jdbc.dialects import list_dialects, load_dialect
+from spark_jobs.sinks.jdbc.dialect.dialects import list_dialects, load_dialect
 
 _SECRET: Final = re.compile(r"passw|pwd|secret", re.IGNORECASE)
 _URL: Final = re.compile(r"jdbc:(?P<kind>[a-z0-9_]+):(?P<rest>.*)\Z")

@@ -40,7 +40,7 @@ def check_server(dialect: Dialect, connection: Connection) -> str:
         )
     if getattr(dialect, "product", "") != "MariaDB":
         return "a transaction over several databases needs PostgreSQL or MariaDB"
-    from spark_jobs.sinks.jdbc.mysql import version_of
+    from spark_jobs.sinks.jdbc.dialect.mysql import version_of
 
     version = connection.get_server_info()
     if version_of(version) < _MARIADB_SINCE:

@@ -20,7 +20,7 @@ from connectors.options import (
 )
 from spark_jobs.sinks.jdbc.address import JdbcAddress, check_template, parse_url
 from spark_jobs.sinks.jdbc.branches import DIALECTS
-from spark_jobs.sinks.jdbc.dialects import load_dialect
+from spark_jobs.sinks.jdbc.dialect.dialects import load_dialect
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -10,18 +10,18 @@ from typing import TYPE_CHECKING, Any, Final
 
 from connectors.errors import Fatal, Retriable
 from spark_jobs.contract import SchemaRefused
-from spark_jobs.frames import number_columns
-from spark_jobs.gateway import count_partitions
 from spark_jobs.json_options import WHOLE
 from spark_jobs.sinks.jdbc.config import INSERT
-from spark_jobs.sinks.jdbc.dialects import load_dialect
+from spark_jobs.sinks.jdbc.dialect.dialects import load_dialect
 from spark_jobs.sinks.jdbc.model import Fault
 from spark_jobs.sinks.jdbc.packed import system_columns, write_unpacked
 from spark_jobs.sinks.jdbc.rows import POSITION
 from spark_jobs.sinks.jdbc.small_batches import SmallBatches
 from spark_jobs.sinks.jdbc.tables import Columns, JdbcTargetTables, describe_refusal
 from spark_jobs.sinks.jdbc.task import OUTCOME_DDL, TaskWriter
-from spark_jobs.worker_memory import frozen_after
+from spark_jobs.spark.frames import number_columns
+from spark_jobs.spark.gateway import count_partitions
+from spark_jobs.spark.worker_memory import frozen_after
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from connectors.errors import Fatal, Retriable
 from connectors.options import ConfigDef
-from spark_jobs.config_keys import FRAME
+from spark_jobs.config.keys import FRAME
 from spark_jobs.sinks.jdbc import plan as plans
 from spark_jobs.sinks.jdbc.config import CONFIG_DEF, INSERT, parse_settings
-from spark_jobs.sinks.jdbc.dialects import load_dialect
+from spark_jobs.sinks.jdbc.dialect.dialects import load_dialect
 from spark_jobs.sinks.jdbc.model import Fault
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from spark_jobs.metrics import JobMetric
 from spark_jobs.sinks.jdbc import branches
 from spark_jobs.sinks.jdbc.config import CONFIG_DEF, all_settings, check_options
 from spark_jobs.sinks.jdbc.database import Database, JdbcTotals, login_problem
-from spark_jobs.sinks.jdbc.dialects import load_dialect
+from spark_jobs.sinks.jdbc.dialect.dialects import load_dialect
 from spark_jobs.two_phase_commit import Transaction, TwoPhaseCommitSink
 
 if TYPE_CHECKING:

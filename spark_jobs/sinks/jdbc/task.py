@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 from connectors.backoff import Backoff
 from connectors.errors import Fatal, Retriable
 from spark_jobs.sinks.jdbc import branches
-from spark_jobs.sinks.jdbc.dialects import load_dialect
+from spark_jobs.sinks.jdbc.dialect.dialects import load_dialect
 from spark_jobs.sinks.jdbc.model import Fault
 from spark_jobs.sinks.jdbc.rows import (
     DAY_NS,

@@ -8,7 +8,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from connectors.errors import Fatal, Retriable
-from spark_jobs.watchdog import limit
+from spark_jobs.spark.watchdog import limit
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -82,7 +82,7 @@ def read_newest(client: Mapping[str, Any], topic: str, group: str, timeout_s: fl
     """
     from confluent_kafka import Consumer, KafkaException, TopicPartition
 
-    from spark_jobs import kafka_errors
+    from spark_jobs.kafka import kafka_errors
 
     consumer = Consumer(
         {

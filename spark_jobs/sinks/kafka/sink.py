@@ -6,12 +6,11 @@ import time
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from connectors.errors import Fatal, Retriable, Skippable
-from spark_jobs import clients
-from spark_jobs.causes import cause_of
 from spark_jobs.contract import UMS_COLUMNS, Batch, SchemaRefused, Sink, TableChanges
-from spark_jobs.frames import number_columns
-from spark_jobs.groups import read_committed
 from spark_jobs.json_options import WHOLE
+from spark_jobs.kafka import clients
+from spark_jobs.kafka.groups import read_committed
+from spark_jobs.kafka.topics import create_topic
 from spark_jobs.metrics import JobMetric
 from spark_jobs.sinks.kafka import ums
 from spark_jobs.sinks.kafka.avro import REGISTRY, avro_rows, in_arrow, registry_options
@@ -32,8 +31,9 @@ from spark_jobs.sinks.kafka.markers import explain_failure
 from spark_jobs.sinks.kafka.partitioners import BUILT_IN, GROUP, list_partitioners
 from spark_jobs.sinks.kafka.templates import PLACEHOLDER, column_of, text_column, text_template, topic_column
 from spark_jobs.sinks.kafka.writer import EXPLAIN, no_points, write_all
-from spark_jobs.topics import create_topic
-from spark_jobs.worker_memory import frozen_after
+from spark_jobs.spark.causes import cause_of
+from spark_jobs.spark.frames import number_columns
+from spark_jobs.spark.worker_memory import frozen_after
 from worker.converters.avro import AvroConverter
 
 if TYPE_CHECKING:

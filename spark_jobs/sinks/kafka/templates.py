@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from connectors import topic_names
 from connectors.errors import Fatal
 from connectors.options import invalid
-from spark_jobs.steps.names import qualified_name, table_part
+from spark_jobs.steps.planning.names import qualified_name, table_part
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

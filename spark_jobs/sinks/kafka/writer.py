@@ -22,11 +22,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from connectors.errors import Fatal, Retriable, Skippable
-from spark_jobs.groups import read_committed
-from spark_jobs.producers import find_fatal_reason
+from spark_jobs.kafka.groups import read_committed
+from spark_jobs.kafka.producers import find_fatal_reason
 from spark_jobs.sinks.kafka.markers import explain_failure, make_quiet_logger, marker_key, read_markers
 from spark_jobs.sinks.kafka.partitioners import BUILT_IN, check_partition, load_partitioner
-from spark_jobs.watchdog import limit
+from spark_jobs.spark.watchdog import limit
 from worker.converters.partitioner import choose_partition as partition_of_key
 
 if TYPE_CHECKING:
@@ -508,7 +508,7 @@ class KafkaPartitionWriter:
         """Give up; returns what to raise."""
         from confluent_kafka import KafkaError, KafkaException
 
-        from spark_jobs import kafka_errors
+        from spark_jobs.kafka import kafka_errors
 
         # A refusal that is known already makes the next call of the transaction one in a wrong state.
         of_a_record = (KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.INVALID_RECORD, kafka_errors.STATE)
@@ -570,7 +570,7 @@ class KafkaPartitionWriter:
 
     def _note_delivery(self, offset: int, error: Any, message: Any) -> None:
         """Record a failure, unless the record failed because it was given up."""
-        from spark_jobs import kafka_errors
+        from spark_jobs.kafka import kafka_errors
 
         del message
         given_up = (kafka_errors.PURGE_QUEUE, kafka_errors.PURGE_INFLIGHT)

@@ -18,7 +18,6 @@ from pyspark.sql.types import (
 )
 
 from spark_jobs.contract import KAFKA_COLUMNS, SchemaRefused
-from spark_jobs.frames import number_columns
 from spark_jobs.history.formats import conform_frame
 from spark_jobs.history.schema import find_wider_type, name_problem
 from spark_jobs.history.table import is_known
@@ -31,6 +30,7 @@ from spark_jobs.sinks.lake.model import (
     UPSERT_SYSTEM,
     LakeTableDefinition,
 )
+from spark_jobs.spark.frames import number_columns
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

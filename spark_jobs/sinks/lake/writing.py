@@ -23,7 +23,7 @@ from spark_jobs.sinks.lake.task import (
     UpsertTask,
     by_bucket,
 )
-from spark_jobs.worker_memory import frozen_after
+from spark_jobs.spark.worker_memory import frozen_after
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence

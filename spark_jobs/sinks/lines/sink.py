@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 from connectors.errors import Fatal, Retriable
 from connectors.options import ConfigDef, ConfigKey, ConfigType, Importance, non_empty
-from spark_jobs.config_keys import STEPS
+from spark_jobs.config.keys import STEPS
 from spark_jobs.write_ahead_log import RECORDS, BatchSection, WriteAheadLogSink
 
 if TYPE_CHECKING:

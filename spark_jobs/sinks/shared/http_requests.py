@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 from connectors.errors import Fatal, Retriable
 from spark_jobs.steps.lookup.tls import make_tls_context
-from worker.converters.registry_auth import basic_header
+from worker.converters.registry.auth import basic_header
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

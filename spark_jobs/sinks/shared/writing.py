@@ -6,8 +6,6 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Final
 
 from connectors.errors import Fatal, Retriable
-from spark_jobs.frames import number_columns
-from spark_jobs.gateway import count_partitions
 from spark_jobs.json_options import WHOLE
 from spark_jobs.metrics import JobMetric
 from spark_jobs.sinks.jdbc.config import INSERT, UPSERT
@@ -16,7 +14,9 @@ from spark_jobs.sinks.jdbc.rows import POSITION
 from spark_jobs.sinks.shared.model import RowTable
 from spark_jobs.sinks.shared.options import IGNORE
 from spark_jobs.sinks.shared.task import OUTCOME_DDL, SYSTEM, RowTask
-from spark_jobs.worker_memory import frozen_after
+from spark_jobs.spark.frames import number_columns
+from spark_jobs.spark.gateway import count_partitions
+from spark_jobs.spark.worker_memory import frozen_after
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -13,8 +13,8 @@ from spark_jobs.steps.event_time import rows as event_rows
 from spark_jobs.steps.event_time.rows import TIME, Count, EventInput
 from spark_jobs.steps.event_time.times import choose_later, next_watermark, subtract_span
 from spark_jobs.steps.lookup.model import parse_on
-from spark_jobs.steps.model import StepRefused
-from spark_jobs.steps.names import find_column, find_table, table_part
+from spark_jobs.steps.planning.model import StepRefused
+from spark_jobs.steps.planning.names import find_column, find_table, table_part
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from spark_jobs.contract import Column, TableSchema
     from spark_jobs.steps.contract import StepRun
-    from spark_jobs.steps.model import OutputTable
+    from spark_jobs.steps.planning.model import OutputTable
 
 LEFT: Final = "left"
 RIGHT: Final = "right"

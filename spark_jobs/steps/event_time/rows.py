@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 from connectors.errors import Fatal
 from connectors.options import ConfigKey, ConfigType, Importance, at_least, non_empty, one_of
-from spark_jobs.config_keys import STEP_PREFIX
+from spark_jobs.config.keys import STEP_PREFIX
 from spark_jobs.contract import KAFKA_COLUMNS, SYSTEM_COLUMNS, TableChanges
-from spark_jobs.frames import number_columns
+from spark_jobs.spark.frames import number_columns
 from spark_jobs.steps.contract import BadRows, StepTable
-from spark_jobs.steps.definition import describe_differences
 from spark_jobs.steps.event_time.times import MS
-from spark_jobs.steps.model import StepRefused
-from spark_jobs.steps.names import find_column, is_match
+from spark_jobs.steps.planning.model import StepRefused
+from spark_jobs.steps.planning.names import find_column, is_match
+from spark_jobs.steps.state.definition import describe_differences
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -180,7 +180,7 @@ def _from_view(table: str, view: str) -> str:
 def _views_behind(raw: Mapping[str, str], step: str) -> dict[str, str]:
     """The names of tables before a step whose rows come from a view, with the view. As far as names tell: no schemas."""
     from spark_jobs.steps.options import step_names
-    from spark_jobs.steps.resolve import read_queries, tables_read
+    from spark_jobs.steps.planning.resolve import read_queries, tables_read
     from spark_jobs.steps.route import routed_name
 
     views: dict[str, str] = {}

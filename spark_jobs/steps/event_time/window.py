@@ -10,13 +10,13 @@ from sqlglot import exp
 from connectors.options import ConfigDef, ConfigKey, ConfigType, Importance, at_least, non_empty, one_of
 from spark_jobs.contract import KAFKA_COLUMNS, SYSTEM_COLUMNS, Column, TableChanges, TableSchema
 from spark_jobs.steps.contract import Step, StepTable
-from spark_jobs.steps.dialect import AGGREGATES, function_name, parse_statements, unstable_function
 from spark_jobs.steps.event_time import rows as event_rows
 from spark_jobs.steps.event_time.rows import ROW_ID, TIME, EventInput
 from spark_jobs.steps.event_time.times import Grid, choose_later, next_watermark
-from spark_jobs.steps.model import StepRefused
-from spark_jobs.steps.names import find_column, find_table
-from spark_jobs.steps.resolve import INPUT, plan_expression, rows_of, select_rows
+from spark_jobs.steps.planning.dialect import AGGREGATES, function_name, parse_statements, unstable_function
+from spark_jobs.steps.planning.model import StepRefused
+from spark_jobs.steps.planning.names import find_column, find_table
+from spark_jobs.steps.planning.resolve import INPUT, plan_expression, rows_of, select_rows
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from spark_jobs.steps.contract import StepRun
-    from spark_jobs.steps.model import Expression, OutputTable
+    from spark_jobs.steps.planning.model import Expression, OutputTable
 
 TUMBLING: Final = "tumbling"
 SLIDING: Final = "sliding"
@@ -188,7 +188,7 @@ class WindowStep(Step):
 
     def plan(self, tables: Sequence[TableSchema]) -> list[OutputTable | TableSchema]:
         """See ``Step.plan``."""
-        from spark_jobs.steps.planning import type_of
+        from spark_jobs.steps.planning.plans import type_of
 
         source = self._find_input(tables)
         if source is None:

@@ -10,8 +10,8 @@ from spark_jobs.metrics import JobMetric
 from spark_jobs.steps.contract import Step
 from spark_jobs.steps.lookup.model import DROP, RETRY, parse_columns, parse_on
 from spark_jobs.steps.lookup.options import CONFIG_DEF, HEADER, find_problems, spec_of, system_of
-from spark_jobs.steps.model import Expression, StepRefused
-from spark_jobs.steps.names import find_column
+from spark_jobs.steps.planning.model import Expression, StepRefused
+from spark_jobs.steps.planning.names import find_column
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from connectors.options import ConfigDef
     from spark_jobs.contract import TableSchema
     from spark_jobs.steps.contract import StepContext, StepRun, StepTable
-    from spark_jobs.steps.model import OutputTable
+    from spark_jobs.steps.planning.model import OutputTable
 
 
 class LookupStep(Step):
@@ -182,7 +182,7 @@ class LookupStep(Step):
             return {}, {}
         from confluent_kafka import Consumer
 
-        from spark_jobs import clients
+        from spark_jobs.kafka import clients
         from spark_jobs.steps.lookup.topic import topic_ends
 
         client = clients.build_client_config(

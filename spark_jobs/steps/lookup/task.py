@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from spark_jobs.sources.columns import arrow_type
+from spark_jobs.sources.records.columns import arrow_type
 from spark_jobs.steps.failures import REASON, RowFailure
 from spark_jobs.steps.lookup.model import DEAD_LETTER, DROP, RETRY
 from spark_jobs.steps.lookup.store import STORES

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from connectors.errors import Fatal, Retriable
+from spark_jobs.spark.watchdog import limit
 from spark_jobs.steps.lookup.documents import field_of
 from spark_jobs.steps.lookup.model import RETRY
 from spark_jobs.steps.lookup.store import LookupCounts, convert_values
 from spark_jobs.steps.lookup.values import make_converter, text_of
-from spark_jobs.watchdog import limit
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -96,7 +96,7 @@ class TopicTable:
 
     def _poll_records(self) -> None:
 
-        from spark_jobs import kafka_errors
+        from spark_jobs.kafka import kafka_errors
 
         with limit(f"read of topic {self.spec.topic}", _HANGS_S):
             first = self._consumer.poll(_POLL_S)

@@ -15,9 +15,9 @@ from sqlglot import exp
 
 from connectors.errors import ConfigInvalid, Fatal
 from connectors.options import ConfigKey, ConfigProblem, ConfigType
-from spark_jobs.config_keys import FUNCTION_PREFIX, FUNCTIONS
-from spark_jobs.steps.dialect import StepSql, function_name, text_of
+from spark_jobs.config.keys import FUNCTION_PREFIX, FUNCTIONS
 from spark_jobs.steps.lookup.values import is_type, make_converter, spark_type
+from spark_jobs.steps.planning.dialect import StepSql, function_name, text_of
 from spark_jobs.steps.python.code import FILE, FILE_KEY, FUNCTION, FUNCTION_KEY, kind_of, return_annotation, user_code
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from connectors.options import Config
-    from spark_jobs.steps.model import Branch, Expression, OutputTable
+    from spark_jobs.steps.planning.model import Branch, Expression, OutputTable
     from spark_jobs.steps.python.code import UserCode
 
 _NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,99}\Z")

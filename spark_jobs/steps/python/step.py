@@ -10,7 +10,7 @@ from connectors.options import ConfigDef, ConfigKey, ConfigType, Importance
 from spark_jobs.contract import SYSTEM_COLUMNS, Column
 from spark_jobs.steps.contract import TABLES, Step
 from spark_jobs.steps.lookup.model import parse_columns
-from spark_jobs.steps.model import Expression, StepRefused
+from spark_jobs.steps.planning.model import Expression, StepRefused
 from spark_jobs.steps.python.code import (
     FILE,
     FILE_KEY,
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from spark_jobs.contract import TableSchema
     from spark_jobs.steps.contract import StepContext, StepRun, StepTable
-    from spark_jobs.steps.model import OutputTable
+    from spark_jobs.steps.planning.model import OutputTable
     from spark_jobs.steps.python.code import UserCode
 
 #: Begins the properties that the user's class gets.

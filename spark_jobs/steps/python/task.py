@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from connectors.errors import Fatal, MillraceError
-from spark_jobs.sources.columns import arrow_type
+from spark_jobs.sources.records.columns import arrow_type
 from spark_jobs.steps.failures import REASON, RowFailure
 from spark_jobs.steps.lookup.values import spark_type
 from spark_jobs.steps.python.code import make_instance

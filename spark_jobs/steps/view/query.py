@@ -14,7 +14,7 @@ from pyspark.sql import types as t
 from sqlglot import exp
 
 from spark_jobs.contract import SYSTEM_COLUMNS
-from spark_jobs.steps.dialect import (
+from spark_jobs.steps.planning.dialect import (
     AGGREGATES,
     GENERATORS,
     function_name,
@@ -22,8 +22,8 @@ from spark_jobs.steps.dialect import (
     text_of,
     unstable_function,
 )
-from spark_jobs.steps.model import Branch, Expression, OutputTable, StepRefused
-from spark_jobs.steps.resolve import prepare_node, table_name
+from spark_jobs.steps.planning.model import Branch, Expression, OutputTable, StepRefused
+from spark_jobs.steps.planning.resolve import prepare_node, table_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from pyspark.sql import types as t
 
 from spark_jobs.steps import arrow_rows
-from spark_jobs.steps.state import ORDER
+from spark_jobs.steps.state.tables import ORDER
 from spark_jobs.steps.view.query import direct_column
 
 if TYPE_CHECKING:

@@ -12,10 +12,10 @@ from connectors.errors import Fatal
 from connectors.options import ConfigDef, ConfigKey, ConfigType, Importance, between, non_empty
 from spark_jobs.contract import KAFKA_COLUMNS, SYSTEM_COLUMNS, Column, TableChanges, TableSchema
 from spark_jobs.steps.contract import Step, StepTable
-from spark_jobs.steps.dialect import text_of
-from spark_jobs.steps.model import StepRefused
-from spark_jobs.steps.names import find_table, qualified_name
-from spark_jobs.steps.state import ORDER
+from spark_jobs.steps.planning.dialect import text_of
+from spark_jobs.steps.planning.model import StepRefused
+from spark_jobs.steps.planning.names import find_table, qualified_name
+from spark_jobs.steps.state.tables import ORDER
 from spark_jobs.steps.view.query import ViewResolver, column_name, names_read, parse_view
 from spark_jobs.steps.view.small import GONE, find_links
 
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from sqlglot import exp
 
     from spark_jobs.steps.contract import StepContext, StepRun
-    from spark_jobs.steps.model import OutputTable
-    from spark_jobs.steps.state import StepState
+    from spark_jobs.steps.planning.model import OutputTable
+    from spark_jobs.steps.state.tables import StepState
     from spark_jobs.steps.view.query import ViewQuery
     from spark_jobs.steps.view.small import Links, SmallTable
 
@@ -526,7 +526,7 @@ def _select_changes(table: StepTable, positions: Sequence[int]) -> DataFrame:
     """The changes of a table in the batch, under stored names."""
     from pyspark.sql import functions as f
 
-    from spark_jobs.frames import number_columns
+    from spark_jobs.spark.frames import number_columns
 
     schema = table.changes.schema
     rows = number_columns(table.changes.frame, len(schema.columns)).where("ums_op_ <> 'b'")

@@ -8,7 +8,7 @@ import pytest
 from kafka_connect import KafkaConnect
 from requests.exceptions import HTTPError
 
-from compose.local.service import wait_until
+from compose.local.process.service import wait_until
 from tests.support.eventually import eventually
 
 if TYPE_CHECKING:

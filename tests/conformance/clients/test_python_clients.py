@@ -13,8 +13,8 @@ from kafka_connect_api.errors import ConnectGenericException
 from kafka_connect_api.kafka_connect_api import Api, Cluster, Connector
 from kafka_connect_healthcheck.health import Health
 
-from compose.local.http import send_request
-from compose.local.service import wait_until
+from compose.local.process.http import send_request
+from compose.local.process.service import wait_until
 from tests.support.eventually import eventually
 from tests.support.trace_reader import told_by_redpanda_console
 

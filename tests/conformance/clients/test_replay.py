@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from compose.local.artifacts import load_manifest
-from compose.local.java import find_java
-from compose.local.resolver import ArtifactResolver
+from compose.local.fetch.artifacts import load_manifest
+from compose.local.fetch.java import find_java
+from compose.local.fetch.resolver import ArtifactResolver
 from tests.conformance.java_compiler import compiled
 
 from .calls import CLIENTS

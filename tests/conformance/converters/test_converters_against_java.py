@@ -19,20 +19,20 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from compose.local.artifacts import Artifact, load_manifest
 from compose.local.errors import StackError
-from compose.local.resolver import ArtifactResolver
+from compose.local.fetch.artifacts import Artifact, load_manifest
+from compose.local.fetch.resolver import ArtifactResolver
 from connectors.errors import Skippable
 from tests.conformance.converters.java_runner import JavaConverters
 from tests.conformance.converters.spelling import double_of, float_of, schema_of, value_of
-from worker.converters.avro_compile import compile_avro
-from worker.converters.avro_read import avro_reader
-from worker.converters.avro_schema import AvroSettings, avro_text
-from worker.converters.avro_write import value_bytes
+from worker.converters.avro_form.compile import compile_avro
+from worker.converters.avro_form.read import avro_reader
+from worker.converters.avro_form.schema import AvroSettings, avro_text
+from worker.converters.avro_form.write import value_bytes
 from worker.converters.base import create_converter, create_header_converter
 from worker.converters.javatext import double_text, float_text
 from worker.converters.json import JsonConverter
-from worker.converters.json_text import JsonSettings, schema_text, value_text
+from worker.converters.json_form.text import JsonSettings, schema_text, value_text
 from worker.converters.partitioner import hash_murmur2, positive_hashes
 
 if TYPE_CHECKING:

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from compose.local.artifacts import Artifact, load_manifest
 from compose.local.errors import StackError
-from compose.local.resolver import ArtifactResolver
+from compose.local.fetch.artifacts import Artifact, load_manifest
+from compose.local.fetch.resolver import ArtifactResolver
 from connectors.errors import Skippable
 from connectors.schema import DATE, TIMESTAMP
 from tests.conformance.converters.java_runner import JavaConverters
@@ -36,15 +36,15 @@ from tests.conformance.converters.test_converters_against_java import (
 )
 from tests.selection import scaled
 from worker.converters.base import create_converter, create_header_converter
-from worker.converters.json_compile import compile_encoder
-from worker.converters.json_schema_read import json_schema_reader
-from worker.converters.json_schema_text import JsonSchemaSettings, json_schema_text
-from worker.converters.json_text import JsonSettings, value_text
+from worker.converters.json_form.compile import compile_encoder
+from worker.converters.json_form.schema_read import json_schema_reader
+from worker.converters.json_form.schema_text import JsonSchemaSettings, json_schema_text
+from worker.converters.json_form.text import JsonSettings, value_text
 from worker.converters.protobuf import index_bytes
-from worker.converters.protobuf_compile import compile_protobuf
-from worker.converters.protobuf_read import protobuf_reader
-from worker.converters.protobuf_schema import META, ProtobufSettings, proto_file, proto_text
-from worker.converters.protobuf_write import message_bytes
+from worker.converters.protobuf_form.compile import compile_protobuf
+from worker.converters.protobuf_form.read import protobuf_reader
+from worker.converters.protobuf_form.schema import META, ProtobufSettings, proto_file, proto_text
+from worker.converters.protobuf_form.write import message_bytes
 
 if TYPE_CHECKING:
     from pathlib import Path

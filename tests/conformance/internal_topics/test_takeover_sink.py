@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 from confluent_kafka import Producer
 
-from compose.local.jvm import FAST_START
+from compose.local.process.jvm import FAST_START
 from tests.conformance.internal_topics.test_takeover import PROPERTIES, offset_of, states
 from tests.support.eventually import eventually
 

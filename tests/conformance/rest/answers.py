@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 from connectors.file.connector import FileStreamSourceConnector
 from tests.support.eventually import eventually
-from worker.source_config import EXTENSIONS, SOURCE_CONFIG
+from worker.config.source_config import EXTENSIONS, SOURCE_CONFIG
 
 from .scenario import FIRST, FOLLOWER, LEADER, Step
 

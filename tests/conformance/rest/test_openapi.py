@@ -25,14 +25,14 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
-from compose.local.http import send_request
-from compose.local.service import wait_until
+from compose.local.process.http import send_request
+from compose.local.process.service import wait_until
 from compose.local.worker import MillraceWorker
 from tests.selection import scaled
 from tests.support.eventually import eventually
 from worker.rest.operations import NAMED
+from worker.rest.own.rules import RULES
 from worker.rest.routes import ROUTES
-from worker.rest.rules import RULES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

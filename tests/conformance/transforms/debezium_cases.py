@@ -14,9 +14,9 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-from compose.local.artifacts import load_manifest
-from compose.local.java import find_java
-from compose.local.resolver import ArtifactResolver
+from compose.local.fetch.artifacts import load_manifest
+from compose.local.fetch.java import find_java
+from compose.local.fetch.resolver import ArtifactResolver
 from tests.conformance.java_compiler import compiled
 from tests.conformance.transforms.debezium_expressions import CEL, GROOVY, ROUTES
 

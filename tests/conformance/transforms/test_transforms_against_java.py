@@ -16,7 +16,7 @@ from connectors.errors import ConfigInvalid
 from tests.conformance.transforms import generate_vectors
 from tests.conformance.transforms.outcomes import Json, outcome
 from worker.properties import parse_properties
-from worker.transforms.java_regex import compile_java, java_replacement
+from worker.transforms.java.regex import compile_java, java_replacement
 from worker.transforms.pipeline import build_pipeline
 
 CASES, EXPECTED = generate_vectors.recorded()

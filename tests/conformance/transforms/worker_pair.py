@@ -34,11 +34,11 @@ from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from compose.local.artifacts import load_manifest
 from compose.local.connect import JavaConnect
-from compose.local.java import find_java
-from compose.local.jvm import FAST_START, Heap
-from compose.local.resolver import ArtifactResolver
+from compose.local.fetch.artifacts import load_manifest
+from compose.local.fetch.java import find_java
+from compose.local.fetch.resolver import ArtifactResolver
+from compose.local.process.jvm import FAST_START, Heap
 from compose.local.worker import MillraceWorker
 from tests.conformance.java_compiler import compiled
 

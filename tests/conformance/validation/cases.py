@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from connectors.options import ConfigType
-from worker.client_properties import client_keys
+from worker.kafka.client_properties import client_keys
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

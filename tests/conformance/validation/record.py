@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from compose.local.connect import JavaConnect
-from compose.local.jvm import FAST_START
+from compose.local.process.jvm import FAST_START
 from tests.conformance.rest.answers import Answer, Names, ask, normalise
 from tests.conformance.rest.scenario import Step
 from tests.conformance.validation.cases import BASE, Case, cases

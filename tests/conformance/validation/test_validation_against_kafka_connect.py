@@ -21,10 +21,10 @@ from tests.conformance.rest.answers import Answer
 from tests.conformance.rest.differences import VALIDATION, with_our_options
 from tests.conformance.validation.cases import Case, cases
 from tests.conformance.validation.record import ANSWERS, lengthened, normalised, record, worker_key
-from worker.control.herder_base import with_problems
+from worker.config.validation import validate_config
+from worker.control.herder.base import with_problems
 from worker.plugins import PluginRegistry
 from worker.plugins.catalog import PluginCatalog
-from worker.validation import validate_config
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

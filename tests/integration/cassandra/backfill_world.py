@@ -6,8 +6,8 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Any
 
-from connectors.cassandra.backfill.model import BackfillSettings
-from connectors.cassandra.backfill.puller import Backfiller
+from connectors.cassandra.snapshot.model import BackfillSettings
+from connectors.cassandra.snapshot.puller import Backfiller
 from connectors.snapshot.requests import SnapshotRequest
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ import pytest
 
 from compose.local.cassandra import VERSIONS, CassandraNode
 from compose.local.console import say
-from compose.local.jvm import FAST_START
+from compose.local.process.jvm import FAST_START
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -8,14 +8,14 @@ import logging
 import time
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from connectors.cassandra.catalog import CassandraCatalog, CassandraTableFilter
 from connectors.cassandra.log.segment import Segment
+from connectors.cassandra.schema.catalog import CassandraCatalog, CassandraTableFilter
 from connectors.cassandra.server import read_cluster, version_of
+from connectors.cql.cluster.session import CqlSession
 from connectors.cql.mutations.compiled import CompiledDecoder
 from connectors.cql.mutations.encode import write_update
 from connectors.cql.mutations.head import read_mutation_head, update_head
 from connectors.cql.mutations.reference import UnknownColumn, read_update, skip_update
-from connectors.cql.session import CqlSession
 from connectors.cql.types import quote_name
 from tests.support.partition_merge import Table
 from tests.support.settings import cql_session

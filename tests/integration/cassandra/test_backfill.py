@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from connectors.cassandra.backfill import cluster as cluster_module
-from connectors.cassandra.backfill.rows import UNKNOWN_US
-from connectors.cassandra.backfill.views import list_snapshots
-from connectors.cql.failures import CqlLoginRefused
+from connectors.cassandra.snapshot import cluster as cluster_module
+from connectors.cassandra.snapshot.rows import UNKNOWN_US
+from connectors.cassandra.snapshot.views import list_snapshots
+from connectors.cql.cluster.failures import CqlLoginRefused
 from connectors.cql.mutations.compiled import CompiledDecoder
 from connectors.errors import Fatal, Retriable
 from tests.integration.cassandra.backfill_world import Task
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from connectors.api import Position
+    from connectors.cql.cluster.session import CqlSession
     from connectors.cql.mutations.definition import CqlTableDefinition
-    from connectors.cql.session import CqlSession
     from connectors.formats.partition_update import PartitionUpdate
     from tests.conftest import HasCassandra
 

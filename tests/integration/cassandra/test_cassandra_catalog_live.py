@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from compose.local.cassandra_cluster import execute_cql
-from connectors.cassandra import config_keys as keys
-from connectors.cassandra.catalog import CassandraCatalog, CassandraTableFilter, id_bytes
-from connectors.cassandra.checks import check_cluster, check_directories
-from connectors.cassandra.config import CONFIG, session_settings
+from connectors.cassandra.config import keys
+from connectors.cassandra.config.checks import check_cluster, check_directories
+from connectors.cassandra.config.settings import CONFIG, session_settings
+from connectors.cassandra.schema.catalog import CassandraCatalog, CassandraTableFilter, id_bytes
 from connectors.cassandra.server import node_settings, read_cluster, total_space
-from connectors.cql.session import CqlSession
+from connectors.cql.cluster.session import CqlSession
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable

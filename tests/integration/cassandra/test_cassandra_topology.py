@@ -16,11 +16,11 @@ from confluent_kafka.cimpl import NewTopic
 
 from compose.local.cassandra_cluster import CassandraCluster
 from compose.local.console import say
-from compose.local.jvm import FAST_START
+from compose.local.process.jvm import FAST_START
 from compose.local.topics import read_all
 from compose.local.worker import MillraceWorker
+from connectors.cql.cluster.session import CqlSession
 from connectors.cql.mutations.compiled import CompiledDecoder
-from connectors.cql.session import CqlSession
 from connectors.errors import Fatal, Retriable
 from connectors.formats.partition_update_raw import form_of
 from tests.integration.cassandra.log_world import clean, selected, unlike

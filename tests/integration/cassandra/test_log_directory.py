@@ -17,7 +17,7 @@ import pytest_asyncio
 from compose.local.cassandra import CassandraNode
 from compose.local.cassandra_cluster import execute_cql
 from compose.local.errors import StackError
-from compose.local.jvm import FAST_START
+from compose.local.process.jvm import FAST_START
 from compose.local.scylla.wire import WireConnection
 from connectors.cassandra import metrics
 from connectors.cassandra.log.directory import read_index, scan_directory

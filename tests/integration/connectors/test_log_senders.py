@@ -15,8 +15,8 @@ from opentelemetry.exporter.otlp.proto.http._log_exporter import OTLPLogExporter
 from opentelemetry.sdk._logs import LoggerProvider, LoggingHandler
 from opentelemetry.sdk._logs.export import SimpleLogRecordProcessor
 
-from compose.local.certificates import Authority
 from compose.local.ports import LOOPBACK
+from compose.local.security.certificates import Authority
 from tests.support.log_senders import import_pylogbeat, start_rsyslog, start_syslog_ng
 from tests.unit.connectors.logs.network_world import listening
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from compose.local.service import Service
+    from compose.local.process.service import Service
 
 pytestmark = pytest.mark.slow
 

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from playwright.sync_api import Error, expect, sync_playwright
 
-from compose.local.browser import ARGUMENTS, Chromium, find_chromium
 from compose.local.console import say
-from compose.local.http import send_request
+from compose.local.monitoring.browser import ARGUMENTS, Chromium, find_chromium
+from compose.local.process.http import send_request
 from compose.local.worker import MillraceWorker
 
 if TYPE_CHECKING:

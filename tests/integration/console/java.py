@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from compose.local.connect import JavaConnect
-from compose.local.http import is_answering
-from compose.local.jvm import FAST_START
 from compose.local.ports import free_port
-from compose.local.service import Service
+from compose.local.process.http import is_answering
+from compose.local.process.jvm import FAST_START
+from compose.local.process.service import Service
 from tests.support.eventually import eventually
 
 if TYPE_CHECKING:

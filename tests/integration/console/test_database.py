@@ -10,7 +10,7 @@ import pymysql
 import pytest
 from playwright.sync_api import expect
 
-from compose.local.service import wait_until
+from compose.local.process.service import wait_until
 
 from .conftest import USERS
 

@@ -11,8 +11,8 @@ import pytest
 from confluent_kafka import Producer
 from playwright.sync_api import expect
 
-from compose.local.jvm import FAST_START
-from compose.local.service import wait_until
+from compose.local.process.jvm import FAST_START
+from compose.local.process.service import wait_until
 from compose.local.worker import MillraceWorker
 from tests.integration.control._logs import read_topic
 

@@ -11,7 +11,7 @@ import pytest
 from playwright.sync_api import expect
 
 from compose.local.cassandra_cluster import execute_cql
-from compose.local.service import wait_until
+from compose.local.process.service import wait_until
 from tests.integration.control._logs import RULES
 
 if TYPE_CHECKING:

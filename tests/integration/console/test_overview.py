@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 from playwright.sync_api import expect
 
-from compose.local.service import wait_until
+from compose.local.process.service import wait_until
 
 from .test_access import log_in
 from .test_pages import BROKEN, LONG

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 from playwright.sync_api import expect
 
-from compose.local.service import wait_until
+from compose.local.process.service import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable

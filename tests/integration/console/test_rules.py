@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from playwright.sync_api import expect
 
-from compose.local.service import wait_until
+from compose.local.process.service import wait_until
 from tests.integration.control._logs import RULES, logs, read_topic
 
 from .conftest import USERS

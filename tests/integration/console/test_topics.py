@@ -11,7 +11,7 @@ import pytest
 from aiokafka import AIOKafkaProducer
 from playwright.sync_api import expect
 
-from compose.local.service import wait_until
+from compose.local.process.service import wait_until
 
 from .test_access import log_in
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from compose.local.http import send_request
+from compose.local.process.http import send_request
 from tests.integration.control._cluster import all_running, members, owners, wait_for
 from tests.integration.control._logs import RULES, logs, read_topic
 

@@ -15,8 +15,8 @@ from cryptography.x509 import NameOID
 from kafka_connect import KafkaConnect
 from requests.exceptions import HTTPError
 
-from compose.local.http import send_request
 from compose.local.ports import free_port
+from compose.local.process.http import send_request
 from compose.local.worker import MillraceWorker
 from tests.integration.control._cluster import datagen, wait_for
 from tests.unit.rest.security import Authority, basic, write_users

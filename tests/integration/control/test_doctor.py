@@ -13,8 +13,8 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from compose.local.connect import worker_properties
-from compose.local.jvm import write_properties
 from compose.local.ports import free_port
+from compose.local.process.jvm import write_properties
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from aiokafka import AIOKafkaProducer
 
 from compose.local.connect import worker_properties
-from compose.local.jvm import write_properties
 from compose.local.ports import free_port
+from compose.local.process.jvm import write_properties
 from offsets.admin import TopicAdmin
 from worker import cli
 

@@ -13,8 +13,8 @@ import pytest
 from aiokafka import AIOKafkaConsumer
 
 from compose.local.connect import worker_properties
-from compose.local.jvm import write_properties
 from compose.local.ports import free_port
+from compose.local.process.jvm import write_properties
 from offsets.admin import TopicAdmin
 from tests.integration.control._cluster import wait_for
 

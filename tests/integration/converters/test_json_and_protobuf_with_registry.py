@@ -21,9 +21,9 @@ from confluent_kafka.schema_registry.protobuf import ProtobufDeserializer, Proto
 from confluent_kafka.serialization import MessageField, SerializationContext
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, timestamp_pb2, wrappers_pb2
 
-from compose.local.artifacts import Artifact
 from compose.local.errors import StackError
-from compose.local.resolver import ArtifactResolver
+from compose.local.fetch.artifacts import Artifact
+from compose.local.fetch.resolver import ArtifactResolver
 from connectors.errors import Fatal, Skippable
 from connectors.schema import (
     BOOLEAN,

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from compose.local.certificates import Authority
+from compose.local.security.certificates import Authority
 from connectors.errors import ConfigInvalid, Fatal, Retriable
 from connectors.schema import INT32, struct
 from tests.support.registry_gate import RegistryGate
 from worker.converters.base import create_converter
-from worker.converters.registry_auth import renewal_delay
+from worker.converters.registry.auth import renewal_delay
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from aiokafka import AIOKafkaProducer
 
-from worker.host import exactly_once
-from worker.host.exactly_once import TransactionalSession
-from worker.host.producer import Producer
+from worker.host.delivery import exactly_once
+from worker.host.delivery.exactly_once import TransactionalSession
+from worker.host.delivery.producer import Producer
 from worker.host.saved import write_pairs
 from worker.protocol import HostTaskId, StartConnector, StartTask
 

@@ -10,8 +10,8 @@ import pytest
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-from compose.local.jvm import FAST_START
 from compose.local.kafka import KafkaCluster
+from compose.local.process.jvm import FAST_START
 
 
 @pytest.fixture(scope="module")

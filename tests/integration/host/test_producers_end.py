@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from compose.local.jvm import FAST_START
 from compose.local.kafka import KafkaCluster
+from compose.local.process.jvm import FAST_START
 from tests.integration.host.conftest import told
 
 if TYPE_CHECKING:

@@ -14,8 +14,8 @@ import pymysql
 import pytest
 
 from compose.local.errors import Unavailable
+from compose.local.monitoring.prometheus import Prometheus, find_prometheus
 from compose.local.ports import free_port
-from compose.local.prometheus import Prometheus, find_prometheus
 from compose.local.worker import MillraceWorker
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from compose.local.cassandra_cluster import execute_cql
-from compose.local.service import wait_until
+from compose.local.process.service import wait_until
 from tests.integration.metrics.conftest import PLUGIN
 from tests.integration.metrics.public_queries import DASHBOARDS, EXPECTED_EMPTY
 from tests.support.eventually import eventually
@@ -18,7 +18,7 @@ from tests.support.eventually import eventually
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from compose.local.prometheus import Prometheus
+    from compose.local.monitoring.prometheus import Prometheus
     from compose.local.scylla.client import Emulation
     from tests.conftest import HasCassandra
     from tests.integration.metrics.conftest import Installation

@@ -23,9 +23,9 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 
 from compose.local.connect import DEBEZIUM, JavaConnect
 from compose.local.console import say
-from compose.local.jvm import FAST_START
 from compose.local.kafka import KafkaCluster
 from compose.local.mariadb import MariaDb
+from compose.local.process.jvm import FAST_START
 from tests.support.eventually import eventually_async
 
 if TYPE_CHECKING:

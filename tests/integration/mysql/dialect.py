@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from compose.local.mysql_debian import MySqlServer
+from compose.local.databases.mysql_debian import MySqlServer
 
 #: MariaDB's tables of numbers.
 _NUMBERS = re.compile(r"FROM (?:\w+\.)?seq_(\d+)_to_(\d+)")

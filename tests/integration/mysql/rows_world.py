@@ -8,14 +8,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pymysql
 
-from connectors.mysql import binlog_events, event_types, table_map
-from connectors.mysql.binlog import BinlogClient
-from connectors.mysql.catalog import read_definitions
-from connectors.mysql.connection import connect_first, current_place, server_info
-from connectors.mysql.decode import compile_rows
 from connectors.mysql.model import BinlogPosition, ColumnPlan, MySqlTable, TableName
-from connectors.mysql.text_rows import compile_text, select_list
-from connectors.mysql.types import ValueOptions, field_schema
+from connectors.mysql.rows.decode import compile_rows
+from connectors.mysql.rows.text_rows import compile_text, select_list
+from connectors.mysql.schema import table_map
+from connectors.mysql.schema.catalog import read_definitions
+from connectors.mysql.schema.types import ValueOptions, field_schema
+from connectors.mysql.source import binlog_events, event_types
+from connectors.mysql.source.binlog import BinlogClient
+from connectors.mysql.source.connection import connect_first, current_place, server_info
 from connectors.options import Password
 from tests.support.settings import mysql_connection
 

@@ -9,17 +9,19 @@ from typing import TYPE_CHECKING, Any
 
 import pymysql
 
-from connectors.mysql import binlog_events, event_types, gtid, shards, table_map
-from connectors.mysql.binlog import BinlogClient
-from connectors.mysql.catalog import read_definitions, table_names
-from connectors.mysql.connection import connect_first, current_place, server_info
-from connectors.mysql.decode import compile_rows
 from connectors.mysql.model import BinlogPosition, ConnectionSettings, MySqlTable, Shard, TableName
-from connectors.mysql.positions import is_reached
+from connectors.mysql.rows.decode import compile_rows
+from connectors.mysql.rows.text_rows import compile_text, select_list
+from connectors.mysql.schema import table_map
+from connectors.mysql.schema.catalog import read_definitions, table_names
 from connectors.mysql.snapshot.model import SnapshotRowDecoder, SnapshotSettings
 from connectors.mysql.snapshot.puller import Puller
-from connectors.mysql.statements import classify_statement
-from connectors.mysql.text_rows import compile_text, select_list
+from connectors.mysql.source import binlog_events, event_types, gtid
+from connectors.mysql.source.binlog import BinlogClient
+from connectors.mysql.source.connection import connect_first, current_place, server_info
+from connectors.mysql.source.statements import classify_statement
+from connectors.mysql.stream import shards
+from connectors.mysql.stream.positions import is_reached
 from connectors.options import Password
 from tests.integration.mysql.dialect import spoken
 from tests.integration.mysql.rows_world import KINDS, plans
@@ -99,7 +101,7 @@ class Live:
 
     async def contents(self, table: str, where: str = "") -> list[Row]:
         """The rows of a table on the server, as the stream's values."""
-        from connectors.mysql.snapshot.rows import PacketRows
+        from connectors.mysql.snapshot.reading.rows import PacketRows
 
         (structure,) = await self.tables([f"{self.database}.{table}"])
         decoder = self.decoder(structure)

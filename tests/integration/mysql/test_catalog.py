@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from connectors.mysql import catalog
-from connectors.mysql.connection import connect_first, query_rows
 from connectors.mysql.model import TableName
-from connectors.mysql.snapshot import lookup
+from connectors.mysql.schema import catalog
+from connectors.mysql.snapshot.reading import lookup
+from connectors.mysql.source.connection import connect_first, query_rows
 from connectors.options import Password
 from tests.support.settings import mysql_connection
 

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from connectors.errors import Fatal
-from connectors.mysql.checks import check_server
-from connectors.mysql.config import CONFIG
-from connectors.mysql.connection import connect_first, query_rows
+from connectors.mysql.config.checks import check_server
+from connectors.mysql.config.settings import CONFIG
 from connectors.mysql.connector import MySqlConnector
+from connectors.mysql.source.connection import connect_first, query_rows
 from connectors.options import Password
 from tests.support.settings import mysql_connection
 

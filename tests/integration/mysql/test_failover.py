@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pymysql
 import pytest
 
-from compose.local.mariadb_pair import MariaDbPair
-from compose.local.server_pair import execute_sql
+from compose.local.databases.mariadb_pair import MariaDbPair
+from compose.local.databases.server_pair import execute_sql
 from connectors.mysql.connector import MySqlConnector
 from connectors.testing.contexts import SavedOffsets
 from connectors.testing.driver import Run
@@ -19,9 +19,9 @@ from tests.integration.mysql.dialect import is_mysql, spoken
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from compose.local.databases.mysql_debian import MySqlServer
+    from compose.local.databases.mysql_pair import MySqlPair
     from compose.local.mariadb import MariaDb
-    from compose.local.mysql_debian import MySqlServer
-    from compose.local.mysql_pair import MySqlPair
     from connectors.api import SourceRecord
 
 PATIENCE = 30

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import aiomysql
 import pytest
 
-from connectors.mysql.connection import connect_first
-from connectors.mysql.heartbeat import HeartbeatSettings, HeartbeatWriter, parse, setup_text
-from connectors.mysql.latency import WRITE_SECONDS, HeartbeatLatency
+from connectors.mysql.source.connection import connect_first
+from connectors.mysql.stream.heartbeat import HeartbeatSettings, HeartbeatWriter, parse, setup_text
+from connectors.mysql.stream.latency import WRITE_SECONDS, HeartbeatLatency
 from connectors.options import Password
 from tests.support.eventually import eventually_async
 from tests.support.settings import mysql_connection, mysql_heartbeat

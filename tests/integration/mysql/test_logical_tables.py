@@ -10,8 +10,8 @@ import pymysql
 import pytest
 
 from connectors.formats import ums
-from connectors.mysql.checks import check_server
-from connectors.mysql.config import CONFIG
+from connectors.mysql.config.checks import check_server
+from connectors.mysql.config.settings import CONFIG
 from connectors.mysql.connector import MySqlConnector
 from connectors.testing.driver import Run
 

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 import pymysql
 import pytest
 
+from compose.local.databases.mysql_debian import MySqlServer
 from compose.local.errors import Unavailable
 from compose.local.mariadb import MariaDb
-from compose.local.mysql_debian import MySqlServer
 from connectors.errors import Fatal
 from connectors.mysql.connector import MySqlConnector
-from connectors.mysql.latency import TOTAL_SECONDS
+from connectors.mysql.stream.latency import TOTAL_SECONDS
 from connectors.testing.contexts import SavedOffsets
 from connectors.testing.driver import Run
 from tests.integration.mysql.dialect import is_mysql, spoken

@@ -17,7 +17,7 @@ from connectors.testing.driver import Run
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from compose.local.mysql_debian import MySqlServer
+    from compose.local.databases.mysql_debian import MySqlServer
 
 PATIENCE = 30
 

@@ -8,7 +8,7 @@ import secrets
 
 from aiokafka import AIOKafkaProducer
 
-from connectors.mysql.signals import KafkaSignals, Signal
+from connectors.mysql.stream.signals import KafkaSignals, Signal
 
 
 async def send(bootstrap: str, topic: str, *values: tuple[bytes, bytes]) -> None:

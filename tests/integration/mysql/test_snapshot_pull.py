@@ -13,14 +13,14 @@ import pytest
 
 from connectors.mysql.model import Shard
 from connectors.mysql.snapshot.model import SnapshotSettings
-from connectors.mysql.snapshot.views import Views
+from connectors.mysql.snapshot.reading.views import Views
 from connectors.snapshot.requests import SnapshotRequest
 from tests.integration.mysql.snapshot_live import Live
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from compose.local.mariadb_pair import MariaDbPair
+    from compose.local.databases.mariadb_pair import MariaDbPair
     from tests.integration.mysql.snapshot_live import Running
 
 KEYS = {

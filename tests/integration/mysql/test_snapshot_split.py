@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from connectors.mysql.snapshot.model import SnapshotSettings
-from connectors.mysql.snapshot.views import Views
+from connectors.mysql.snapshot.reading.views import Views
 from connectors.snapshot.requests import SnapshotRequest
 
 if TYPE_CHECKING:

@@ -9,16 +9,17 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
-from connectors.mysql import binlog_events, table_map
-from connectors.mysql.charsets import charset_of, first_collation
-from connectors.mysql.decode import compile_rows
+from connectors.mysql.rows.charsets import charset_of, first_collation
+from connectors.mysql.rows.decode import compile_rows
+from connectors.mysql.schema import table_map
+from connectors.mysql.source import binlog_events
 from tests.integration.mysql.rows_world import World, plans, streamed, structure
 from tests.support.settings import mysql_values
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from connectors.mysql.types import ValueOptions
+    from connectors.mysql.schema.types import ValueOptions
 
 EPOCH_ZONED = "1970-01-01T00:00:00Z"
 WKB_POINT = bytes.fromhex("0101000000000000000000f03f0000000000000040")

@@ -12,15 +12,15 @@ import pytest
 from aiokafka import AIOKafkaProducer
 
 from connectors.errors import Retriable
-from connectors.mysql.config import CONFIG
+from connectors.mysql.config.settings import CONFIG
 from connectors.mysql.model import RowSource
 from connectors.mysql.verify import SourceView
-from worker import verify_rows
 from worker.cli import main
 from worker.converters.json import JsonConverter
 from worker.transforms.pipeline import build_pipeline
-from worker.verify import build_verification
-from worker.verify_messages import VerificationRequest
+from worker.verify import rows as verify_rows
+from worker.verify.command import build_verification
+from worker.verify.messages import VerificationRequest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

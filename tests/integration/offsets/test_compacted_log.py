@@ -10,9 +10,9 @@ import pytest
 from aiokafka.admin import NewPartitions, RecordsToDelete
 from aiokafka.structs import TopicPartition
 
-from compose.local.jvm import FAST_START
 from compose.local.kafka import KafkaCluster
 from compose.local.ports import free_port
+from compose.local.process.jvm import FAST_START
 from connectors.errors import Fatal, Fenced, Retriable
 from offsets.admin import TopicAdmin
 from offsets.log import CompactedLog

@@ -10,7 +10,7 @@ from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-def
 
 from connectors.errors import Retriable
 from offsets.admin import TopicAdmin
-from spark_jobs.topics import create_topic
+from spark_jobs.kafka.topics import create_topic
 
 if TYPE_CHECKING:
     from collections.abc import Callable

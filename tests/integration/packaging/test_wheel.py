@@ -19,14 +19,14 @@ import pytest
 from confluent_kafka import Consumer
 
 from compose.local.connect import worker_properties
-from compose.local.http import is_answering, send_request
-from compose.local.jvm import write_properties
 from compose.local.ports import LOOPBACK, free_port
-from compose.local.service import Service
+from compose.local.process.http import is_answering, send_request
+from compose.local.process.jvm import write_properties
+from compose.local.process.service import Service
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from tests.support.eventually import eventually
-from worker.licenses import RUNTIME_EXTRAS, bill_of_materials, installed_components
+from worker.development.licenses import RUNTIME_EXTRAS, bill_of_materials, installed_components
 
 if TYPE_CHECKING:
     from tests.conftest import HasBootstrap
@@ -74,7 +74,7 @@ def test_the_sdist_holds_what_a_wheel_is_made_of(sdist: Path) -> None:
     assert sdist.name == f"millrace-{version('millrace')}.tar.gz"
     with tarfile.open(sdist) as archive:
         names = {member.name.partition("/")[2] for member in archive if member.isfile()}
-    assert {*FILES, "PKG-INFO", "compose/local/artifacts.toml"} <= names
+    assert {*FILES, "PKG-INFO", "compose/local/fetch/artifacts.toml"} <= names
     assert {name.split("/")[0] for name in names} == {*PACKAGES, *FILES, "PKG-INFO", "millrace.egg-info"}
     assert {name for name in names if name.endswith(".py")} == {*_modules(), "setup.py"}
     assert not any("console/libraries/" in name for name in names)
@@ -94,7 +94,7 @@ def test_the_wheel_holds_what_the_packages_hold(wheel: Path) -> None:
     static = {str(path.relative_to(ROOT)) for path in (ROOT / "worker" / "console" / "static").iterdir()}
     assert static <= names
     assert any(name.startswith("worker/console/libraries/") for name in names)
-    assert {"compose/local/artifacts.toml", "compose/prometheus/alerts.yml"} <= names
+    assert {"compose/local/fetch/artifacts.toml", "compose/prometheus/alerts.yml"} <= names
 
 
 def test_the_bill_of_materials_is_next_to_the_wheel(wheel: Path) -> None:

@@ -16,10 +16,10 @@ import msgspec
 import pytest
 
 from compose.local.cassandra import CassandraNode
-from compose.local.jvm import FAST_START
 from compose.local.ports import free_ports
-from connectors.cql.failures import CqlLoginRefused
-from connectors.cql.session import CqlSession, QueryStats, SessionSettings
+from compose.local.process.jvm import FAST_START
+from connectors.cql.cluster.failures import CqlLoginRefused
+from connectors.cql.cluster.session import CqlSession, QueryStats, SessionSettings
 from connectors.errors import ConfigInvalid, Retriable
 from connectors.options import Password
 from tests.chaos.proxy import Proxy

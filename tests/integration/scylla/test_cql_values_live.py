@@ -13,8 +13,8 @@ from typing import Any
 import msgspec
 import pytest
 
+from connectors.cql.cluster.session import CqlSession, QueryStats, SchemaChanged, SessionSettings
 from connectors.cql.encoding import encode_partition_key
-from connectors.cql.session import CqlSession, QueryStats, SchemaChanged, SessionSettings
 from connectors.cql.types import (
     RAW,
     CqlType,

@@ -12,20 +12,20 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from compose.local.jvm import FAST_START
+from compose.local.process.jvm import FAST_START
 from compose.local.scylla.client import Emulation
 from compose.local.scylla.emulation import ScyllaEmulation
 from compose.local.scylla.writes import Insert
-from connectors.cql.session import CqlSession
+from connectors.cql.cluster.session import CqlSession
 from connectors.errors import ConfigInvalid, Retriable
-from connectors.scylla import config_keys as keys
-from connectors.scylla import discovery
-from connectors.scylla.checks import check_cluster
-from connectors.scylla.config import CONFIG, session_settings
+from connectors.scylla.config import keys
+from connectors.scylla.config.checks import check_cluster
+from connectors.scylla.config.settings import CONFIG, session_settings
 from connectors.scylla.connector import ScyllaConnector
-from connectors.scylla.groups import assign_groups, encode_share
 from connectors.scylla.model import Generation, TableId
-from connectors.scylla.tables import TableUnavailable, load_history
+from connectors.scylla.schema.tables import TableUnavailable, load_history
+from connectors.scylla.source import discovery
+from connectors.scylla.source.groups import assign_groups, encode_share
 from connectors.testing.contexts import SavedOffsets
 from connectors.testing.driver import Run
 

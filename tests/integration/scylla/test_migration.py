@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from compose.local.process.service import wait_until
 from compose.local.scylla.writes import Insert
-from compose.local.service import wait_until
 from compose.local.topics import read_topic
 from tests.support.eventually import eventually
 

@@ -19,8 +19,8 @@ from connectors.cql.types import CqlType
 from connectors.cql.values import make_decoder
 from connectors.scylla.connector import ScyllaConnector
 from connectors.scylla.model import ScyllaColumn
-from connectors.scylla.snapshot import find_remaining, from_offset, is_snapshot
-from connectors.scylla.snapshot_order import place_of
+from connectors.scylla.snapshot.merging import find_remaining, from_offset, is_snapshot
+from connectors.scylla.snapshot.order import place_of
 from connectors.testing.contexts import SavedOffsets
 from connectors.testing.driver import Run
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from connectors.scylla.connector import ScyllaConnector
-from connectors.scylla.snapshot import is_snapshot
+from connectors.scylla.snapshot.merging import is_snapshot
 from connectors.testing.contexts import SavedOffsets
 from connectors.testing.driver import Run
 from tests.integration.control._cluster import wait_for

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from compose.local.process.service import wait_until
 from compose.local.scylla.writes import Delete, Insert, Update
-from compose.local.service import wait_until
 from compose.local.worker import MillraceWorker
 from tests.support.verified import send, tables, verify
 

@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from compose.local.console import say
-from compose.local.jvm import FAST_START
 from compose.local.kafka import KafkaCluster
-from compose.local.kafka_security import KafkaSecurity
+from compose.local.process.jvm import FAST_START
+from compose.local.security.kafka_security import KafkaSecurity
 from tests.support.http_services import TokenEndpoint
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from compose.local.certificates import Authority
+    from compose.local.security.certificates import Authority
 
 USERS = {"worker": "worker-Secret-1", "alice": "alice-Secret-2", "bob": "bob-Secret-3", "mallory": "mallory-Secret-4"}
 

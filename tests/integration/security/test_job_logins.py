@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from compose.local.kafka_security import SCRAM, jaas_config
+from compose.local.security.kafka_security import SCRAM, jaas_config
 from connectors.errors import ConfigInvalid
-from spark_jobs import config
-from spark_jobs.lag import KafkaView
+from spark_jobs.config import job_files as config
+from spark_jobs.kafka.lag import KafkaView
 
 if TYPE_CHECKING:
     from tests.integration.security.conftest import SecuredKafka

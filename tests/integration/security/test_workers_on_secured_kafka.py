@@ -12,17 +12,17 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from compose.local.errors import StackError
-from compose.local.kafka_security import MUTUAL, OAUTH, PLAIN, SCRAM, KafkaListener, jaas_config
+from compose.local.security.kafka_security import MUTUAL, OAUTH, PLAIN, SCRAM, KafkaListener, jaas_config
 from compose.local.worker import MillraceWorker
 from connectors.errors import Fatal
 from offsets.admin import TopicAdmin
 from offsets.refusal import BrokerLoginRefused
 from tests.integration.security.conftest import USERS, SecuredKafka
 from tests.support.eventually import eventually
-from worker.host.commits import CommitUnit
-from worker.host.producer import Producer
-from worker.host.routes import ProducerSettings
-from worker.kafka_clients import CREDENTIALS, client_arguments
+from worker.host.delivery.commits import CommitUnit
+from worker.host.delivery.producer import Producer
+from worker.host.delivery.routes import ProducerSettings
+from worker.kafka.clients import CREDENTIALS, client_arguments
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -391,7 +391,7 @@ def test_a_spark_job_s_python_clients_take_the_same_properties(
     from confluent_kafka.admin import AdminClient
 
     from connectors.options import Config
-    from spark_jobs.clients import build_client_config
+    from spark_jobs.kafka.clients import build_client_config
 
     properties = properties_of(kind, secured, tmp_path) | {"bootstrap.servers": secured.cluster.secured(kind)}
     client = AdminClient(

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from compose.local.kafka_security import SCRAM, jaas_config
+from compose.local.security.kafka_security import SCRAM, jaas_config
 from compose.local.topics import read_topic
 from compose.local.worker import MillraceWorker
 

@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 import yaml
 
-from compose.local.alertmanager import Alertmanager, find_alertmanager
-from compose.local.catalog import OFFERS, ServiceRequest
+from compose.local.commands.catalog import OFFERS, ServiceRequest
 from compose.local.errors import Unavailable
+from compose.local.monitoring.alertmanager import Alertmanager, find_alertmanager
+from compose.local.monitoring.prometheus import Prometheus, tell_alertmanager
 from compose.local.ports import LOOPBACK
-from compose.local.prometheus import Prometheus, tell_alertmanager
 from tests.support.eventually import eventually
 from tests.support.smtp_sink import smtp_sink
 

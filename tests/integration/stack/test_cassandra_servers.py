@@ -12,11 +12,11 @@ import pytest
 
 from compose.local.cassandra import VERSIONS, CassandraNode
 from compose.local.cassandra_cluster import CassandraCluster, execute_cql
-from compose.local.catalog import OFFERS, ServiceRequest
+from compose.local.commands.catalog import OFFERS, ServiceRequest
 from compose.local.console import drop_line, say
 from compose.local.errors import StackError
-from compose.local.jvm import FAST_START
 from compose.local.ports import LOOPBACK
+from compose.local.process.jvm import FAST_START
 from compose.local.scylla.emulation import ScyllaEmulation
 from tests.support.eventually import eventually
 

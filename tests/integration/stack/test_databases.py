@@ -6,9 +6,9 @@ from pathlib import Path
 import psycopg
 import pymysql
 
+from compose.local.commands.stack import ProcessHealth, Stack
 from compose.local.mariadb import MariaDb
 from compose.local.postgres import Postgres
-from compose.local.stack import ProcessHealth, Stack
 
 
 def _mysql(server: MariaDb, password: str | None = None) -> "pymysql.Connection[pymysql.cursors.Cursor]":

@@ -38,8 +38,8 @@ from compose.demo.run import (
     short_name,
 )
 from compose.demo.shop import CUSTOMERS, ORDERS, TABLES, Shop
+from compose.local.process.service import wait_until
 from compose.local.scylla.writes import Delete, Insert, Update
-from compose.local.service import wait_until
 from compose.local.topics import read_topic
 from tests.support.eventually import eventually
 

@@ -14,15 +14,15 @@ from typing import Any
 
 import pytest
 
-from compose.local.identity import same_process
 from compose.local.kafka import DEFAULT_PORT, live_brokers
 from compose.local.ports import LOOPBACK, accepts_connections
+from compose.local.process.identity import same_process
 from tests.support.eventually import eventually
 
 ROOT = Path(__file__).parents[3]
 PROGRAM = """
 import argparse, sys
-from compose.local.commands import add_commands
+from compose.local.commands.stack_commands import add_commands
 parser = argparse.ArgumentParser()
 add_commands(parser.add_subparsers(required=True))
 options = parser.parse_args()

@@ -10,9 +10,9 @@ from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.errors import KafkaError
 
 from compose.local.errors import StackError
-from compose.local.jvm import FAST_START
 from compose.local.kafka import KafkaCluster, live_brokers
 from compose.local.ports import LOOPBACK, is_free
+from compose.local.process.jvm import FAST_START
 from tests.support.eventually import eventually
 
 Unique = Callable[[str], str]

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from compose.local.server_pair import execute_sql
+from compose.local.databases.server_pair import execute_sql
 
 if TYPE_CHECKING:
-    from compose.local.mariadb_pair import MariaDbPair
+    from compose.local.databases.mariadb_pair import MariaDbPair
 
 
 def test_replica_takes_over_and_the_old_primary_follows_it(mariadb_pair: MariaDbPair) -> None:

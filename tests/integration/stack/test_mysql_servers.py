@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pymysql
 
 if TYPE_CHECKING:
+    from compose.local.databases.mysql_debian import MySqlServer
     from compose.local.mariadb import MariaDb
-    from compose.local.mysql_debian import MySqlServer
 
 
 def ask(server: MariaDb | MySqlServer, statement: str) -> tuple[Any, ...]:

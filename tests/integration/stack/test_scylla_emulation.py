@@ -16,7 +16,7 @@ from cassandra.cluster import Cluster, Session
 
 from compose.local.cassandra import CassandraNode, speaks_cql
 from compose.local.errors import StackError
-from compose.local.jvm import FAST_START
+from compose.local.process.jvm import FAST_START
 from compose.local.scylla.bulk import fill_log
 from compose.local.scylla.client import Emulation, Logged
 from compose.local.scylla.dress import connect_session

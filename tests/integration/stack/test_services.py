@@ -11,9 +11,9 @@ import pytest
 
 from compose.local.connect import JavaConnect
 from compose.local.errors import Unavailable
-from compose.local.http import send_request
+from compose.local.monitoring.prometheus import Prometheus, find_prometheus
 from compose.local.ports import LOOPBACK
-from compose.local.prometheus import Prometheus, find_prometheus
+from compose.local.process.http import send_request
 from compose.local.registry import SchemaRegistry
 from tests.support.eventually import eventually
 

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from compose.local.ports import free_port
-from compose.local.service import wait_until
-from worker.devtools import ROOT
+from compose.local.process.service import wait_until
+from worker.development.commands import ROOT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

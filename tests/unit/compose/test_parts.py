@@ -16,11 +16,11 @@ import pytest
 from compose.local import ports
 from compose.local.console import has_colours, say
 from compose.local.errors import StackError
-from compose.local.java import find_java, parse_version
-from compose.local.jvm import write_properties
+from compose.local.fetch.java import find_java, parse_version
+from compose.local.fetch.unpack import unpack_tar
 from compose.local.paths import cache_dir, home_dir
 from compose.local.ports import LOOPBACK, accepts_connections, free_port, free_ports, is_free
-from compose.local.unpack import unpack_tar
+from compose.local.process.jvm import write_properties
 
 
 def test_a_taken_port_is_replaced() -> None:

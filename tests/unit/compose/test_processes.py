@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from compose.local.errors import StackError
-from compose.local.identity import same_process, signal_group, start_mark
-from compose.local.service import Service, log_tail, wait_until
+from compose.local.process.identity import same_process, signal_group, start_mark
+from compose.local.process.service import Service, log_tail, wait_until
 from tests.support.eventually import eventually
 
 ROOT = Path(__file__).parents[3]
@@ -149,7 +149,7 @@ def test_only_a_detached_service_outlives_a_killed_starter(tmp_path: Path, *, de
     starter = textwrap.dedent(f"""
         import os, signal, sys
         from pathlib import Path
-        from compose.local.service import Service
+        from compose.local.process.service import Service
         service = Service("s", [sys.executable, "-c", "import signal; signal.pause()"], Path({str(tmp_path / "log")!r}),
                           ready=lambda: True, detached={detached}).start()
         print(service.pid, service.mark, flush=True)

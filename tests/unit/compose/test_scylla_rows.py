@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from compose.local.scylla import codec
-from compose.local.scylla.cql import parse_literal, parse_write
-from compose.local.scylla.rows import apply_changes, log_rows, merge_changes
+from compose.local.scylla.cells import codec
+from compose.local.scylla.cells.cql import parse_literal, parse_write
+from compose.local.scylla.cells.rows import apply_changes, log_rows, merge_changes
 from compose.local.scylla.schema import EmulatedColumn, EmulatedTable
 from compose.local.scylla.writes import (
     Add,

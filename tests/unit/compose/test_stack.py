@@ -12,14 +12,14 @@ from pathlib import Path
 
 import pytest
 
-from compose.local import commands
-from compose.local.catalog import OFFERS, Offer, ServicePart, ServiceRequest
+from compose.local.commands import stack_commands as commands
+from compose.local.commands.catalog import OFFERS, Offer, ServicePart, ServiceRequest
+from compose.local.commands.stack import ProcessHealth, Stack, check_health
+from compose.local.commands.state import StackEntry, StateFile
 from compose.local.errors import StackError
-from compose.local.identity import start_mark
 from compose.local.ports import LOOPBACK, accepts_connections, free_port
-from compose.local.service import Service
-from compose.local.stack import ProcessHealth, Stack, check_health
-from compose.local.state import StackEntry, StateFile
+from compose.local.process.identity import start_mark
+from compose.local.process.service import Service
 from tests.support.eventually import eventually
 
 SERVER = (

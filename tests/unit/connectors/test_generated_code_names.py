@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from connectors.mysql.decode import compile_rows
 from connectors.mysql.model import ColumnPlan, MySqlTable, TableName
-from connectors.mysql.text_rows import compile_text
-from connectors.mysql.types import field_schema
+from connectors.mysql.rows.decode import compile_rows
+from connectors.mysql.rows.text_rows import compile_text
+from connectors.mysql.schema.types import field_schema
 from connectors.schema import INT32, OPTIONAL_STRING, Field, Schema, Type
 from connectors.scylla.model import INSERT, ScyllaColumn
 from tests.support.settings import mysql_values

@@ -15,7 +15,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from connectors.api import SourceRecord
-from connectors.cassandra import config as cassandra_config
+from connectors.cassandra.config import settings as cassandra_config
 from connectors.cassandra.events import build_events as cassandra_builder
 from connectors.cql.mutations.definition import CqlColumn as CassandraColumn
 from connectors.cql.mutations.definition import make_definition
@@ -34,15 +34,15 @@ from connectors.formats.partition_update import (
     UpdateRow,
     UpdateSource,
 )
-from connectors.scylla import config as scylla_config
+from connectors.scylla.config import settings as scylla_config
 from connectors.scylla.events import build_events as scylla_builder
 from connectors.scylla.model import INSERT, POSTIMAGE, PREIMAGE, ROW_DELETE, UPDATE, StreamRun
 from tests.support.settings import cassandra_events, scylla_events
 from tests.unit.connectors.cassandra.events.cassandra_event_world import NOW, TABLE_ID, where
 from tests.unit.connectors.scylla.events.making import row
 from tests.unit.connectors.scylla.events_forms.model import OFFSET, PARTITION, version_of
-from worker.converters.avro_compile import compile_avro
-from worker.converters.avro_schema import AvroSettings
+from worker.converters.avro_form.compile import compile_avro
+from worker.converters.avro_form.schema import AvroSettings
 from worker.converters.json import JsonConverter
 from worker.transforms.pipeline import build_pipeline
 

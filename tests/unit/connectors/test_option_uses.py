@@ -31,8 +31,8 @@ SHARED: Final = (
     "connectors.cql.options",
     "connectors.formats.masking",
     "connectors.formats.record_masks",
-    "connectors.new_tables",
-    "connectors.number_keys",
+    "connectors.source_options.new_tables",
+    "connectors.source_options.number_keys",
     "connectors.text_files",
 )
 SHARED_BY_SINKS: Final = (
@@ -63,7 +63,7 @@ NOT_OPTIONS: Final = {
 }
 #: Structs that still have defaults: those of the snapshot engine, and one that converters have with other options.
 WITH_DEFAULTS: Final = frozenset({"SnapshotSettings", "BackfillSettings", "OAuthSettings"})
-CLUSTERS: Final = {"cassandra": "connectors.cassandra.config_keys", "scylla": "connectors.scylla.config_keys"}
+CLUSTERS: Final = {"cassandra": "connectors.cassandra.config.keys", "scylla": "connectors.scylla.config.keys"}
 
 
 class _Recorder(dict[str, Any]):

@@ -14,13 +14,13 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from connectors.cql.tls import ssl_context
-from connectors.mysql.connection import ssl_context as mysql_context
+from connectors.cql.cluster.tls import ssl_context
+from connectors.mysql.source.connection import ssl_context as mysql_context
 from tests.support.settings import cql_tls, mysql_tls
 from worker.converters.avro import AvroConverter
-from worker.converters.registry_options import parse_options, registry_settings
+from worker.converters.registry.options import parse_options, registry_settings
+from worker.kafka.tls import client_context
 from worker.rest.client import AUTHORITIES, send_get
-from worker.tls import client_context
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -11,14 +11,14 @@ import orjson
 
 from offsets.records import ReportedStatus
 from tests.support.eventually import pass_turns
-from worker.control.herder import ClusterHerder
+from worker.control.herder.cluster import ClusterHerder
 from worker.rest.facade import RestError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from offsets.records import Pair
-    from worker.control.herder_base import HerderContext
+    from worker.control.herder.base import HerderContext
 
 
 class Cluster:

@@ -8,12 +8,12 @@ import pytest
 
 from offsets.cluster import ClusterSnapshot
 from offsets.records import ReportedStatus
-from worker.control.explanation import connector_notes, explain_unit
+from worker.control.herder.explanation import connector_notes, explain_unit
 from worker.control.hosts import HostPool, HostProcess, find_culprit
 from worker.control.leader import fencing_count, wanted_units
 from worker.control.membership import WorkerMember, choose_leader, newest_members
-from worker.control.placement import INSTANCE, Unit
-from worker.control.table import Slot, SlotOwner
+from worker.control.placement.planning import INSTANCE, Unit
+from worker.control.placement.table import Slot, SlotOwner
 from worker.protocol import LoopStuck
 
 

@@ -8,7 +8,7 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from worker.control.placement import ANYWHERE, INSTANCE, Placement, Unit, Worker, place_units, read_requirement
+from worker.control.placement.planning import ANYWHERE, INSTANCE, Placement, Unit, Worker, place_units, read_requirement
 
 _names = st.sampled_from([f"c{number}" for number in range(8)])
 _connectors = st.dictionaries(_names, st.integers(0, 12), max_size=8)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from worker.control.placement import INSTANCE, Unit
-from worker.control.table import (
+from worker.control.placement.planning import INSTANCE, Unit
+from worker.control.placement.table import (
     PlacementTable,
     Slot,
     SlotOwner,

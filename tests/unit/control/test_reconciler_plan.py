@@ -8,9 +8,15 @@ from hypothesis import strategies as st
 from offsets.cluster import ClusterSnapshot
 from offsets.records import ReportedStatus, RestartRequest
 from worker.control.hosts import HostProcess
-from worker.control.placement import INSTANCE, Unit
-from worker.control.reconciler import DesiredRun, LocalRun, plan_steps
-from worker.control.wishes import awaiting_fencing, local_wishes, need_new_configs, restart_plan, restore_references
+from worker.control.placement.planning import INSTANCE, Unit
+from worker.control.placement.reconciler import DesiredRun, LocalRun, plan_steps
+from worker.control.placement.wishes import (
+    awaiting_fencing,
+    local_wishes,
+    need_new_configs,
+    restart_plan,
+    restore_references,
+)
 
 TASK, INSTANCE_UNIT = Unit("c", 0), Unit("c", INSTANCE)
 CONFIG = {"name": "c", "connector.class": "x"}

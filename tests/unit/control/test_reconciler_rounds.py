@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, cast
 
 from tests.support.eventually import eventually_async, pass_turns
-from worker.control.placement import Unit
-from worker.control.reconciler import DesiredRun, PluginChoice, Reconciler
+from worker.control.placement.planning import Unit
+from worker.control.placement.reconciler import DesiredRun, PluginChoice, Reconciler
 from worker.protocol import StartTask, StopTask
 
 if TYPE_CHECKING:

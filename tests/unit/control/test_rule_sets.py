@@ -12,9 +12,9 @@ import pytest
 
 from connectors.errors import ConfigInvalid
 from tests.support.eventually import pass_turns
-from worker.control.herder_rule_sets import RuleStore
-from worker.control.instructions import NONE, instructions_record
-from worker.control.rule_sets import (
+from worker.control.herder.rule_sets import RuleStore
+from worker.control.state.instructions import NONE, instructions_record
+from worker.control.state.rule_sets import (
     KEPT,
     MOST_BYTES,
     RuleTable,
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from offsets.records import Pair
-    from worker.control.herder_base import HerderContext
+    from worker.control.herder.base import HerderContext
 
 
 def rules_of(*columns: str, golden: Sequence[Any] = (), version: int = 1) -> dict[str, Any]:

@@ -12,11 +12,11 @@ import pytest
 
 from connectors.errors import Retriable
 from tests.support.eventually import pass_turns
-from worker.control.herder_snapshots import SnapshotOperations
-from worker.control.instructions import KEPT, MOST_BYTES, InstructionTable
+from worker.control.herder.snapshots import SnapshotOperations
 from worker.control.leader import LeaderDuties
-from worker.control.rule_sets import RuleTable
-from worker.control.verifications import VerificationTable
+from worker.control.state.instructions import KEPT, MOST_BYTES, InstructionTable
+from worker.control.state.rule_sets import RuleTable
+from worker.control.state.verifications import VerificationTable
 from worker.protocol import CheckSnapshot, ConnectorView, RemoteError
 from worker.rest.facade import RestError
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from offsets.records import Pair
-    from worker.control.herder_base import HerderContext
+    from worker.control.herder.base import HerderContext
 
 
 class Cluster:

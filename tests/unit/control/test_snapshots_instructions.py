@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 from offsets.cluster import ClusterState
 from offsets.records import commit_record, connector_record, task_record
 from worker.control.hosts import HostProcess
-from worker.control.instructions import NONE, InstructionTable, instructions_record, prune_rows, with_state
-from worker.control.placement import INSTANCE, Unit
-from worker.control.reconciler import DesiredRun, LocalRun, plan_steps
-from worker.control.stores import PlacementStore
-from worker.control.table import Slot, SlotOwner, row_record
-from worker.control.wishes import local_wishes
+from worker.control.placement.planning import INSTANCE, Unit
+from worker.control.placement.reconciler import DesiredRun, LocalRun, plan_steps
+from worker.control.placement.table import Slot, SlotOwner, row_record
+from worker.control.placement.wishes import local_wishes
+from worker.control.state.instructions import NONE, InstructionTable, instructions_record, prune_rows, with_state
+from worker.control.state.stores import PlacementStore
 
 if TYPE_CHECKING:
     from offsets.cluster import ClusterSnapshot

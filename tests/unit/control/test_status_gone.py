@@ -22,13 +22,13 @@ from offsets.records import (
     topic_status_record,
 )
 from tests.support.eventually import eventually_async
-from worker.control.instructions import InstructionTable
 from worker.control.node import WorkerNode
-from worker.control.placement import INSTANCE, Unit
-from worker.control.reconciler import DesiredRun, LocalRun
-from worker.control.rule_sets import RuleTable
-from worker.control.stores import StatusStore
-from worker.control.verifications import VerificationTable
+from worker.control.placement.planning import INSTANCE, Unit
+from worker.control.placement.reconciler import DesiredRun, LocalRun
+from worker.control.state.instructions import InstructionTable
+from worker.control.state.rule_sets import RuleTable
+from worker.control.state.stores import StatusStore
+from worker.control.state.verifications import VerificationTable
 from worker.logs import LoggerRegistry
 from worker.protocol import TopicForgotten
 

@@ -6,7 +6,8 @@ from typing import Any
 
 import orjson
 
-from worker.control.verifications import (
+from worker.config.source_config import SOURCE_CONFIG
+from worker.control.state.verifications import (
     INTERVAL,
     MOST_BYTES,
     MOST_VALUE_BYTES,
@@ -23,7 +24,6 @@ from worker.control.verifications import (
     verification_record,
 )
 from worker.protocol import VERIFICATION
-from worker.source_config import SOURCE_CONFIG
 
 
 def table(name: str, condition: str | None = "", **counts: int) -> dict[str, Any]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from connectors.errors import ConfigInvalid
-from worker.config import exactly_once, parse_labels, parse_worker, placement_topic, process_count
-from worker.config_keys import WORKER_CONFIG
+from worker.config.worker_config import exactly_once, parse_labels, parse_worker, placement_topic, process_count
+from worker.config.worker_keys import WORKER_CONFIG
 
 REQUIRED = {
     "group.id": "g",

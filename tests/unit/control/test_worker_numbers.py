@@ -11,11 +11,11 @@ import pytest
 from tests.support.clock import ManualClock
 from tests.support.eventually import eventually_async
 from worker.control import node as node_module
-from worker.control.herder_admin import AdminOperations
+from worker.control.herder.admin import AdminOperations
 from worker.control.membership import Contact
 from worker.control.node import WorkerNode
-from worker.control.placement import INSTANCE, Unit
-from worker.control.reconciler import DesiredRun, LocalRun, Reconciler
+from worker.control.placement.planning import INSTANCE, Unit
+from worker.control.placement.reconciler import DesiredRun, LocalRun, Reconciler
 from worker.logs import LoggerRegistry
 from worker.metrics.process import LoopLag
 from worker.protocol import ConnectorStateChanged, HostTaskId, Stats, TaskStateChanged, TaskStats

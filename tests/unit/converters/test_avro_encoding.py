@@ -29,11 +29,11 @@ from connectors.schema import (
     struct,
 )
 from tests.unit.converters.strategies import cases
-from worker.converters.avro_compile import compile_avro
-from worker.converters.avro_read import avro_reader, without_logical_types
-from worker.converters.avro_schema import ANYTHING_TEXT, ENUM, UNION, AvroSettings, avro_text
-from worker.converters.avro_shape import make_shaper
-from worker.converters.avro_write import long_bytes, value_bytes
+from worker.converters.avro_form.compile import compile_avro
+from worker.converters.avro_form.read import avro_reader, without_logical_types
+from worker.converters.avro_form.schema import ANYTHING_TEXT, ENUM, UNION, AvroSettings, avro_text
+from worker.converters.avro_form.shape import make_shaper
+from worker.converters.avro_form.write import long_bytes, value_bytes
 
 SETTINGS = AvroSettings()
 

@@ -15,8 +15,8 @@ from connectors.schema import BYTES, INT32, INT64, STRING, Schema, Type, struct
 from connectors.scylla.events.envelope import _source_schema
 from worker.converters.base import create_converter, create_header_converter
 from worker.converters.cloudevents import extension_name
-from worker.converters.registry import SchemaRegistryClient
-from worker.host.convert import Conversion, Refused
+from worker.converters.registry.client import SchemaRegistryClient
+from worker.host.delivery.convert import Conversion, Refused
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

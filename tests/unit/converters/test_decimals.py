@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from worker.converters.javatext import decimal_bytes, decimal_from_bytes, to_unscaled
-from worker.converters.json_text import decimal_base64
+from worker.converters.json_form.text import decimal_base64
 
 EDGES = [
     edge + step

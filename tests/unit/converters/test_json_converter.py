@@ -31,7 +31,7 @@ from connectors.schema import (
 )
 from tests.unit.converters.strategies import cases
 from worker.converters.json import JsonConverter
-from worker.converters.json_text import JsonSettings, value_text
+from worker.converters.json_form.text import JsonSettings, value_text
 
 PLAIN = JsonConverter({"schemas.enable": "false"})
 ENVELOPE = JsonConverter({"schemas.enable": "true"})

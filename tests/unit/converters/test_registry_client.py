@@ -12,7 +12,7 @@ from aiohttp import web
 from connectors.errors import Retriable, Skippable
 from connectors.schema import STRING, Schema, Type
 from worker.converters.base import create_converter
-from worker.converters.registry import RegistrySettings, SchemaRegistryClient
+from worker.converters.registry.client import RegistrySettings, SchemaRegistryClient
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable

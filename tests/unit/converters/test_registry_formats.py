@@ -35,18 +35,18 @@ from connectors.schema import (
     timestamp,
 )
 from tests.unit.converters.strategies import cases
-from worker.converters.differences import Shapes, avro_shapes, find_differences, find_lacking, json_shapes
 from worker.converters.java_order import copy_order, hash_order, string_hash
-from worker.converters.json_compile import compile_encoder
-from worker.converters.json_schema_read import json_schema_reader
-from worker.converters.json_schema_text import JsonSchemaSettings, json_schema_text
-from worker.converters.json_text import JsonSettings, value_text
+from worker.converters.json_form.compile import compile_encoder
+from worker.converters.json_form.schema_read import json_schema_reader
+from worker.converters.json_form.schema_text import JsonSchemaSettings, json_schema_text
+from worker.converters.json_form.text import JsonSettings, value_text
 from worker.converters.protobuf import index_bytes
-from worker.converters.protobuf_compile import compile_protobuf
-from worker.converters.protobuf_files import proto_shapes
-from worker.converters.protobuf_read import message_indexes, protobuf_reader
-from worker.converters.protobuf_schema import ENUM, TAG, WIRE_TYPE, ProtobufSettings, proto_file, proto_text
-from worker.converters.protobuf_write import message_bytes
+from worker.converters.protobuf_form.compile import compile_protobuf
+from worker.converters.protobuf_form.files import proto_shapes
+from worker.converters.protobuf_form.read import message_indexes, protobuf_reader
+from worker.converters.protobuf_form.schema import ENUM, TAG, WIRE_TYPE, ProtobufSettings, proto_file, proto_text
+from worker.converters.protobuf_form.write import message_bytes
+from worker.converters.registry.differences import Shapes, avro_shapes, find_differences, find_lacking, json_shapes
 
 VALUES = JsonSettings(entries=True)
 JSON = JsonSchemaSettings(VALUES)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from worker.host.commits import CommitUnit, Ledger
+from worker.host.delivery.commits import CommitUnit, Ledger
 
 
 def test_a_unit_keeps_the_receipt_until_everything_of_it_is_released() -> None:

@@ -7,7 +7,7 @@ from aiokafka.record.default_records import DefaultRecordBatch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from worker.host.chunk import CODECS, RecordChunk
+from worker.host.delivery.chunk import CODECS, RecordChunk
 
 RECORDS = st.lists(
     st.tuples(st.none() | st.binary(max_size=40), st.none() | st.binary(max_size=300)), min_size=1, max_size=50

@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from worker.host.commits import CommitUnit, Ledger, position_key
+from worker.host.delivery.commits import CommitUnit, Ledger, position_key
 
 
 def make_unit(moves: dict[str, int]) -> CommitUnit:

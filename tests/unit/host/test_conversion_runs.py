@@ -14,9 +14,9 @@ from connectors.schema import INT32, INT64, STRING
 from worker.converters.json import JsonConverter
 from worker.converters.simple_header import SimpleHeaderConverter
 from worker.converters.string import StringConverter
-from worker.host.convert import Conversion, Refused, split_runs
+from worker.host.delivery.convert import Conversion, Refused, split_runs
+from worker.host.delivery.session import TaskSession
 from worker.host.errors import ErrorStage
-from worker.host.session import TaskSession
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

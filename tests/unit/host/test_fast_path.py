@@ -15,9 +15,9 @@ from worker.converters.bytearray import ByteArrayConverter
 from worker.converters.json import JsonConverter
 from worker.converters.simple_header import SimpleHeaderConverter
 from worker.converters.string import StringConverter
-from worker.host.convert import Conversion
-from worker.host.convert import split_runs as runs_of
-from worker.host.fast_path import TaskWire, compare_records, count_encoded, last_timestamp, parts_of, wire_of
+from worker.host.delivery.convert import Conversion
+from worker.host.delivery.convert import split_runs as runs_of
+from worker.host.delivery.fast_path import TaskWire, compare_records, count_encoded, last_timestamp, parts_of, wire_of
 from worker.transforms.pipeline import build_pipeline
 
 if TYPE_CHECKING:

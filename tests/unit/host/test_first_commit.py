@@ -10,8 +10,8 @@ import pytest
 
 from connectors.errors import Retriable
 from tests.support.eventually import eventually_async, pass_turns
-from worker.host import session
-from worker.host.session import TaskSession
+from worker.host.delivery import session
+from worker.host.delivery.session import TaskSession
 from worker.protocol import VERIFICATION
 
 

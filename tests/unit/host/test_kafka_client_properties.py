@@ -17,8 +17,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from connectors.errors import ConfigInvalid
-from worker import kafka_clients
-from worker.kafka_clients import (
+from worker.kafka import clients as kafka_clients
+from worker.kafka.clients import (
     ALLOWLIST,
     POLICY,
     client_arguments,
@@ -26,7 +26,7 @@ from worker.kafka_clients import (
     override_properties,
     parse_jaas,
 )
-from worker.oauth import ClientCredentials
+from worker.kafka.oauth import ClientCredentials
 
 PLAIN = 'org.apache.kafka.common.security.plain.PlainLoginModule required username="u" password="p;\\"q";'
 
@@ -81,7 +81,7 @@ def test_wrong_values_name_their_property(name: str, value: str) -> None:
 
 
 def test_unknown_properties_are_warned_of_and_meaningless_ones_are_not(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.DEBUG, "worker.kafka_clients")
+    caplog.set_level(logging.DEBUG, "worker.kafka.clients")
     mapped = client_arguments({"lingerms": "5", "send.buffer.bytes": "1", "retries": "9"}, "producer")
     assert mapped.arguments == {}
     assert mapped.warnings == ["unknown producer property lingerms: it has no effect; check its spelling"]

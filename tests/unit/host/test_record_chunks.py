@@ -7,8 +7,8 @@ from aiokafka.record.default_records import DefaultRecordBatch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from worker.host.chunk import CODECS, Headers, RecordChunk
-from worker.host.commits import CommitUnit
+from worker.host.delivery.chunk import CODECS, Headers, RecordChunk
+from worker.host.delivery.commits import CommitUnit
 
 Row = tuple[int, bytes | None, bytes | None, Headers]
 ROWS = st.lists(

@@ -11,9 +11,15 @@ from aiokafka.record.default_records import DefaultRecordBatch
 from connectors.errors import Fenced
 from tests.support.eventually import pass_turns
 from worker.converters.partitioner import choose_partition
-from worker.host.commits import CommitUnit
-from worker.host.producer import Producer
-from worker.host.routes import ProducerSettings, RecordTooLarge, TopicPartitionWriter, TopicRoute, topic_complaint
+from worker.host.delivery.commits import CommitUnit
+from worker.host.delivery.producer import Producer
+from worker.host.delivery.routes import (
+    ProducerSettings,
+    RecordTooLarge,
+    TopicPartitionWriter,
+    TopicRoute,
+    topic_complaint,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from compose.local.certificates import Authority
+from compose.local.security.certificates import Authority
 from connectors.errors import ConfigInvalid
-from worker.tls import client_context, server_context
+from worker.kafka.tls import client_context, server_context
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from worker.converters.json import JsonConverter
-from worker.host.topic_records import (
+from worker.host.questions.topic_records import (
     MASK,
     DecodedPart,
     MatchingRecord,

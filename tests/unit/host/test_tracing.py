@@ -11,7 +11,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from connectors.errors import ConfigInvalid
-from worker.host.commits import CommitUnit
+from worker.host.delivery.commits import CommitUnit
 from worker.host.options import WORKER
 from worker.host.tracing import BatchTraces, Tracing, make_tracing
 from worker.protocol import HostTaskId, TaskStats

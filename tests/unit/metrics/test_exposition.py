@@ -15,7 +15,7 @@ from tests.integration.metrics.public_queries import EXPECTED_EMPTY
 from tests.support.eventually import pass_turns
 from tests.support.prometheus_text import read_samples, rewrite
 from tests.unit.metrics.exposition import Exposed, parse
-from worker.control.verifications import metric_values
+from worker.control.state.verifications import metric_values
 from worker.metrics.exporter import (
     ConnectorNumbers,
     Options,

@@ -170,14 +170,14 @@ def registry(*names: str) -> LoggerRegistry:
 
 
 def test_setting_a_parent_sets_and_lists_its_children() -> None:
-    found = registry("worker", "worker.host", "worker.host.session", "workers", "aiokafka")
+    found = registry("worker", "worker.host", "worker.host.delivery.session", "workers", "aiokafka")
     assert found.list() == {"root": LoggerState("INFO")}
-    assert found.set("worker", "debug") == ["worker", "worker.host", "worker.host.session"]
+    assert found.set("worker", "debug") == ["worker", "worker.host", "worker.host.delivery.session"]
     assert found.list() == {
         "root": LoggerState("INFO"),
         "worker": LoggerState("DEBUG", 1000),
         "worker.host": LoggerState("DEBUG", 1000),
-        "worker.host.session": LoggerState("DEBUG", 1000),
+        "worker.host.delivery.session": LoggerState("DEBUG", 1000),
     }
     assert found.get("workers") == LoggerState("INFO")
 

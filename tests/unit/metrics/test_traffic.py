@@ -16,7 +16,7 @@ from worker.host.task_metrics import Metrics
 from worker.metrics.process import GcWatch
 from worker.metrics.traffic import MeteredLoop, MeteredSelectorLoop, TrafficMeter, _MeteredConnection, client_traffic
 from worker.protocol import CustomMetric
-from worker.rest.metrics import accepts_gzip
+from worker.rest.own.metrics import accepts_gzip
 
 if TYPE_CHECKING:
     from collections.abc import Callable

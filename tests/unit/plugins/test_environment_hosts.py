@@ -13,7 +13,7 @@ from connectors.errors import Retriable
 from tests.support.eventually import eventually_async, pass_turns
 from tests.unit.plugins.test_catalog import ENVIRONMENTS, PLUGINS
 from worker.control.hosts import HostLimits, HostPool, HostProcess
-from worker.control.placement import INSTANCE, Unit
+from worker.control.placement.planning import INSTANCE, Unit
 from worker.plugins.catalog import PluginCatalog, PluginSelection
 from worker.protocol import AlterOffsets, PluginConfig, RemoteError
 

@@ -21,7 +21,7 @@ from importlib.metadata import distributions, entry_points, version
 import six, json as stdlib, msgspec
 found = {"library": importlib.import_module("shadow_me").where, "version": version("shadow-me"),
          "protected": six.__file__, "protected_version": version("six"), "stdlib": stdlib.__file__,
-         "own": importlib.import_module("worker.config").__file__,
+         "own": importlib.import_module("worker.config.worker_config").__file__,
          "spaces": [importlib.import_module("myspace.a").where, importlib.import_module("myspace.b").where],
          "elsewhere": [each.name for each in distributions(path=["/nowhere"])],
          "entries": [each.name for each in entry_points(group="millrace.transforms")],

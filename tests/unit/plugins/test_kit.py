@@ -14,8 +14,8 @@ from worker.converters.base import Converter, Encode, EncoderCache
 from worker.converters.json import JsonConverter
 from worker.testing import check_converter, check_predicate, check_transform
 from worker.transforms.base import Predicate, RecordFunction, RecordTest, Side, Transform, copy_record
+from worker.transforms.connect.replace_field import ReplaceField
 from worker.transforms.predicates import RecordIsTombstone
-from worker.transforms.replace_field import ReplaceField
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

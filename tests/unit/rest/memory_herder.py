@@ -8,7 +8,7 @@ from worker.console.history import PastConfig
 from worker.console.pipeline import describe_endpoints
 from worker.console.rows import build_row
 from worker.rest.facade import NotLeader, RestError
-from worker.rest.signing import SigningKey
+from worker.rest.security.signing import SigningKey
 
 if TYPE_CHECKING:
     import asyncio

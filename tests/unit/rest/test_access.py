@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from connectors.errors import ConfigInvalid
-from worker.rest.access import Principal, parse_grants, readable_names
 from worker.rest.routes import ROUTES
 from worker.rest.routing import RequiredAccess
+from worker.rest.security.access import Principal, parse_grants, readable_names
 
 from .security import basic, write_users
 

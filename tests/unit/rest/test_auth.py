@@ -17,8 +17,8 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from jwt.algorithms import ECAlgorithm, RSAAlgorithm
 
 from tests.support.eventually import eventually_async
-from worker.rest.identities import make_token
-from worker.rest.passwords import verify_password
+from worker.rest.security.identities import make_token
+from worker.rest.security.passwords import verify_password
 
 from .security import basic, write_users
 
@@ -95,7 +95,7 @@ async def test_every_name_costs_a_hash(start: Start, tmp_path: Path, monkeypatch
         looked_at.append(password)
         return verify_password(password, text)
 
-    monkeypatch.setattr("worker.rest.auth.verify_password", verify)
+    monkeypatch.setattr("worker.rest.security.auth.verify_password", verify)
     call, _ = await start(
         rest_authentication="basic",
         rest_auth_users_file=write_users(tmp_path / "users", {"ada": "admin", "console": "certificate,admin"}),

@@ -12,17 +12,17 @@ from cryptography.x509 import NameOID, load_pem_x509_certificates
 
 from tests.support.eventually import pass_turns
 from tests.support.settings import auth_settings
-from worker.rest.auth import Authenticator
 from worker.rest.facade import RestError
-from worker.rest.identities import make_token
-from worker.rest.passwords import verify_password
+from worker.rest.security.auth import Authenticator
+from worker.rest.security.identities import make_token
+from worker.rest.security.passwords import verify_password
 
 from .security import Authority, basic, cheap_hash, write_users
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from worker.rest.access import Principal
+    from worker.rest.security.access import Principal
 
 JAAS = (
     'KafkaConnect {{ org.apache.kafka.connect.rest.basic.auth.extension.PropertyFileLoginModule required file="{}"; }};'
@@ -54,7 +54,7 @@ def looked_at(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         passwords.append(password)
         return verify_password(password, text)
 
-    monkeypatch.setattr("worker.rest.auth.verify_password", verify)
+    monkeypatch.setattr("worker.rest.security.auth.verify_password", verify)
     return passwords
 
 
@@ -74,7 +74,7 @@ async def test_a_right_password_costs_a_hash_once_in_a_while(
     for _ in range(3):
         await by_password(authenticator, "ada", "ada")
     assert looked_at == ["ada"]
-    monkeypatch.setattr("worker.rest.auth._REMEMBERED_S", -1.0)
+    monkeypatch.setattr("worker.rest.security.auth._REMEMBERED_S", -1.0)
     await authenticator.reload_identities()
     for _ in range(3):
         await by_password(authenticator, "ada", "ada")
@@ -85,7 +85,7 @@ async def test_a_right_password_costs_a_hash_once_in_a_while(
 async def test_few_right_passwords_are_remembered(
     tmp_path: Path, looked_at: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("worker.rest.auth._REMEMBERED", 2)
+    monkeypatch.setattr("worker.rest.security.auth._REMEMBERED", 2)
     names = ("ab", "cd", "ef")
     authenticator = await made(basic=True, users_file=write_users(tmp_path / "users", dict.fromkeys(names, "read")))
     for name in (*names, "ef", "cd", "ab"):
@@ -111,7 +111,7 @@ async def test_users_that_go_while_their_password_is_looked_at(tmp_path: Path, m
         assert go_on.wait(10)
         return verify_password(password, text)
 
-    monkeypatch.setattr("worker.rest.auth.verify_password", verify)
+    monkeypatch.setattr("worker.rest.security.auth.verify_password", verify)
     path = write_users(tmp_path / "users", {"ada": "admin"})
     authenticator = await made(basic=True, users_file=path)
     first = asyncio.create_task(by_password(authenticator, "ada", "ada"))
@@ -132,8 +132,8 @@ async def test_few_passwords_are_looked_at_at_once(tmp_path: Path, monkeypatch: 
         assert go_on.wait(10)
         return verify_password(password, text)
 
-    monkeypatch.setattr("worker.rest.auth.verify_password", verify)
-    monkeypatch.setattr("worker.rest.auth._MOST_WAITING", 2)
+    monkeypatch.setattr("worker.rest.security.auth.verify_password", verify)
+    monkeypatch.setattr("worker.rest.security.auth._MOST_WAITING", 2)
     authenticator = await made(basic=True, users_file=write_users(tmp_path / "users", {"ada": "admin"}))
     waiting = [asyncio.create_task(by_password(authenticator, "ada", f"wrong-{number}")) for number in range(2)]
     await pass_turns()

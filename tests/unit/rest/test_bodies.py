@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from worker.rest.bodies import (
+from worker.rest.facade import RestError
+from worker.rest.shapes.bodies import (
     CreateRequest,
     read_config,
     read_create,
@@ -16,7 +17,6 @@ from worker.rest.bodies import (
     read_savepoint,
     read_task_configs,
 )
-from worker.rest.facade import RestError
 
 
 def test_values_become_strings_with_their_digits() -> None:

@@ -20,7 +20,7 @@ from worker.console.libraries import FILES, adapt_imports
 from worker.console.routes import FEATURES
 from worker.console.rows import build_row, first_line, sum_reports
 from worker.console.sessions import Sessions
-from worker.rest.access import Principal, parse_grants
+from worker.rest.security.access import Principal, parse_grants
 
 from .memory_herder import MemoryHerder
 from .security import basic, write_users

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from worker.rest.files import FileWatch, read_fingerprints, watch_files
+from worker.rest.security.files import FileWatch, read_fingerprints, watch_files
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 async def test_what_fails_unforeseen_keeps_no_other_file_from_being_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("worker.rest.files.LOOK_S", 0.01)
+    monkeypatch.setattr("worker.rest.security.files.LOOK_S", 0.01)
     broken, good = tmp_path / "broken", tmp_path / "good"
     read = asyncio.Event()
 

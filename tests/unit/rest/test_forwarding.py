@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 import pytest
 from yarl import URL
 
+from worker.kafka.tls import client_context
 from worker.rest.facade import REBALANCE_TEXT, RestError
 from worker.rest.forwarding import WorkerClient, next_hop, target_url
-from worker.rest.signing import SigningKey
-from worker.tls import client_context
+from worker.rest.security.signing import SigningKey
 
 if TYPE_CHECKING:
     from .conftest import Start

@@ -15,10 +15,16 @@ import pytest
 from connectors.errors import ConfigInvalid
 from worker import cli
 from worker.properties import parse_properties
-from worker.rest.auth_settings import AuthSettings
 from worker.rest.client import auth_headers, send_get
-from worker.rest.identities import jaas_credentials, parse_tokens, parse_users, readable_by_others, token_digest
-from worker.rest.passwords import check_hash, hash_password, verify_password
+from worker.rest.security.auth_settings import AuthSettings
+from worker.rest.security.identities import (
+    jaas_credentials,
+    parse_tokens,
+    parse_users,
+    readable_by_others,
+    token_digest,
+)
+from worker.rest.security.passwords import check_hash, hash_password, verify_password
 from worker.secrets.masking import mask_patterns
 
 from .security import cheap_hash, write_users

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from worker.rest.limits import TokenBuckets, caller_address
+from worker.rest.security.limits import TokenBuckets, caller_address
 
 from .security import write_users
 

@@ -15,11 +15,11 @@ import pytest
 from jsonschema import Draft202012Validator
 from openapi_spec_validator import OpenAPIV31SpecValidator
 
-from connectors.logs.rules import trials
+from connectors.logs.rules.tools import trials
 from tests.conformance.rest.differences import DIFFERENCES
 from tests.conformance.rest.record import GOLDEN
 from tests.conformance.rest.scenario import FORWARDED, STEPS
-from worker.console import rule_editing
+from worker.console.resources import rule_editing
 from worker.rest.facade import NotLeader, RestError
 from worker.rest.openapi import build_document, documented_statuses
 from worker.rest.routes import ROUTES

@@ -6,8 +6,8 @@ import pytest
 
 from connectors.errors import ConfigInvalid
 from tests.support.settings import rest_settings
-from worker.rest.auth_settings import AuthSettings, LimitSettings
-from worker.rest.certificates import CertificateRule
+from worker.rest.security.auth_settings import AuthSettings, LimitSettings
+from worker.rest.security.certificates import CertificateRule
 from worker.rest.server import advertised_address
 from worker.rest.settings import HeaderRule, RestListener, RestSettings, header_rules
 

@@ -14,7 +14,7 @@ from cryptography.x509 import NameOID
 
 from connectors.errors import ConfigInvalid
 from tests.support.eventually import eventually_async
-from worker.rest.certificates import name_of, parse_rules
+from worker.rest.security.certificates import name_of, parse_rules
 from worker.rest.server import RestServer, find_exposed
 from worker.rest.settings import RestSettings
 

@@ -11,9 +11,9 @@ import aiohttp
 import pytest
 
 from connectors.errors import ConfigInvalid
+from worker.kafka.tls import client_context, server_context
 from worker.rest.server import RestServer
 from worker.rest.settings import RestSettings
-from worker.tls import client_context, server_context
 
 from .conftest import Rest
 from .memory_herder import MemoryHerder

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from worker.rest.facade import RestError
-from worker.rest.signing import SigningKey, signature_headers, verify_signature
+from worker.rest.security.signing import SigningKey, signature_headers, verify_signature
 
 KEY, BODY = b"k" * 32, b'[{"a":"1"}]'
 

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from worker.rest.bodies import read_snapshot
 from worker.rest.facade import RestError
+from worker.rest.shapes.bodies import read_snapshot
 
 if TYPE_CHECKING:
     from .conftest import Rest, Start

@@ -13,10 +13,10 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from jwt.algorithms import ECAlgorithm
 
 from connectors.errors import ConfigInvalid
-from worker.rest import web_tokens
-from worker.rest.access import Grant, parse_grants
-from worker.rest.auth_settings import JwtSettings
-from worker.rest.web_tokens import JwtVerifier, NotAccepted, granted_roles, parse_keys
+from worker.rest.security import web_tokens
+from worker.rest.security.access import Grant, parse_grants
+from worker.rest.security.auth_settings import JwtSettings
+from worker.rest.security.web_tokens import JwtVerifier, NotAccepted, granted_roles, parse_keys
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable

@@ -9,11 +9,18 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import pytest
 
 from tests.support.eventually import eventually_async
-from worker.rest.access import Principal, parse_grants
+from worker.kafka.tls import client_context
 from worker.rest.facade import RestError
 from worker.rest.forwarding import WorkerClient
-from worker.rest.signing import Nonces, SignedRequest, SigningKey, read_request, sign_request, signature_headers
-from worker.tls import client_context
+from worker.rest.security.access import Principal, parse_grants
+from worker.rest.security.signing import (
+    Nonces,
+    SignedRequest,
+    SigningKey,
+    read_request,
+    sign_request,
+    signature_headers,
+)
 
 from .security import basic, write_users
 

@@ -9,7 +9,7 @@ import pytest
 from aiokafka.errors import GroupCoordinatorNotAvailableError
 
 from connectors.errors import Retriable
-from spark_jobs import committed
+from spark_jobs.kafka import committed
 
 FOUND = [("t", [(0, 7, "", 0), (1, -1, "", 0)]), ("u", [(2, 9, "", 0)])]
 

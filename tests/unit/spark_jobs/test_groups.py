@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
-from spark_jobs.groups import read_committed
+from spark_jobs.kafka.groups import read_committed
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer

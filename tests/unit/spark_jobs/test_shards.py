@@ -12,26 +12,26 @@ from pyspark.sql import types as t
 
 from connectors.errors import Fatal, Skippable
 from connectors.formats import ums as forms
-from spark_jobs import config as job_config
-from spark_jobs import shards
-from spark_jobs.causes import JavaCause, known_cause
+from spark_jobs.config import job_files as job_config
 from spark_jobs.contract import Column, TableSchema
 from spark_jobs.history import layout as file_layout
 from spark_jobs.materializer.contract import InputRecord
+from spark_jobs.rows import shards
 from spark_jobs.sinks.jdbc import config as jdbc_config
-from spark_jobs.sinks.jdbc.dialects import load_dialect
+from spark_jobs.sinks.jdbc.dialect.dialects import load_dialect
 from spark_jobs.sinks.jdbc.tables import find_columns as jdbc_columns
 from spark_jobs.sources import ums
-from spark_jobs.sources.inference import TableSighting
-from spark_jobs.sources.kinds import KnownKind, Rules, look_json
 from spark_jobs.sources.layout import envelope_layout
-from spark_jobs.sources.reader import DecodePlan, namespace_of
-from spark_jobs.sources.rows import TableDecoder
-from spark_jobs.sources.search import Search
+from spark_jobs.sources.records.inference import TableSighting
+from spark_jobs.sources.records.kinds import KnownKind, Rules, look_json
+from spark_jobs.sources.records.reader import DecodePlan, namespace_of
+from spark_jobs.sources.records.rows import TableDecoder
+from spark_jobs.sources.records.search import Search
 from spark_jobs.sources.tasks import make_record_batch
+from spark_jobs.spark.causes import JavaCause, known_cause
 from tests.support.materializer import Bench
 from tests.unit.spark_jobs.sources.support import envelope_schema, member, message, records
-from worker.converters.json_read import read_schema
+from worker.converters.json_form.read import read_schema
 
 NUMBERED = [
     member("db", "string"),

@@ -13,7 +13,7 @@ from connectors import schema as types
 from connectors.api import SourceRecord
 from connectors.errors import ConfigInvalid
 from connectors.schema import Schema, Type, struct
-from worker.transforms.java_numbers import parse_floating, parse_integer, to_single
+from worker.transforms.java.numbers import parse_floating, parse_integer, to_single
 from worker.transforms.pipeline import TransformError, TransformPipeline, build_pipeline
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from connectors.errors import ConfigInvalid, Skippable
-from worker.transforms.date_format import JavaDateFormat, days_of, to_civil
+from worker.transforms.java.date_format import JavaDateFormat, days_of, to_civil
 
 INSTANT = 1_700_000_000_123  # 2023-11-14T22:13:20.123Z, a Tuesday
 

@@ -28,11 +28,11 @@ from connectors.schema import (
     map_of,
     struct,
 )
-from worker.transforms.enforce_record_size import _decimal_size
-from worker.transforms.java_hash import hash_murmur3, java_hash
-from worker.transforms.json_expansion import NotExpandable, expand_json
+from worker.transforms.debezium.enforce_record_size import _decimal_size
+from worker.transforms.debezium.json_expansion import NotExpandable, expand_json
+from worker.transforms.java.hashes import hash_murmur3, java_hash
+from worker.transforms.java.zones import find_zone, zoned_time, zoned_timestamp
 from worker.transforms.pipeline import TransformError, build_pipeline
-from worker.transforms.zones import find_zone, zoned_time, zoned_timestamp
 
 DEBEZIUM = "io.debezium.transforms."
 DAY = 86_400

@@ -9,7 +9,7 @@ from connectors import schema as types
 from connectors.api import Header, SourceRecord
 from connectors.errors import ConfigInvalid
 from connectors.schema import Field, Schema, Type, struct
-from worker.transforms.json_expansion import NotExpandable, expand_json
+from worker.transforms.debezium.json_expansion import NotExpandable, expand_json
 from worker.transforms.pipeline import TransformError, build_pipeline
 
 TYPE = "io.debezium.transforms.outbox.EventRouter"

@@ -13,14 +13,14 @@ from hypothesis import strategies as st
 from connectors.api import SourceRecord
 from connectors.errors import Skippable
 from connectors.schema import INT32, INT64, OPTIONAL_STRING, STRING, Field, Schema, Type, struct
-from worker.transforms.date_format import JavaDateFormat
 from worker.transforms.expressions.cel import compile_cel
 from worker.transforms.expressions.native import with_shortcut
 from worker.transforms.expressions.parser import parse_expression
 from worker.transforms.generated import MOST_FIELDS, FrequentMaps, Taken, struct_taker
-from worker.transforms.java_hash import hash_murmur3, java_hash
+from worker.transforms.java.date_format import JavaDateFormat
+from worker.transforms.java.hashes import hash_murmur3, java_hash
+from worker.transforms.java.zones import find_zone
 from worker.transforms.pipeline import TransformError, TransformPipeline, TransformStage, build_pipeline
-from worker.transforms.zones import find_zone
 
 KAFKA = "org.apache.kafka.connect.transforms."
 MASK = (1 << 64) - 1

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from connectors.errors import ConfigInvalid
-from worker.transforms.java_regex import compile_java, java_expression, java_replacement
+from worker.transforms.java.regex import compile_java, java_expression, java_replacement
 
 
 @pytest.mark.parametrize(

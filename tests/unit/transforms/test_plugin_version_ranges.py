@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from connectors.errors import ConfigInvalid
-from worker.transforms.versions import in_range, not_found, range_problem, version_key, version_matches
+from worker.transforms.java.versions import in_range, not_found, range_problem, version_key, version_matches
 
 
 @pytest.mark.parametrize(

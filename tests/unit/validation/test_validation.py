@@ -8,11 +8,11 @@ import pytest
 
 from connectors.errors import ConfigInvalid
 from connectors.options import ConfigType
+from worker.config.source_config import SOURCE_CONFIG
+from worker.config.validation import plugin_config, text_of, validate_config
 from worker.plugins import PluginRegistry
 from worker.rest.checks import add_null_errors, check_no_nulls, check_type, invalid_text, missing_type, refusal_text
 from worker.rest.facade import RestError
-from worker.source_config import SOURCE_CONFIG
-from worker.validation import plugin_config, text_of, validate_config
 
 from .sample_plugins import SampleSourceConnector
 

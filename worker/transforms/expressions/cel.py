@@ -31,7 +31,7 @@ from worker.transforms.expressions.syntax import (
     SyntaxNode,
     list_children,
 )
-from worker.transforms.java_hash import unscaled_and_scale
+from worker.transforms.java.hashes import unscaled_and_scale
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -10,7 +10,7 @@ from cassandra.cluster import Cluster
 from cassandra.query import dict_factory
 
 from compose.local.cassandra import CassandraNode
-from compose.local.jvm import FAST_START
+from compose.local.process.jvm import FAST_START
 from spark_jobs.testing import Gate
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql.types import LongType, StringType
 
 from compose.local.cassandra import CassandraNode
-from compose.local.jvm import FAST_START
+from compose.local.process.jvm import FAST_START
 from spark_jobs.contract import Column, TableChanges, TableSchema
 from spark_jobs.sinks.cassandra import cluster
 from spark_jobs.sinks.cassandra.client import CassandraClient

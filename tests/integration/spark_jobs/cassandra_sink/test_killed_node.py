@@ -9,9 +9,9 @@ from cassandra.cluster import Cluster
 from pyspark.sql.types import LongType, StringType
 
 from compose.local.cassandra import CassandraNode
-from compose.local.jvm import FAST_START
+from compose.local.process.jvm import FAST_START
 from connectors.errors import Retriable
-from spark_jobs import config as job_config
+from spark_jobs.config import job_files as job_config
 from spark_jobs.contract import Column, TableSchema
 from spark_jobs.testing import change
 from spark_jobs.testing.batches import BatchFeed

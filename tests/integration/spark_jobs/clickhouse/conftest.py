@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 
-from compose.local.clickhouse import ClickHouse
-from worker.converters.registry_auth import basic_header
+from compose.local.targets.clickhouse import ClickHouse
+from worker.converters.registry.auth import basic_header
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

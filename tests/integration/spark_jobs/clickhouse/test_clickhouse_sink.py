@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pyspark.sql.types import ArrayType, IntegerType, LongType, MapType, StringType, StructField, StructType
 
-from compose.local.clickhouse import ClickHouse
+from compose.local.targets.clickhouse import ClickHouse
 from connectors.errors import Fatal, Retriable
 from spark_jobs.contract import Column, SchemaRefused, TableSchema
 from spark_jobs.testing.batches import BatchFeed, change

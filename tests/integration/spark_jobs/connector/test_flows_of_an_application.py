@@ -14,7 +14,7 @@ import pytest
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # the module has them
 
-from compose.local.jvm import FAST_START
+from compose.local.process.jvm import FAST_START
 from compose.local.worker import list_children
 from spark_jobs.control import process_age
 

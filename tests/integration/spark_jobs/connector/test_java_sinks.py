@@ -13,7 +13,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # it has it
 from redis import Redis as RedisClient
 
-from compose.local.jvm import FAST_START
+from compose.local.process.jvm import FAST_START
 from tests.support.eventually import eventually
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from compose.local.postgres import Postgres
-    from compose.local.redis import Redis
+    from compose.local.targets.redis import Redis
     from compose.local.worker import MillraceWorker
 
 LIMIT_S = 120.0

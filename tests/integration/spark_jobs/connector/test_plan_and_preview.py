@@ -14,7 +14,7 @@ import pytest
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # the module has them
 
-from compose.local.jvm import FAST_START
+from compose.local.process.jvm import FAST_START
 from tests.support.eventually import eventually
 
 if TYPE_CHECKING:

@@ -12,9 +12,9 @@ from pyspark.sql import types
 
 from connectors.errors import Fatal
 from connectors.formats.masking import parse_rules
-from spark_jobs.config_keys import FRAME
+from spark_jobs.config.keys import FRAME
 from spark_jobs.contract import Batch, Column, JobContext, TableChanges, TableSchema
-from spark_jobs.masked_frames import mask_changes
+from spark_jobs.rows.masked_frames import mask_changes
 from spark_jobs.sinks.console.sink import ConsoleSink
 
 if TYPE_CHECKING:

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.types import DecimalType, IntegerType, LongType, StringType, StructField, StructType, TimestampNTZType
 
-from compose.local.jvm import FAST_START
+from compose.local.process.jvm import FAST_START
 from connectors.errors import Fatal
 from connectors.options import Config
 from spark_jobs.contract import Column, JobContext, TableSchema
-from spark_jobs.session import build_session
 from spark_jobs.sinks.files.config import CONFIG
 from spark_jobs.sinks.files.sink import FilesSink
+from spark_jobs.spark.session import build_session
 from tests.support.history_model import Change, Shape, batch
 
 if TYPE_CHECKING:

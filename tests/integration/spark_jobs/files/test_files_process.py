@@ -11,7 +11,7 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
-from compose.local.jvm import FAST_START
+from compose.local.process.jvm import FAST_START
 from spark_jobs import history
 from tests.support.job_process import Job
 

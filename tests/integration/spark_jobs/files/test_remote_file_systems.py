@@ -13,9 +13,9 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
-from compose.local.hdfs import Hdfs
-from compose.local.jvm import FAST_START
-from compose.local.s3 import S3
+from compose.local.process.jvm import FAST_START
+from compose.local.targets.hdfs import Hdfs
+from compose.local.targets.s3 import S3
 from tests.support.job_process import Job
 
 if TYPE_CHECKING:

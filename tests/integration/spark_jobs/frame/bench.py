@@ -11,7 +11,7 @@ from typing import Any
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import NewTopic  # type: ignore[attr-defined]  # it is there, and documented
 
-from compose.local.jvm import FAST_START
+from compose.local.process.jvm import FAST_START
 from tests.support.eventually import eventually
 
 

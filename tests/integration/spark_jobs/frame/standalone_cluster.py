@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Self
 from compose.local import spark
 from compose.local.errors import StackError
 from compose.local.ports import LOOPBACK, free_ports
-from compose.local.service import Service, wait_until
-from spark_jobs.session import java_home
+from compose.local.process.service import Service, wait_until
+from spark_jobs.spark.session import java_home
 
 if TYPE_CHECKING:
     from pathlib import Path

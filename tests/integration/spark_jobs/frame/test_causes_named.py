@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from spark_jobs.filesystems import hadoop_version
+from spark_jobs.spark.filesystems import hadoop_version
 from tests.integration.spark_jobs.frame.test_job_process import Process
 from tests.integration.spark_jobs.frame.test_runs import NOW, run
 from tests.support.eventually import eventually

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from spark_jobs import package
-from spark_jobs.session import fetch_jars
+from spark_jobs.spark import package
+from spark_jobs.spark.session import fetch_jars
 from tests.integration.spark_jobs.frame.standalone_cluster import StandaloneCluster, submit_command
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from confluent_kafka import KafkaError, KafkaException
 from compose.local.topics import read_topic
 from connectors.errors import Fatal, Retriable
 from spark_jobs import dead_letters
-from spark_jobs.config_keys import FRAME
+from spark_jobs.config.keys import FRAME
 from spark_jobs.dead_letters import DeadLetters
 
 if TYPE_CHECKING:

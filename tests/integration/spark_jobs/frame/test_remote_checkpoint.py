@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from spark_jobs.checkpoint import HadoopFolder
 from spark_jobs.control import LEASE_FILE, AlreadyRuns, CheckpointLease
+from spark_jobs.spark.checkpoint import HadoopFolder
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
-from spark_jobs import config
-from spark_jobs.progress import EventWriter
+from spark_jobs.config import job_files as config
+from spark_jobs.reports.progress import EventWriter
 from spark_jobs.runner import Runner
 from tests.support.eventually import eventually
 

@@ -13,12 +13,13 @@ import pytest
 from pyspark.sql import functions as f
 from pyspark.sql import types as t
 
-from spark_jobs import config, history
+from spark_jobs import history
+from spark_jobs.config import job_files as config
+from spark_jobs.config.schema_options import KINDS
 from spark_jobs.contract import Column, TableSchema
-from spark_jobs.progress import EventWriter
+from spark_jobs.reports.progress import EventWriter
+from spark_jobs.rows.schema_frames import build_rest_column, fit_column
 from spark_jobs.runner import Runner
-from spark_jobs.schema_frames import build_rest_column, fit_column
-from spark_jobs.schema_options import KINDS
 from tests.integration.spark_jobs.delta.test_delta_conformance import DeltaTarget
 from tests.integration.spark_jobs.iceberg.test_iceberg_conformance import IcebergTarget
 from tests.integration.spark_jobs.jdbc.conftest import database

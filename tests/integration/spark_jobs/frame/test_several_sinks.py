@@ -13,10 +13,10 @@ import pytest
 
 from compose.local.ports import free_port
 from spark_jobs import history
-from spark_jobs.checkpoint import LocalFolder
 from spark_jobs.cli import describe_job
 from spark_jobs.savepoints import commands
 from spark_jobs.savepoints.manifest import read_manifest
+from spark_jobs.spark.checkpoint import LocalFolder
 from spark_jobs.testing.gate import Gate
 from tests.integration.spark_jobs.jdbc.conftest import database
 from tests.support.eventually import eventually

@@ -9,13 +9,14 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic  # type: ignore[attr-defined]  # they are documented
 
-from compose.local.jvm import FAST_START
 from compose.local.kafka import KafkaCluster
-from spark_jobs import config, runner
-from spark_jobs.lag_watch import LagWatch
-from spark_jobs.progress import EventWriter
+from compose.local.process.jvm import FAST_START
+from spark_jobs import runner
+from spark_jobs.config import job_files as config
+from spark_jobs.kafka.lag_watch import LagWatch
+from spark_jobs.reports.progress import EventWriter
+from spark_jobs.reports.troubles import Troubles
 from spark_jobs.run import state_after
-from spark_jobs.troubles import Troubles
 from tests.integration.spark_jobs.frame.test_runs import run
 from tests.support.eventually import eventually
 

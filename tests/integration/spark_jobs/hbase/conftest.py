@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from compose.local.hbase import HBase
-from compose.local.jvm import FAST_START
+from compose.local.process.jvm import FAST_START
+from compose.local.targets.hbase import HBase
 from spark_jobs.sinks.hbase.config import CONFIG_DEF, parse_settings
 from spark_jobs.sinks.hbase.protocol import HbaseConnection, load_interface
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from compose.local.hbase import HBase
+    from compose.local.targets.hbase import HBase
     from spark_jobs.contract import TableSchema
     from tests.integration.spark_jobs.hbase.conftest import Reader
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pyspark.sql.types import IntegerType, StringType
 
-from compose.local.hbase import HBase
-from compose.local.jvm import FAST_START
+from compose.local.process.jvm import FAST_START
+from compose.local.targets.hbase import HBase
 from connectors.errors import Fatal, Retriable
 from spark_jobs.contract import Column, SchemaRefused, TableSchema
 from spark_jobs.sinks.hbase.client import HBaseClient

@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from spark_jobs import config, history
+from spark_jobs import history
+from spark_jobs.config import job_files as config
 from spark_jobs.history import commands
 from spark_jobs.history.reader import find_tables
 from spark_jobs.history.rolling import Rolling
-from spark_jobs.progress import EventWriter
+from spark_jobs.reports.progress import EventWriter
 from spark_jobs.runner import Runner
 from tests.integration.spark_jobs.jdbc.conftest import database
 from tests.integration.spark_jobs.sources.test_whole_jobs import Jobs, jdbc, jobs

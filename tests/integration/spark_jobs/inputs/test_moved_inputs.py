@@ -9,14 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from spark_jobs import config, history
-from spark_jobs.checkpoint import LocalFolder, open_folder
+from spark_jobs import history
+from spark_jobs.config import job_files as config
 from spark_jobs.inputs.positions import position_after
-from spark_jobs.progress import EventWriter
-from spark_jobs.ranges import last_batch
+from spark_jobs.kafka.ranges import last_batch
+from spark_jobs.reports.progress import EventWriter
 from spark_jobs.runner import Runner
 from spark_jobs.savepoints.make import make_savepoint
 from spark_jobs.savepoints.manifest import read_manifest
+from spark_jobs.spark.checkpoint import LocalFolder, open_folder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

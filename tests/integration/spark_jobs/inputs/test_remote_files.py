@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from compose.local.jvm import FAST_START
+from compose.local.process.jvm import FAST_START
 from spark_jobs import history
 from tests.integration.spark_jobs.files.test_remote_file_systems import Remote, remote
 from tests.integration.spark_jobs.inputs.test_file_flows import ROWS

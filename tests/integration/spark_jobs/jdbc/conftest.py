@@ -18,7 +18,7 @@ from connectors.errors import Fatal, Retriable
 from connectors.options import ConfigDef, ConfigKey, ConfigType
 from spark_jobs.contract import SYSTEM_COLUMNS, Batch, Column, JobContext, TableChanges, TableSchema
 from spark_jobs.sinks.jdbc.config import CONFIG_DEF, Login
-from spark_jobs.sinks.jdbc.dialects import load_dialect
+from spark_jobs.sinks.jdbc.dialect.dialects import load_dialect
 from spark_jobs.sinks.jdbc.sink import JdbcSink
 from spark_jobs.sinks.jdbc.task import TaskWriter
 from tests.support.settings import jdbc_login
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
+    from compose.local.databases.mysql_debian import MySqlServer
     from compose.local.mariadb import MariaDb
-    from compose.local.mysql_debian import MySqlServer
     from compose.local.postgres import Postgres
     from spark_jobs.sinks.jdbc import database as sink_database
     from spark_jobs.sinks.jdbc.tables import Columns

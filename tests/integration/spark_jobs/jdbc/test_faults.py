@@ -20,7 +20,7 @@ from compose.local.postgres import Postgres
 from connectors.errors import Fatal, Retriable
 from connectors.options import ConfigDef
 from spark_jobs.sinks.jdbc.config import CONFIG_DEF
-from spark_jobs.sinks.jdbc.dialects import load_dialect
+from spark_jobs.sinks.jdbc.dialect.dialects import load_dialect
 from spark_jobs.sinks.jdbc.sink import JdbcSink
 from tests.integration.spark_jobs.jdbc.conftest import database, simple
 

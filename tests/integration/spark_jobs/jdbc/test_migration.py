@@ -9,7 +9,7 @@ import pytest
 
 from connectors.formats.order_number import FILE_UNIT, binlog_number
 from tests.integration.spark_jobs.jdbc.conftest import simple
-from worker.devtools import ROOT
+from worker.development.commands import ROOT
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from connectors.errors import Fatal
-from spark_jobs.causes import cause_of
+from spark_jobs.spark.causes import cause_of
 from tests.integration.spark_jobs.jdbc.mysql_pipeline import Pipeline, sink
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from connectors.errors import Fatal
 from connectors.options import ConfigDef, ConfigKey, ConfigType
 from spark_jobs.contract import LOCAL_TIMESTAMP, NUMBER, TIME, UUID, Column, TableSchema
 from spark_jobs.sinks.jdbc.config import CONFIG_DEF
-from spark_jobs.sinks.jdbc.dialects import load_dialect
+from spark_jobs.sinks.jdbc.dialect.dialects import load_dialect
 from spark_jobs.sinks.jdbc.sink import JdbcSink
 from tests.integration.spark_jobs.jdbc.conftest import simple
 

@@ -15,10 +15,10 @@ from pyspark.sql.types import IntegerType, StringType
 from compose.local.errors import Unavailable
 from compose.local.postgres import Postgres
 from connectors.errors import Retriable
-from spark_jobs.config import check_job
+from spark_jobs.config.job_files import check_job
 from spark_jobs.contract import Batch, Column, Packed, TableChanges, TableSchema
 from spark_jobs.sinks.jdbc import branches
-from spark_jobs.sinks.jdbc.dialects import load_dialect
+from spark_jobs.sinks.jdbc.dialect.dialects import load_dialect
 from spark_jobs.sinks.jdbc.sink import JdbcSink
 from spark_jobs.testing import change
 from spark_jobs.testing.batches import BatchFeed, arrow_table

@@ -21,7 +21,7 @@ from spark_jobs.sources.debezium import DebeziumSource
 from spark_jobs.sources.types import meaning_of
 from tests.integration.spark_jobs.files.conftest import Sinks
 from tests.integration.spark_jobs.sources.test_sources_live import Bench
-from worker.reference_types import avro_type, type_cells, type_tables
+from worker.development.reference_types import avro_type, type_cells, type_tables
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -20,11 +20,11 @@ import pytest
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from compose.local.jvm import FAST_START
 from compose.local.kafka import KafkaCluster, Ports
 from compose.local.ports import LOOPBACK, free_ports
+from compose.local.process.jvm import FAST_START
 from compose.local.topics import read_topic
-from spark_jobs.watchdog import EXIT_CODE, GRACE_S
+from spark_jobs.spark.watchdog import EXIT_CODE, GRACE_S
 from tests.support.eventually import eventually
 from tests.support.kafka_gate import Gate, Moment
 from tests.support.transaction_steps import RECORDS, RETRIABLE

@@ -20,7 +20,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its stub fo
 )
 
 from connectors.errors import Fatal, Retriable
-from spark_jobs.config_keys import FRAME
+from spark_jobs.config.keys import FRAME
 from spark_jobs.contract import RAW_COLUMNS, Batch, JobContext
 from spark_jobs.sinks.kafka.config import KafkaSinkSettings
 from spark_jobs.sinks.kafka.markers import marker_key, read_markers

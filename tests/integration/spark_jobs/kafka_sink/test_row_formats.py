@@ -14,7 +14,7 @@ from pyspark.sql.types import ArrayType, IntegerType, MapType, StringType, Struc
 
 from compose.local.topics import read_topic
 from connectors.errors import Fatal, Retriable
-from spark_jobs.config import check_job
+from spark_jobs.config.job_files import check_job
 from spark_jobs.contract import RAW_COLUMNS, Batch, Column, JobContext, SchemaRefused, TableSchema
 from spark_jobs.sinks.kafka.config import target_topic
 from spark_jobs.sinks.kafka.sink import KafkaSink

@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql.types import IntegerType, StringType
 
 from connectors.errors import Fatal
-from spark_jobs.config import check_job
+from spark_jobs.config.job_files import check_job
 from spark_jobs.contract import Batch, Column, JobContext, TableSchema
 from spark_jobs.sinks.lines.sink import LinesSink
 from spark_jobs.testing.batches import BatchFeed, Change

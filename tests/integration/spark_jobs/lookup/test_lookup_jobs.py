@@ -11,7 +11,7 @@ import pytest
 
 from spark_jobs.contract import TableChanges
 from spark_jobs.steps.flow import empty_changes
-from spark_jobs.steps.model import StepRefused
+from spark_jobs.steps.planning.model import StepRefused
 from spark_jobs.testing.batches import make_frame
 from tests.integration.spark_jobs.jdbc.conftest import database
 from tests.integration.spark_jobs.sources.test_whole_jobs import Jobs, jdbc, jobs

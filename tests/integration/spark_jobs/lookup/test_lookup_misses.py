@@ -28,10 +28,10 @@ from tests.integration.spark_jobs.lookup.conftest import RowServer, spec
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from compose.local.mysql_debian import MySqlServer
+    from compose.local.databases.mysql_debian import MySqlServer
     from compose.local.postgres import Postgres
-    from compose.local.redis import Redis
     from compose.local.scylla.client import Emulation
+    from compose.local.targets.redis import Redis
     from tests.conftest import HasCassandra, HasMariaDb
 
 #: A key that the systems have from the start, one that comes while a lookup waits, one that never comes.

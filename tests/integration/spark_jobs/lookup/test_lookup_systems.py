@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from compose.local.postgres import Postgres
-    from compose.local.redis import Redis
+    from compose.local.targets.redis import Redis
     from spark_jobs.steps.lookup.model import Spec
     from tests.conftest import HasCassandra, HasMariaDb
 

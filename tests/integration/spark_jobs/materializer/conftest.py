@@ -14,7 +14,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 from pyspark import cloudpickle
 
-from spark_jobs.config_keys import FRAME
+from spark_jobs.config.keys import FRAME
 from spark_jobs.contract import Batch, JobContext
 from spark_jobs.materializer.config import OPTIONS
 from spark_jobs.materializer.job import MaterializerSink

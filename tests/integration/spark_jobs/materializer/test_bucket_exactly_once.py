@@ -14,10 +14,10 @@ from connectors.errors import Fatal, Retriable
 from spark_jobs.materializer.config import KILL_VARIABLE, Marker
 from spark_jobs.materializer.contract import InputRecord
 from spark_jobs.materializer.passes import PassRange
-from spark_jobs.materializer.rebuild import rebuild_output
 from spark_jobs.materializer.residents import ResidentBuckets
-from spark_jobs.materializer.state_frame import state_frame
-from spark_jobs.materializer.transaction import BucketWriter
+from spark_jobs.materializer.state.rebuild import rebuild_output
+from spark_jobs.materializer.state.state_frame import state_frame
+from spark_jobs.materializer.state.transaction import BucketWriter
 from tests.support import last_write_engine
 
 if TYPE_CHECKING:

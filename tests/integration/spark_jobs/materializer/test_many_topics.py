@@ -13,8 +13,8 @@ from connectors.errors import ConfigInvalid, Fatal
 from spark_jobs.contract import Batch
 from spark_jobs.materializer.config import KILL_VARIABLE, changelog_topic
 from spark_jobs.materializer.per_topic import choose_topic, config_for
-from spark_jobs.materializer.rebuild import rebuild_output
-from spark_jobs.materializer.state_frame import state_frame
+from spark_jobs.materializer.state.rebuild import rebuild_output
+from spark_jobs.materializer.state.state_frame import state_frame
 from tests.integration.spark_jobs.materializer.test_bucket_exactly_once import expected, some
 from tests.support import last_write_engine
 

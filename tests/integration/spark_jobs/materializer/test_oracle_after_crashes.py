@@ -12,7 +12,7 @@ import pytest
 from connectors.errors import Retriable
 from spark_jobs.materializer.config import KILL_VARIABLE
 from spark_jobs.materializer.job import MaterializerSink
-from spark_jobs.materializer.state_frame import state_frame
+from spark_jobs.materializer.state.state_frame import state_frame
 from tests.support.materializer import WIDE, Chance, Written, expected
 from tests.support.partition_merge import Table
 

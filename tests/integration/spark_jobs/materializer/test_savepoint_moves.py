@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from compose.local.jvm import FAST_START
+from compose.local.process.jvm import FAST_START
 from compose.local.topics import read_topic
 from connectors.errors import Fatal
-from spark_jobs.checkpoint import LocalFolder
 from spark_jobs.savepoints import commands
 from spark_jobs.savepoints.manifest import MANIFEST_FILE, read_manifest
+from spark_jobs.spark.checkpoint import LocalFolder
 from tests.support.job_process import Job
 from tests.support.update_load import Event, Model, changes
 from tests.support.update_topic import Load, fill

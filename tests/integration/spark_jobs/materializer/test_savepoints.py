@@ -13,15 +13,15 @@ from confluent_kafka.admin import AdminClient, NewPartitions  # type: ignore[att
 
 from compose.local import topics as kafka_topics
 from connectors.errors import ConfigInvalid, Fatal
-from spark_jobs import config as job_config
-from spark_jobs.checkpoint import LocalFolder
+from spark_jobs.config import job_files as job_config
 from spark_jobs.materializer import config as options
+from spark_jobs.materializer.engine.keys import bucket_of, partition_prefix
 from spark_jobs.materializer.job import MaterializerSink
-from spark_jobs.materializer.keys import bucket_of, partition_prefix
-from spark_jobs.materializer.savepoint import target_column
+from spark_jobs.materializer.state.savepoint import target_column
 from spark_jobs.savepoints.make import make_savepoint
 from spark_jobs.savepoints.manifest import MANIFEST_FILE, SavepointManifest, encode_manifest
 from spark_jobs.savepoints.start import STARTED_FILE, start_from_savepoint
+from spark_jobs.spark.checkpoint import LocalFolder
 from tests.integration.spark_jobs.materializer.test_many_topics import batch_of
 from tests.support.update_load import Model, changes, partition_key
 from tests.support.update_topic import Load, encoder_of

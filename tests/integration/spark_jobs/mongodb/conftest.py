@@ -14,7 +14,7 @@ from urllib.parse import unquote, urlsplit
 import pymongo
 import pytest
 
-from compose.local.mongodb import MongoDb
+from compose.local.targets.mongodb import MongoDb
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

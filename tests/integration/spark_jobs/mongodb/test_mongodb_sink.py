@@ -12,7 +12,7 @@ import pytest
 from bson.decimal128 import Decimal128
 from pyspark.sql.types import DecimalType, IntegerType, StringType, TimestampType
 
-from compose.local.mongodb import MongoDb
+from compose.local.targets.mongodb import MongoDb
 from connectors.errors import Fatal, Retriable
 from spark_jobs.contract import Column, TableSchema
 from spark_jobs.sinks.mongodb.client import MongoClient

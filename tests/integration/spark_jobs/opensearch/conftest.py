@@ -11,8 +11,8 @@ from urllib.parse import quote
 
 import pytest
 
-from compose.local.jvm import FAST_START
-from compose.local.opensearch import OpenSearch
+from compose.local.process.jvm import FAST_START
+from compose.local.targets.opensearch import OpenSearch
 from tests.support.login_door import login_door
 
 if TYPE_CHECKING:

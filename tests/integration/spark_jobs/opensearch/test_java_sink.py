@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from compose.local.opensearch import OpenSearch
+    from compose.local.targets.opensearch import OpenSearch
     from compose.local.worker import MillraceWorker
     from tests.integration.spark_jobs.opensearch.conftest import Reader
 

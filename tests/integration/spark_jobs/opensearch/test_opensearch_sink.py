@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pyspark.sql.types import DoubleType, IntegerType, LongType, StringType
 
-from compose.local.jvm import FAST_START
-from compose.local.opensearch import OpenSearch
 from compose.local.ports import free_port
+from compose.local.process.jvm import FAST_START
+from compose.local.targets.opensearch import OpenSearch
 from connectors.errors import Fatal, Retriable
 from spark_jobs.contract import Column, SchemaRefused, TableSchema
 from spark_jobs.testing.batches import BatchFeed, change

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from compose.local.redis import Redis
+    from compose.local.targets.redis import Redis
     from spark_jobs.contract import Column, TableSchema
 
 

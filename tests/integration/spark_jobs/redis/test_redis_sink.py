@@ -12,7 +12,7 @@ import pytest
 import redis as redis_library
 from pyspark.sql.types import DoubleType, IntegerType, StringType, TimestampType
 
-from compose.local.redis import Redis
+from compose.local.targets.redis import Redis
 from connectors.errors import Fatal, Retriable
 from spark_jobs.contract import Column, TableSchema
 from spark_jobs.sinks.redis.client import RedisSinkClient

@@ -8,7 +8,7 @@ from pyspark.sql import functions as f
 from pyspark.sql import types as t
 
 from connectors.formats.order_number import LAST_FILE, MEMBERS, source_number
-from spark_jobs.sources.avro_frame import order_column
+from spark_jobs.sources.avro.frame import order_column
 from tests.unit.connectors.formats.test_order_number import BLOCKS
 
 if TYPE_CHECKING:

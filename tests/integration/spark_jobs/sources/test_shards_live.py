@@ -11,9 +11,9 @@ import pytest
 
 from connectors.errors import Fatal
 from connectors.schema import INT64, OPTIONAL_STRING, STRING, struct
-from spark_jobs.causes import cause_of
 from spark_jobs.sources.debezium import DebeziumSource
 from spark_jobs.sources.ums import UmsSource
+from spark_jobs.spark.causes import cause_of
 from tests.integration.spark_jobs.sources.test_sources_live import Bench, rows
 from tests.unit.spark_jobs.test_shards import event, ums_message
 from worker.converters.avro import AvroConverter

@@ -17,13 +17,13 @@ from hypothesis import strategies as st
 from pyspark.errors import PySparkException
 
 from connectors.errors import MillraceError
-from spark_jobs.causes import cause_of
-from spark_jobs.config_keys import FRAME
+from spark_jobs.config.keys import FRAME
 from spark_jobs.contract import Batch, JobContext
 from spark_jobs.dead_letters import DeadLetters
 from spark_jobs.sources.debezium import DebeziumSource
+from spark_jobs.spark.causes import cause_of
 from tests.selection import scaled
-from worker.converters.avro_read import without_logical_types
+from worker.converters.avro_form.read import without_logical_types
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

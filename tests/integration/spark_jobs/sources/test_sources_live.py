@@ -27,13 +27,13 @@ from connectors.schema import (
     array,
     struct,
 )
-from spark_jobs.causes import cause_of
-from spark_jobs.config_keys import FRAME
+from spark_jobs.config.keys import FRAME
 from spark_jobs.contract import RAW_COLUMNS, SYSTEM_COLUMNS, Batch, JobContext, TableChanges
 from spark_jobs.sources.debezium import DebeziumSource
 from spark_jobs.sources.plain import PlainSource
 from spark_jobs.sources.ums import UmsSource
 from spark_jobs.sources.updates import PartitionUpdateSource
+from spark_jobs.spark.causes import cause_of
 from worker.converters.avro import AvroConverter
 from worker.converters.json import JsonConverter
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql import types as t
 
-from spark_jobs import config
+from spark_jobs.config import job_files as config
 from spark_jobs.contract import Column, TableChanges, TableSchema
 from spark_jobs.steps.flow import StepFlow, empty_changes
 from spark_jobs.steps.options import build_steps

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any, Final
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # its stub forgets one
 
-from spark_jobs import config, history
-from spark_jobs.progress import EventWriter
+from spark_jobs import history
+from spark_jobs.config import job_files as config
+from spark_jobs.reports.progress import EventWriter
 from spark_jobs.runner import Runner
 
 if TYPE_CHECKING:

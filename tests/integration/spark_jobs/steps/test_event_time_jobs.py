@@ -13,12 +13,13 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # its stub forgets one
 
-from compose.local.jvm import FAST_START
+from compose.local.process.jvm import FAST_START
 from connectors.errors import ConfigInvalid
-from spark_jobs import history, ranges
-from spark_jobs.checkpoint import LocalFolder
+from spark_jobs import history
+from spark_jobs.kafka import ranges
 from spark_jobs.savepoints import commands
 from spark_jobs.savepoints.manifest import read_manifest
+from spark_jobs.spark.checkpoint import LocalFolder
 from tests.integration.spark_jobs.steps import test_joins, test_windows
 from tests.integration.spark_jobs.steps.event_streams import SECOND, START_US, Event, random_batches
 from tests.support.eventually import eventually

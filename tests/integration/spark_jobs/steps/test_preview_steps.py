@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import types as t
 
 from connectors.errors import ConfigInvalid
-from spark_jobs import config
+from spark_jobs.config import job_files as config
 from spark_jobs.contract import Column, TableSchema
 from spark_jobs.preview.limits import Limit
 from spark_jobs.preview.request import read_request

@@ -10,9 +10,9 @@ from pyspark.sql import types as t
 
 from spark_jobs.contract import Column, TableSchema
 from spark_jobs.steps.contract import StepContext
-from spark_jobs.steps.model import OutputTable
+from spark_jobs.steps.planning.model import OutputTable
+from spark_jobs.steps.planning.unknown_functions import spark_functions
 from spark_jobs.steps.projection import SelectStep
-from spark_jobs.steps.unknown_functions import spark_functions
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING, ClassVar
 
 import pytest
 
-from compose.local.hdfs import Hdfs
+from compose.local.targets.hdfs import Hdfs
 from connectors.errors import Fatal
 from connectors.options import ConfigDef
-from spark_jobs import config
-from spark_jobs.checkpoint import LocalFolder, open_folder
-from spark_jobs.ranges import last_batch
+from spark_jobs.config import job_files as config
+from spark_jobs.kafka.ranges import last_batch
 from spark_jobs.savepoints.make import make_savepoint
 from spark_jobs.savepoints.manifest import FORMAT_WITH_STEPS, SavepointManifest, decode_manifest, encode_manifest
 from spark_jobs.savepoints.steps import restore_steps, save_steps, step_refusals
+from spark_jobs.spark.checkpoint import LocalFolder, open_folder
 from spark_jobs.steps.contract import Step, StepContext
-from spark_jobs.steps.state import StepState
+from spark_jobs.steps.state.tables import StepState
 from tests.integration.spark_jobs.steps.shop_flow import Shop, failures, random_changes
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from spark_jobs.contract import TableSchema
-    from spark_jobs.steps.model import OutputTable
+    from spark_jobs.steps.planning.model import OutputTable
 
 PER_BATCH = 25
 

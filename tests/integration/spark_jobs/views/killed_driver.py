@@ -14,7 +14,7 @@ from random import Random
 from typing import TYPE_CHECKING, Final
 
 from spark_jobs.contract import TableChanges
-from spark_jobs.session import build_session
+from spark_jobs.spark.session import build_session
 from spark_jobs.steps.flow import empty_changes
 from spark_jobs.testing.batches import make_frame
 from tests.integration.spark_jobs.views.histories import TABLES, History, random_query

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from pyspark.sql import types as t
 
-from spark_jobs.steps import state as step_state
-from spark_jobs.steps.state import StepState
+from spark_jobs.steps.state import tables as step_state
+from spark_jobs.steps.state.tables import StepState
 
 if TYPE_CHECKING:
     from pathlib import Path

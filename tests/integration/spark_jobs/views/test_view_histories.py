@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from spark_jobs import config
+from spark_jobs.config import job_files as config
 from spark_jobs.contract import TableChanges
-from spark_jobs.steps import state as step_state
 from spark_jobs.steps.flow import StepFlow, empty_changes
 from spark_jobs.steps.options import build_steps
+from spark_jobs.steps.state import tables as step_state
 from spark_jobs.steps.view import small as small_batches
 from spark_jobs.testing.batches import make_frame
 from spark_jobs.testing.model import make_comparable

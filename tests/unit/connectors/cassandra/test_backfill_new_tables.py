@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from connectors.cassandra.backfill import state
-from connectors.cassandra.backfill.model import BackfillSettings, new_request, new_table_id
-from connectors.cassandra.backfill.pulls import CassandraSnapshots
-from connectors.cassandra.backfill.ranges import task_range
-from connectors.cassandra.backfill.views import list_snapshots, request_of, saved_request, share_partition
+from connectors.cassandra.snapshot import state
+from connectors.cassandra.snapshot.model import BackfillSettings, new_request, new_table_id
+from connectors.cassandra.snapshot.pulls import CassandraSnapshots
+from connectors.cassandra.snapshot.ranges import task_range
+from connectors.cassandra.snapshot.views import list_snapshots, request_of, saved_request, share_partition
 from connectors.cql.mutations.definition import CqlColumn, CqlTableDefinition, make_definition
 from connectors.cql.token_ranges import MAX_TOKEN, MIN_TOKEN
 from connectors.cql.types import parse_type

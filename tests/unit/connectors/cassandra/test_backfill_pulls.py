@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from connectors.cassandra.backfill import state
-from connectors.cassandra.backfill.cluster import cluster_of
-from connectors.cassandra.backfill.model import BackfillSettings, CassandraChunk
-from connectors.cassandra.backfill.pulls import CassandraSnapshots, SnapshotJob
-from connectors.cassandra.backfill.views import check_request, list_snapshots, share_partition
+from connectors.cassandra.snapshot import state
+from connectors.cassandra.snapshot.cluster import cluster_of
+from connectors.cassandra.snapshot.model import BackfillSettings, CassandraChunk
+from connectors.cassandra.snapshot.pulls import CassandraSnapshots, SnapshotJob
+from connectors.cassandra.snapshot.views import check_request, list_snapshots, share_partition
+from connectors.cql.cluster.throttle import Pace
 from connectors.cql.mutations.definition import CqlColumn, CqlTableDefinition, make_definition
-from connectors.cql.throttle import Pace
 from connectors.cql.token_ranges import MAX_TOKEN, MIN_TOKEN
 from connectors.cql.types import parse_type
 from connectors.errors import ConfigInvalid, Fatal

@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import pytest
 
-from connectors.cassandra.backfill.ranges import cut_chunk, merge_spans, task_range, width_after
+from connectors.cassandra.snapshot.ranges import cut_chunk, merge_spans, task_range, width_after
 from connectors.cql.token_ranges import MAX_TOKEN, MIN_TOKEN, TokenRange, count_tokens, subtract_ranges
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from connectors.cassandra.backfill.rows import MOST_ROWS, UNKNOWN_US, ReadMoment, SnapshotRowReader, element_name
+from connectors.cassandra.snapshot.rows import MOST_ROWS, UNKNOWN_US, ReadMoment, SnapshotRowReader, element_name
 from connectors.cql.mutations.definition import CqlColumn, CqlTableDefinition, make_definition
 from connectors.cql.types import parse_type, udt_resolver
 from connectors.cql.values import BadCell

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from connectors.cassandra import saved
 from connectors.cassandra.capture import SETTLED_MS, Capture, Captures
-from connectors.cassandra.catalog import id_bytes
+from connectors.cassandra.schema import saved
+from connectors.cassandra.schema.catalog import id_bytes
 from connectors.cql.mutations.definition import CqlColumn, make_definition
 from connectors.cql.types import CqlType
 

@@ -10,9 +10,12 @@ from typing import Any
 import pytest
 
 from connectors.cassandra import metrics as names
-from connectors.cassandra import saved
 from connectors.cassandra.capture import SETTLED_MS, Capture
-from connectors.cassandra.catalog import (
+from connectors.cassandra.config.settings import CONFIG
+from connectors.cassandra.connector import CassandraConnector
+from connectors.cassandra.run import CassandraRun
+from connectors.cassandra.schema import saved
+from connectors.cassandra.schema.catalog import (
     CassandraCatalog,
     CassandraTableFilter,
     build_definition,
@@ -20,9 +23,6 @@ from connectors.cassandra.catalog import (
     id_bytes,
     is_older,
 )
-from connectors.cassandra.config import CONFIG
-from connectors.cassandra.connector import CassandraConnector
-from connectors.cassandra.run import CassandraRun
 from connectors.cassandra.server import (
     Copies,
     NodeSettings,
@@ -316,7 +316,7 @@ async def test_a_table_whose_cdc_was_turned_off_is_delivered_up_to_its_last_segm
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     now_s = 1_000.0
-    monkeypatch.setattr("connectors.cassandra.catalog.time.time_ns", lambda: int(now_s * 1e9))
+    monkeypatch.setattr("connectors.cassandra.schema.catalog.time.time_ns", lambda: int(now_s * 1e9))
     schema = Schema()
     schema.add("ks", "t", T1, {"p": "int"})
     catalog = catalog_of(schema)

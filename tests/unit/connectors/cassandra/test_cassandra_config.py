@@ -8,10 +8,9 @@ from typing import Any
 
 import pytest
 
-from connectors.cassandra import config as settings
-from connectors.cassandra import config_keys as keys
-from connectors.cassandra.config import CONFIG, LogNode, find_problems, find_warnings
-from connectors.cassandra.config_rules import contact_points, parse_directories, regex_list, shard_of, split_regexes
+from connectors.cassandra.config import keys, settings
+from connectors.cassandra.config.rules import contact_points, parse_directories, regex_list, shard_of, split_regexes
+from connectors.cassandra.config.settings import CONFIG, LogNode, find_problems, find_warnings
 from connectors.errors import ConfigInvalid
 from connectors.options import Password
 

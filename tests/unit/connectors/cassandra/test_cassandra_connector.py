@@ -6,19 +6,19 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from connectors.cassandra import checks, saved
-from connectors.cassandra import config_keys as keys
-from connectors.cassandra.catalog import CassandraTableFilter
-from connectors.cassandra.config import CONFIG, LogNode, log_partition, parse_shard, table_lists, task_node
+from connectors.cassandra.config import checks, keys
+from connectors.cassandra.config.settings import CONFIG, LogNode, log_partition, parse_shard, table_lists, task_node
 from connectors.cassandra.connector import MOST_TASKS, CassandraConnector
 from connectors.cassandra.metrics import METRICS
 from connectors.cassandra.model import LogPosition
+from connectors.cassandra.schema import saved
+from connectors.cassandra.schema.catalog import CassandraTableFilter
 from connectors.cassandra.server import ClusterNodes, Copies, NodeSettings
+from connectors.cql.cluster.session import CqlSession
 from connectors.cql.mutations.definition import CqlColumn, CqlTableDefinition, make_definition
-from connectors.cql.session import CqlSession
 from connectors.cql.types import CqlType
 from connectors.errors import ConfigInvalid, Fatal, Retriable
-from worker.control.placement import read_requirement
+from worker.control.placement.planning import read_requirement
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from connectors.cassandra import saved
-from connectors.cassandra.config import CONFIG, LogNode, log_partition
+from connectors.cassandra.config.settings import CONFIG, LogNode, log_partition
 from connectors.cassandra.lag import measure_lag, node_lag
 from connectors.cassandra.model import LogPosition
+from connectors.cassandra.schema import saved
 from connectors.cql.mutations.definition import CqlColumn, make_definition
 from connectors.cql.types import CqlType
 

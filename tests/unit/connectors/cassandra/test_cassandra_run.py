@@ -11,10 +11,10 @@ from uuid import UUID
 import pytest
 
 from compose.local.ports import free_port
-from connectors.cassandra import saved
-from connectors.cassandra.config import CONFIG, log_partition
+from connectors.cassandra.config.settings import CONFIG, log_partition
 from connectors.cassandra.connector import CassandraConnector
 from connectors.cassandra.model import LogPosition
+from connectors.cassandra.schema import saved
 from connectors.cassandra.task import CassandraTask
 from connectors.cql.mutations.definition import CqlColumn, CqlTableDefinition, make_definition
 from connectors.cql.mutations.encode import write_mutation, write_update

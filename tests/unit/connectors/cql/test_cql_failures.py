@@ -16,7 +16,7 @@ from cassandra.cluster import NoHostAvailable
 from cassandra.connection import ConnectionBusy, ConnectionException, ConnectionShutdown
 from cassandra.protocol import OverloadedErrorMessage, ProtocolException, ServerError, SyntaxException
 
-from connectors.cql.failures import NodesAway, SchemaChanged, oversized_message, translate_error
+from connectors.cql.cluster.failures import NodesAway, SchemaChanged, oversized_message, translate_error
 from connectors.errors import ConfigInvalid, Fatal, MillraceError, Retriable
 
 QUORUM = ConsistencyLevel.QUORUM

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from connectors.cql import session as module
-from connectors.cql.driver import _Retry, _Routing
-from connectors.cql.failures import CqlLoginRefused, NodesAway, explain_error, translate_error
+from connectors.cql.cluster import session as module
+from connectors.cql.cluster.driver import _Retry, _Routing
+from connectors.cql.cluster.failures import CqlLoginRefused, NodesAway, explain_error, translate_error
+from connectors.cql.cluster.session import CqlSession, QueryStats, SchemaChanged, SessionSettings
 from connectors.cql.rows import CqlRowDecoder, RawRows
-from connectors.cql.session import CqlSession, QueryStats, SchemaChanged, SessionSettings
 from connectors.cql.types import CqlType
 from connectors.errors import ConfigInvalid, Fatal, MillraceError, Retriable
 from connectors.options import Password

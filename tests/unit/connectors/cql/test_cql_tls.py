@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from connectors.cql.tls import ssl_context
+from connectors.cql.cluster.tls import ssl_context
 from connectors.errors import ConfigInvalid
 from connectors.options import Password
 from connectors.tls import openssl_cipher

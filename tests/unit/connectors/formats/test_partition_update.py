@@ -30,9 +30,9 @@ from connectors.formats.partition_update import (
 from connectors.formats.partition_update_codec import decode_update, make_encoder
 from connectors.schema import OPTIONAL_INT64, OPTIONAL_STRING, STRING
 from tests.support.partition_merge import Table
-from worker.converters.avro_compile import compile_avro
-from worker.converters.avro_read import avro_reader
-from worker.converters.avro_schema import AvroSettings, avro_text
+from worker.converters.avro_form.compile import compile_avro
+from worker.converters.avro_form.read import avro_reader
+from worker.converters.avro_form.schema import AvroSettings, avro_text
 from worker.converters.json import JsonConverter
 
 

@@ -19,8 +19,8 @@ from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import (
 )
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 
-from compose.local.certificates import Authority
 from compose.local.ports import LOOPBACK
+from compose.local.security.certificates import Authority
 from connectors.logs.network.bodies import read_bulk, read_events
 from connectors.logs.network.documents import beat_identity
 from connectors.logs.network.lines import LineLimits

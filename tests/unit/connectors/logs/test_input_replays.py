@@ -10,7 +10,7 @@ import pytest
 
 from connectors.errors import ConfigInvalid
 from connectors.logs.connector import LogsConnector
-from connectors.logs.replay import Replays
+from connectors.logs.replays.replay import Replays
 from connectors.logs.rows import RowMaker
 from connectors.logs.rules.built import build_any
 from connectors.logs.rules.compiled import compile_rules

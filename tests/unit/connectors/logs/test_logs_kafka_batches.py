@@ -7,7 +7,7 @@ from aiokafka import ConsumerRecord
 
 from connectors.logs.config import CONFIG
 from connectors.logs.connector import LogsConnector
-from connectors.logs.kafka_input import OFFSET, _KafkaPartitionReader
+from connectors.logs.inputs.kafka_input import OFFSET, _KafkaPartitionReader
 from connectors.logs.rows import RowMaker
 from connectors.logs.rules.built import build_rules
 from connectors.logs.rules.compiled import compile_rules

@@ -14,8 +14,8 @@ from connectors.errors import Fatal
 from connectors.logs.config import CONFIG, join_settings
 from connectors.logs.connector import LogsConnector
 from connectors.logs.heartbeats import LogHeartbeats
-from connectors.logs.kafka_input import _KafkaPartitionReader
-from connectors.logs.kafka_joining import read_listed, write_listed
+from connectors.logs.inputs.kafka_input import _KafkaPartitionReader
+from connectors.logs.inputs.kafka_joining import read_listed, write_listed
 from connectors.logs.rows import RowMaker
 from connectors.logs.rules.built import build_rules
 from connectors.logs.rules.compiled import compile_rules

@@ -10,7 +10,7 @@ from connectors.api import SameAs, SourceRecord
 from connectors.errors import ConfigInvalid
 from connectors.logs.config import CONFIG
 from connectors.logs.connector import LogsConnector
-from connectors.logs.kafka_records import read_record
+from connectors.logs.inputs.kafka_records import read_record
 from connectors.logs.rules.records import LineOrigin
 from connectors.schema import STRING
 from connectors.testing import Run

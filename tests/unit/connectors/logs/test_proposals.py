@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from connectors.logs.rules.built import build_rules
 from connectors.logs.rules.model import read_rules
-from connectors.logs.rules.preview import preview_rules
-from connectors.logs.rules.proposals import MOST_PATTERNS, ProposedPattern, propose_rules
+from connectors.logs.rules.tools.preview import preview_rules
+from connectors.logs.rules.tools.proposals import MOST_PATTERNS, ProposedPattern, propose_rules
 
 
 def rows(pattern: ProposedPattern, lines: list[str]) -> list[dict[str, object]]:

@@ -14,11 +14,11 @@ from connectors.formats import ums
 from connectors.logs import recent
 from connectors.logs.connector import LogsConnector
 from connectors.logs.recent import read_recent
+from connectors.logs.replays.unknown_lines import is_signal, read_unknown
 from connectors.logs.rows import RowMaker
 from connectors.logs.rules.built import build_any
 from connectors.logs.rules.compiled import compile_rules
 from connectors.logs.rules.records import LineOrigin
-from connectors.logs.unknown_lines import is_signal, read_unknown
 from connectors.testing.contexts import RecordedMetrics
 
 if TYPE_CHECKING:

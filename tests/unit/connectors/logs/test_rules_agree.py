@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from connectors.errors import ConfigInvalid
 from connectors.logs.rules.built import BuiltRules, build_rules
 from connectors.logs.rules.compiled import compile_rules
-from connectors.logs.rules.interpreted import explain_line
 from connectors.logs.rules.model import read_rules
-from connectors.logs.rules.preview import preview_rules
 from connectors.logs.rules.records import Dropped, LineOrigin, Record
+from connectors.logs.rules.tools.interpreted import explain_line
+from connectors.logs.rules.tools.preview import preview_rules
 
 ORIGIN = LineOrigin("web-1", "/var/log/app.log", 120, 1_795_712_405_000)
 #: Names that steps use, so that they often meet.

@@ -15,8 +15,8 @@ from connectors.logs.rules.operators import OPERATORS
 from connectors.logs.rules.operators.conditions import Condition
 from connectors.logs.rules.operators.saving import Column
 from connectors.logs.rules.options import describe_options
-from connectors.logs.rules.preview import check_golden
 from connectors.logs.rules.records import LineOrigin
+from connectors.logs.rules.tools.preview import check_golden
 
 PAGE = (Path(__file__).parents[4] / "docs" / "rules.md").read_text()
 SECTIONS = dict(re.findall(r"^### (\w+)\n(.*?)(?=^### |\Z)", PAGE, re.MULTILINE | re.DOTALL))

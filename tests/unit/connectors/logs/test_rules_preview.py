@@ -6,8 +6,8 @@ from typing import Any
 from connectors.logs.rules.built import BuiltRules, StepStatus, build_rules
 from connectors.logs.rules.compiled import compile_rules
 from connectors.logs.rules.model import read_rules
-from connectors.logs.rules.preview import check_golden, check_versions, diff_rules, preview_rules
 from connectors.logs.rules.records import Dropped, LineOrigin
+from connectors.logs.rules.tools.preview import check_golden, check_versions, diff_rules, preview_rules
 
 
 def rules_of(*groups: list[dict[str, Any]], golden: Any = (), **options: Any) -> BuiltRules:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from compose.local.certificates import Authority
 from compose.local.ports import LOOPBACK, free_port
+from compose.local.security.certificates import Authority
 from connectors.errors import Retriable
 from connectors.logs.connector import LogsConnector
 from connectors.testing import Run

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 from hypothesis import strategies as st
 
-from connectors.mysql import event_types as types
-from connectors.mysql import type_codes as codes
-from connectors.mysql.decode_columns import decimal_size
 from connectors.mysql.model import MySqlColumn
+from connectors.mysql.rows.decode_columns import decimal_size
+from connectors.mysql.schema import type_codes as codes
+from connectors.mysql.source import event_types as types
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -8,15 +8,17 @@ from typing import TYPE_CHECKING, Any
 
 import cramjam
 
-from connectors.mysql import event_types as types
-from connectors.mysql import events, gtid, start
-from connectors.mysql.cursor import BinlogCursor
+from connectors.mysql import events
+from connectors.mysql.config.filters import MySqlTableFilter
 from connectors.mysql.events.transactions import Transactions
-from connectors.mysql.filters import MySqlTableFilter
 from connectors.mysql.model import Shard
-from connectors.mysql.stream import BinlogStream, StreamCounters
-from connectors.mysql.tables import StreamTables
-from connectors.mysql.versions import VersionBook
+from connectors.mysql.schema.tables import StreamTables
+from connectors.mysql.schema.versions import VersionBook
+from connectors.mysql.source import event_types as types
+from connectors.mysql.source import gtid
+from connectors.mysql.stream import start
+from connectors.mysql.stream.binlog_stream import BinlogStream, StreamCounters
+from connectors.mysql.stream.cursor import BinlogCursor
 from connectors.testing.contexts import LogCapture, make_logger
 from tests.support.settings import mysql_events, mysql_topics, mysql_ums, mysql_values
 
@@ -25,7 +27,7 @@ if TYPE_CHECKING:
 
     from connectors.api import Position, SourceRecord
     from connectors.mysql.model import RowSource, TableName
-    from connectors.mysql.statements import SqlStatement
+    from connectors.mysql.source.statements import SqlStatement
     from connectors.wire import Wire
 
 UUID = "3e11fa47-71ca-11e1-9e33-c80aa9429562"

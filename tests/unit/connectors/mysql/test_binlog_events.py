@@ -8,9 +8,9 @@ import zlib
 import pytest
 
 from connectors.errors import Fatal
-from connectors.mysql import binlog_events as parse
-from connectors.mysql import event_types as types
-from connectors.mysql.binlog_events import BinlogHeader, Gtid, QueryEvent, Rotate, RowsHeader
+from connectors.mysql.source import binlog_events as parse
+from connectors.mysql.source import event_types as types
+from connectors.mysql.source.binlog_events import BinlogHeader, Gtid, QueryEvent, Rotate, RowsHeader
 
 A = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
 UUID = bytes.fromhex(A.replace("-", ""))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from connectors.mysql.charsets import BY_NAME, charset_of, first_collation, make_decoder
+from connectors.mysql.rows.charsets import BY_NAME, charset_of, first_collation, make_decoder
 
 
 @pytest.mark.parametrize(

@@ -8,15 +8,15 @@ import pytest
 
 from connectors.errors import ConfigInvalid
 from connectors.formats.masking import MASKED, masked_by
-from connectors.mysql import type_codes as codes
-from connectors.mysql.columns import key_columns, make_layout, make_plans
 from connectors.mysql.model import MySqlColumn
+from connectors.mysql.schema import type_codes as codes
+from connectors.mysql.schema.columns import key_columns, make_layout, make_plans
 from connectors.schema import Type
 from tests.support.settings import mysql_values
 from tests.unit.connectors.mysql.events.making import CUSTOMERS, number, settings, table, text
 
 if TYPE_CHECKING:
-    from connectors.mysql.columns import ColumnLayout
+    from connectors.mysql.schema.columns import ColumnLayout
 
 OPTIONS = mysql_values()
 

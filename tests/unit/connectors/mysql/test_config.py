@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from connectors.errors import ConfigInvalid
-from connectors.mysql.checks import Findings, binlog_variables, parse_grants
-from connectors.mysql.config import (
+from connectors.mysql.config.checks import Findings, binlog_variables, parse_grants
+from connectors.mysql.config.settings import (
     CONFIG,
     connection_settings,
     event_settings,
@@ -21,9 +21,9 @@ from connectors.mysql.config import (
     stream_settings,
     value_options,
 )
-from connectors.mysql.connection import ServerInfo
+from connectors.mysql.config.validators import parse_hosts
 from connectors.mysql.model import Shard, TableName
-from connectors.mysql.validators import parse_hosts
+from connectors.mysql.source.connection import ServerInfo
 from connectors.options import ConfigType, Password
 
 LEAST = {"database.hostname": "db", "database.user": "u", "topic.prefix": "p"}

@@ -11,7 +11,8 @@ from aiomysql import connection as driver
 from pymysql.err import InternalError, OperationalError, ProgrammingError
 
 from connectors.errors import ConfigInvalid, Fatal, Retriable
-from connectors.mysql.connection import (
+from connectors.mysql.model import ServerAddress
+from connectors.mysql.source.connection import (
     connect_first,
     driver_password,
     explain_failure,
@@ -20,7 +21,6 @@ from connectors.mysql.connection import (
     ssl_context,
     variables_sql,
 )
-from connectors.mysql.model import ServerAddress
 from connectors.options import Password
 from tests.support.settings import mysql_connection, mysql_tls
 

@@ -11,12 +11,13 @@ import pytest
 
 from connectors.debezium_metrics import Behind
 from connectors.errors import ConfigInvalid
-from connectors.mysql import lag, metrics, start
+from connectors.mysql import metrics
 from connectors.mysql.connector import MySqlConnector
-from connectors.mysql.latency import HeartbeatLatency, TableLags
 from connectors.mysql.model import Shard
 from connectors.mysql.snapshot import state as notes
-from connectors.mysql.stream import StreamCounters
+from connectors.mysql.stream import lag, start
+from connectors.mysql.stream.binlog_stream import StreamCounters
+from connectors.mysql.stream.latency import HeartbeatLatency, TableLags
 from connectors.mysql.task import MySqlTask
 
 LEAST = {"database.hostname": "db", "database.user": "u", "topic.prefix": "p"}

@@ -23,11 +23,11 @@ from tests.unit.connectors.mysql.test_fast_rows import (
     row,
     tables,
 )
-from worker.converters.avro_schema import AvroSettings
+from worker.converters.avro_form.schema import AvroSettings
 
 if TYPE_CHECKING:
     from connectors.mysql.model import MySqlTable
-    from connectors.mysql.types import ValueOptions
+    from connectors.mysql.schema.types import ValueOptions
     from worker.converters.base import Converter
 
 KAFKA = "org.apache.kafka.connect.transforms"

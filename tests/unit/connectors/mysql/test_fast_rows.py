@@ -13,27 +13,28 @@ from hypothesis import strategies as st
 
 from connectors.api import Header
 from connectors.errors import Skippable
-from connectors.mysql import columns, events
-from connectors.mysql import type_codes as codes
-from connectors.mysql.decode import BadRow
-from connectors.mysql.event_types import row_kind
+from connectors.mysql import events
 from connectors.mysql.model import BLOCK, MySqlColumn, MySqlTable, Shard, TableName
-from connectors.mysql.tables import MySqlTableState
+from connectors.mysql.rows.decode import BadRow
+from connectors.mysql.schema import columns
+from connectors.mysql.schema import type_codes as codes
+from connectors.mysql.schema.tables import MySqlTableState
+from connectors.mysql.source.event_types import row_kind
 from connectors.schema import STRING
 from tests.support.both_paths import Delivered, Paths
 from tests.support.local_avro import LocalAvro
 from tests.support.settings import mysql_values
 from tests.unit.connectors.mysql.events import making
 from tests.unit.connectors.mysql.row_strategies import KINDS, image, rows_event
-from worker.converters.avro_schema import AvroSettings
+from worker.converters.avro_form.schema import AvroSettings
 from worker.converters.json import JsonConverter
-from worker.host.fast_path import wire_of
+from worker.host.delivery.fast_path import wire_of
 
 if TYPE_CHECKING:
     from connectors.mysql.events.contract import MySqlEventSettings
-    from connectors.mysql.types import ValueOptions
+    from connectors.mysql.schema.types import ValueOptions
     from worker.converters.base import Converter
-    from worker.host.fast_path import TaskRowWriter
+    from worker.host.delivery.fast_path import TaskRowWriter
 
 OPS = {"write": "c", "update": "u", "delete": "d"}
 HEADERS = (Header("a", "x", STRING), Header("b", "ä", STRING))

@@ -11,14 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from connectors.errors import Skippable
-from connectors.mysql.decode import BadRow
 from connectors.mysql.model import MySqlTable, TableName
+from connectors.mysql.rows.decode import BadRow
 from tests.unit.connectors.mysql.events import making
 from tests.unit.connectors.mysql.row_strategies import image, rows_event
 from tests.unit.connectors.mysql.test_fast_rows import CHAINS, CONVERTERS, MASKS, OPTIONS, WIDE, Both, json, tables
 
 if TYPE_CHECKING:
-    from connectors.mysql.types import ValueOptions
+    from connectors.mysql.schema.types import ValueOptions
 
 MARKERS: list[tuple[Any, Any, Any]] = [
     ("true", "first", "last"),

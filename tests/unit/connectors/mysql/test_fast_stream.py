@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from connectors.api import Batch
 from connectors.errors import Fatal
-from connectors.mysql import event_types as types
 from connectors.mysql.events.debezium import MySqlDebeziumEvents
+from connectors.mysql.source import event_types as types
 from tests.support.both_paths import Delivered, Paths, by_topic
 from tests.support.transform_chains import UNWRAP, chain
 from tests.unit.connectors.mysql.synthetic import FILE, UUID, Log, Reader, payload, query, reader, rows_body, table_map

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from connectors.errors import ConfigInvalid
-from connectors.mysql import filters
-from connectors.mysql.filters import MySqlTableFilter, column_filter, matches_any, parse_patterns
+from connectors.mysql.config import filters
+from connectors.mysql.config.filters import MySqlTableFilter, column_filter, matches_any, parse_patterns
 from connectors.mysql.model import TableName
 from tests.support.settings import mysql_events, mysql_topics
 

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from pymysqlreplication.gtid import GtidSet as LibrarySet
 
 from connectors.errors import ConfigInvalid
-from connectors.mysql import gtid
-from connectors.mysql.gtid import MariaDbGtids, MySqlGtids
+from connectors.mysql.source import gtid
+from connectors.mysql.source.gtid import MariaDbGtids, MySqlGtids
 
 A = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
 B = "aaaaaaaa-71ca-11e1-9e33-c80aa9429562"

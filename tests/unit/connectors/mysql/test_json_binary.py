@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from connectors.mysql import type_codes as codes
-from connectors.mysql.decode import BadRow, compile_rows
-from connectors.mysql.json_binary import double_text, from_server_text, json_text, parse_document
-from connectors.mysql.json_diff import Diff, apply_diffs, parse_path, read_diffs
 from connectors.mysql.model import ColumnPlan, MySqlColumn, MySqlTable, TableName
-from connectors.mysql.types import field_schema
+from connectors.mysql.rows.decode import BadRow, compile_rows
+from connectors.mysql.rows.json_binary import double_text, from_server_text, json_text, parse_document
+from connectors.mysql.rows.json_diff import Diff, apply_diffs, parse_path, read_diffs
+from connectors.mysql.schema import type_codes as codes
+from connectors.mysql.schema.types import field_schema
 from tests.support.settings import mysql_values
 
 

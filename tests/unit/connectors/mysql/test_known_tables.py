@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from connectors.mysql.known_tables import KnownTables, StatementEffect, snapshot_id
 from connectors.mysql.model import Shard
 from connectors.mysql.model import TableName as T
-from connectors.mysql.statements import classify_statement
+from connectors.mysql.schema.known_tables import KnownTables, StatementEffect, snapshot_id
+from connectors.mysql.source.statements import classify_statement
 from connectors.snapshot.requests import NEW
 
 Saved = list[tuple[dict[str, Any], dict[str, Any]]]

@@ -9,7 +9,7 @@ import pymysql.err
 import pytest
 
 from connectors.errors import ConfigInvalid, Retriable, Skippable
-from connectors.mysql.heartbeat import (
+from connectors.mysql.stream.heartbeat import (
     Beat,
     HeartbeatWriter,
     create_statements,
@@ -19,7 +19,7 @@ from connectors.mysql.heartbeat import (
     split_name,
     upsert_statement,
 )
-from connectors.mysql.latency import (
+from connectors.mysql.stream.latency import (
     AGE_SECONDS,
     DELIVER_SECONDS,
     METRICS,

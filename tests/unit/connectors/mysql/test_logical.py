@@ -13,18 +13,18 @@ from hypothesis import strategies as st
 from connectors.api import SameAs
 from connectors.errors import ConfigInvalid
 from connectors.formats import ums
-from connectors.mysql import topics
-from connectors.mysql.config import CONFIG
+from connectors.mysql.config.filters import MySqlTableFilter
+from connectors.mysql.config.settings import CONFIG
 from connectors.mysql.connector import MySqlConnector
 from connectors.mysql.events.ums_signals import MySqlUmsSignals
-from connectors.mysql.filters import MySqlTableFilter
-from connectors.mysql.logical import Logical, LogicalTables, Partitions, compare_columns
 from connectors.mysql.model import MySqlTable, Shard
 from connectors.mysql.model import TableName as T
-from connectors.mysql.statements import classify_statement
-from connectors.mysql.tables import StreamTables, Structure
+from connectors.mysql.schema import topics
+from connectors.mysql.schema.tables import StreamTables, Structure
+from connectors.mysql.schema.versions import VersionBook
+from connectors.mysql.source.statements import classify_statement
+from connectors.mysql.stream.logical import Logical, LogicalTables, Partitions, compare_columns
 from connectors.mysql.verify import MessageReader
-from connectors.mysql.versions import VersionBook
 from connectors.testing.contexts import LogCapture, make_logger
 from tests.support.settings import mysql_values
 from tests.unit.connectors.mysql.events import making

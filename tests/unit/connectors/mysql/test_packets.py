@@ -12,9 +12,9 @@ import cramjam
 import pytest
 
 from connectors.errors import Fatal, Retriable
-from connectors.mysql import event_types as types
-from connectors.mysql.gtid import MySqlGtids
-from connectors.mysql.packets import (
+from connectors.mysql.source import event_types as types
+from connectors.mysql.source.gtid import MySqlGtids
+from connectors.mysql.source.packets import (
     DuplicateIdError,
     Framer,
     PurgedError,

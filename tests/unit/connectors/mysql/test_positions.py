@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from connectors.mysql import event_types as types
-from connectors.mysql import positions
-from connectors.mysql.binlog_events import BinlogHeader
 from connectors.mysql.model import MARIADB, MYSQL, BinlogPosition
+from connectors.mysql.source import event_types as types
+from connectors.mysql.source.binlog_events import BinlogHeader
+from connectors.mysql.stream import positions
 
 A = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from connectors.errors import Skippable
-from connectors.mysql.signals import (
+from connectors.mysql.stream.signals import (
     Signal,
     SignalPosition,
     apply_signal,

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from connectors.errors import ConfigInvalid
-from connectors.mysql import positions, start
 from connectors.mysql.model import BinlogPosition, Shard
+from connectors.mysql.stream import positions, start
 
 PREFIX = "p"
 Saved = dict[str, tuple[dict[str, Any], dict[str, Any]]]

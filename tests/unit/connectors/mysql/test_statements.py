@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from connectors.mysql.model import TableName as T
-from connectors.mysql.statements import classify_statement
+from connectors.mysql.source.statements import classify_statement
 
 CASES = [
     ("CREATE TABLE t (id INT)", "create", [T("d", "t")]),

@@ -10,9 +10,9 @@ import pytest
 
 from connectors.api import SourceRecord
 from connectors.errors import Fatal
-from connectors.mysql import event_types as types
 from connectors.mysql.model import BinlogPosition, TableName
 from connectors.mysql.snapshot.model import Early
+from connectors.mysql.source import event_types as types
 from tests.unit.connectors.mysql.synthetic import (
     FILE,
     PARTITION,
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from connectors.api import Position
-    from connectors.mysql.tables import MySqlTableState
+    from connectors.mysql.schema.tables import MySqlTableState
 
 
 async def every_resume_is_exact(log: Log, flavor: str, **more: Any) -> None:

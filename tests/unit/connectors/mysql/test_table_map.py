@@ -8,9 +8,9 @@ import msgspec
 import pytest
 
 from connectors.errors import Fatal
-from connectors.mysql import table_map
-from connectors.mysql import type_codes as codes
 from connectors.mysql.model import MySqlColumn, MySqlTable, TableName
+from connectors.mysql.schema import table_map
+from connectors.mysql.schema import type_codes as codes
 
 
 def extra(number: int, data: bytes) -> bytes:

@@ -9,7 +9,7 @@ import pytest
 from connectors.errors import ConfigInvalid
 from connectors.mysql.events.names import field_name, schema_name
 from connectors.mysql.model import TableName
-from connectors.mysql.topics import MySqlTopics
+from connectors.mysql.schema.topics import MySqlTopics
 from tests.support.settings import mysql_topics
 
 ORDERS = TableName("shop", "orders")

@@ -7,8 +7,8 @@ from typing import Any, cast
 
 import pytest
 
-from connectors.mysql.columns import FieldPlan
-from connectors.mysql.statements import is_condition
+from connectors.mysql.schema.columns import FieldPlan
+from connectors.mysql.source.statements import is_condition
 from connectors.mysql.verify import TableEntry, key_condition
 from connectors.schema import BYTES, INT64, STRING, Schema, timestamp
 from connectors.verify.rows import TableReport

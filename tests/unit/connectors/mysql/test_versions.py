@@ -6,10 +6,10 @@ from typing import NamedTuple
 
 import msgspec
 
-from connectors.mysql import type_codes as codes
-from connectors.mysql import versions
 from connectors.mysql.model import MySqlColumn, MySqlTable
-from connectors.mysql.versions import VersionBook, fingerprint_table
+from connectors.mysql.schema import type_codes as codes
+from connectors.mysql.schema import versions
+from connectors.mysql.schema.versions import VersionBook, fingerprint_table
 from tests.unit.connectors.mysql.events.making import number, table, text, written
 
 

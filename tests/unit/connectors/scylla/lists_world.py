@@ -6,7 +6,7 @@ import struct
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from connectors.cql.session import ResultPage, SchemaChanged
+from connectors.cql.cluster.session import ResultPage, SchemaChanged
 from connectors.errors import Retriable
 from connectors.scylla.model import TableId
 

@@ -10,17 +10,24 @@ from connectors.cql.token_ranges import subtract_ranges
 from connectors.cql.types import CqlType
 from connectors.scylla.model import CdcOptions, Generation, ScyllaColumn, StreamGroup, TableId, TableVersion
 from connectors.scylla.positions import GENERATION
-from connectors.scylla.snapshot import first_position, from_offset, partition_of, positions_of, to_offset, unwrap_range
-from connectors.scylla.snapshot_group import GroupSnapshot
-from connectors.scylla.snapshot_rows import RowPlan
-from connectors.scylla.windows import ticks_of
+from connectors.scylla.snapshot.group import GroupSnapshot
+from connectors.scylla.snapshot.merging import (
+    first_position,
+    from_offset,
+    partition_of,
+    positions_of,
+    to_offset,
+    unwrap_range,
+)
+from connectors.scylla.snapshot.rows import RowPlan
+from connectors.scylla.source.windows import ticks_of
 from connectors.testing.contexts import SavedOffsets
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from connectors.api import BadRecord, Position, SourceRecord
-    from connectors.scylla.snapshot import SnapshotPosition
+    from connectors.scylla.snapshot.merging import SnapshotPosition
 
 TABLE = TableId("ks", "t")
 INT = CqlType("int")

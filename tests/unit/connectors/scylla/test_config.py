@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from connectors.errors import ConfigInvalid
 from connectors.options import ConfigType, Importance
-from connectors.scylla import config_keys as keys
-from connectors.scylla.config import (
+from connectors.scylla.config import keys
+from connectors.scylla.config.names import contact_point, qualify_table, table_name
+from connectors.scylla.config.settings import (
     CONFIG,
     event_settings,
     find_problems,
@@ -20,7 +21,6 @@ from connectors.scylla.config import (
     session_settings,
 )
 from connectors.scylla.model import TableId
-from connectors.scylla.names import contact_point, qualify_table, table_name
 
 LEAST = {"topic.prefix": "p", "scylla.cluster.ip.addresses": "127.0.0.1:9042", "scylla.table.names": "ks.t"}
 

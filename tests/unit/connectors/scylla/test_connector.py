@@ -15,15 +15,15 @@ from hypothesis import HealthCheck, settings
 from hypothesis import given as hypothesis_given
 from hypothesis import strategies as st
 
-from connectors.cql.session import CqlSession
+from connectors.cql.cluster.session import CqlSession
 from connectors.errors import ConfigInvalid, Retriable
-from connectors.scylla import config_keys as keys
 from connectors.scylla import connector as module
-from connectors.scylla import discovery
-from connectors.scylla.config import CONFIG
+from connectors.scylla.config import keys
+from connectors.scylla.config.settings import CONFIG
 from connectors.scylla.connector import ScyllaConnector
 from connectors.scylla.model import Generation, ReadPosition, StreamGroup, TableId
 from connectors.scylla.positions import find_superseded, source_offset, source_partition
+from connectors.scylla.source import discovery
 from connectors.testing.contexts import LogCapture, MemoryConnectorContext, SavedOffsets, make_logger
 from tests.support.eventually import eventually_async
 from tests.unit.connectors.scylla.lists_world import Lists

@@ -6,11 +6,10 @@ from typing import Any
 
 import pytest
 
-from connectors.cql.session import CqlSession
+from connectors.cql.cluster.session import CqlSession
 from connectors.errors import ConfigInvalid, Fatal, Retriable
-from connectors.scylla import checks
-from connectors.scylla import config_keys as keys
-from connectors.scylla.config import CONFIG
+from connectors.scylla.config import checks, keys
+from connectors.scylla.config.settings import CONFIG
 from connectors.scylla.model import CdcOptions, TableId
 from tests.unit.connectors.scylla.lists_world import Lists
 

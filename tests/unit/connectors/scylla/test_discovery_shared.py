@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from connectors.errors import Retriable
-from connectors.scylla import discovery
-from connectors.scylla.config_keys import HOSTS, TASK_GROUPS, USER
-from connectors.scylla.groups import assign_groups, encode_share
+from connectors.scylla.config.keys import HOSTS, TASK_GROUPS, USER
 from connectors.scylla.model import Generation, TableId
+from connectors.scylla.source import discovery
+from connectors.scylla.source.groups import assign_groups, encode_share
 from tests.support.eventually import pass_turns
 from tests.unit.connectors.scylla.lists_world import Lists
 

@@ -12,11 +12,11 @@ import pytest
 from connectors.scylla import positions
 from connectors.scylla.events import build_events
 from connectors.scylla.events.fast_rows import fast_feed
-from connectors.scylla.feeds import TableFeed
-from connectors.scylla.lanes import GroupState
 from connectors.scylla.model import INSERT, PARTITION_DELETE, POSTIMAGE, RANGE_START_INCLUSIVE, ROW_DELETE, UPDATE
 from connectors.scylla.reader import ScyllaReader
-from connectors.scylla.windows import WindowRules
+from connectors.scylla.source.feeds import TableFeed
+from connectors.scylla.source.lanes import GroupState
+from connectors.scylla.source.windows import WindowRules
 from connectors.testing.contexts import SavedOffsets
 from tests.support.both_paths import Delivered, Paths
 from tests.support.settings import scylla_events, scylla_reading

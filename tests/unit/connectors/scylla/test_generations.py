@@ -7,7 +7,8 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from connectors.scylla.generations import (
+from connectors.scylla.model import Generation, StreamGroup, TableId
+from connectors.scylla.source.generations import (
     GenerationChoice,
     choose_generation,
     group_starts,
@@ -15,7 +16,6 @@ from connectors.scylla.generations import (
     is_finished,
     to_generations,
 )
-from connectors.scylla.model import Generation, StreamGroup, TableId
 
 TABLE = TableId("ks", "t")
 

@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from connectors.errors import ConfigInvalid
-from connectors.scylla.groups import (
+from connectors.scylla.model import Generation, StreamGroup, TableId
+from connectors.scylla.source.groups import (
     MOST_TABLET_GROUPS,
     Vnodes,
     add_streams,
@@ -27,7 +28,6 @@ from connectors.scylla.groups import (
     vnode_groups,
     vnode_of,
 )
-from connectors.scylla.model import Generation, StreamGroup, TableId
 
 TABLE = TableId("ks", "t")
 GENERATION = Generation(1_000)

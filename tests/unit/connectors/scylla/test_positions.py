@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from connectors.errors import ConfigInvalid
 from connectors.scylla import positions
-from connectors.scylla.groups import tablet_groups
 from connectors.scylla.model import Generation, ReadPosition, StreamGroup, TableId
 from connectors.scylla.positions import (
     check_altered,
@@ -27,6 +26,7 @@ from connectors.scylla.positions import (
     source_offset,
     source_partition,
 )
+from connectors.scylla.source.groups import tablet_groups
 from connectors.testing.contexts import SavedOffsets
 
 TABLE = TableId("ks", "t")

@@ -22,15 +22,13 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from connectors.api import BadRecord, SourceRecord
-from connectors.cql.failures import NodesAway, SchemaChanged
-from connectors.cql.session import ResultPage
+from connectors.cql.cluster.failures import NodesAway, SchemaChanged
+from connectors.cql.cluster.session import ResultPage
 from connectors.cql.types import CqlType
 from connectors.errors import Fatal, Retriable, Skippable
 from connectors.scylla import positions
 from connectors.scylla.events.changes import is_delivered
 from connectors.scylla.events.ums_signals import ScyllaUmsSignals
-from connectors.scylla.feeds import TableFeed
-from connectors.scylla.lanes import GroupState
 from connectors.scylla.model import (
     CdcOptions,
     Generation,
@@ -42,17 +40,19 @@ from connectors.scylla.model import (
     TableVersion,
 )
 from connectors.scylla.reader import ScyllaReader
-from connectors.scylla.windows import WindowRules, order_of, start_of, ticks_of
+from connectors.scylla.source.feeds import TableFeed
+from connectors.scylla.source.lanes import GroupState
+from connectors.scylla.source.windows import WindowRules, order_of, start_of, ticks_of
 from connectors.testing.contexts import SavedOffsets
 from tests.support.eventually import pass_turns
 from tests.support.settings import scylla_events, scylla_reading
-from worker.host.session import TaskSession
+from worker.host.delivery.session import TaskSession
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from connectors.api import OffsetReader
-    from connectors.scylla.config import ScyllaReadSettings
+    from connectors.scylla.config.settings import ScyllaReadSettings
 
 TABLE = TableId("ks", "t")
 START = 1_700_000_000_000
@@ -413,7 +413,7 @@ async def test_memory_stays_bounded_while_nobody_takes_batches() -> None:
 
 
 async def test_nothing_works_for_long_is_retriable(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("connectors.scylla.fetching._OUTAGE_S", -1.0)
+    monkeypatch.setattr("connectors.scylla.source.fetching._OUTAGE_S", -1.0)
 
     class Away(Log):
         async def page(self, *args: Any, **kwargs: Any) -> ResultPage:
@@ -522,7 +522,7 @@ async def test_where_reading_begins_is_saved_before_anything_is_read() -> None:
 
 
 async def test_late_rows_come_after_all_and_widen_the_confidence_window(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("connectors.scylla.recheck.ZONE_MS", 300)
+    monkeypatch.setattr("connectors.scylla.source.recheck.ZONE_MS", 300)
     now = int(time.time() * 1000)
     (group,) = groups_of([2], None)
     log = Log([])

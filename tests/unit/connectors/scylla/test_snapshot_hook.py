@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from connectors.api import SameAs, SourceRecord
-from connectors.cql.session import ResultPage, SchemaChanged
+from connectors.cql.cluster.session import ResultPage, SchemaChanged
 from connectors.debezium_metrics import Mirror
 from connectors.errors import Fatal, Retriable
-from connectors.scylla import snapshot
 from connectors.scylla.events.ums_signals import ScyllaUmsSignals
-from connectors.scylla.feeds import TableFeed
 from connectors.scylla.metrics import DEBEZIUM, METRICS, SNAPSHOT_PROGRESS, SNAPSHOT_RUNNING
 from connectors.scylla.model import CdcOptions, Generation, ScyllaColumn, StreamGroup, TableId, TableVersion
 from connectors.scylla.positions import source_partition
-from connectors.scylla.snapshot import (
+from connectors.scylla.snapshot import merging as snapshot
+from connectors.scylla.snapshot.hook import ScyllaSnapshot
+from connectors.scylla.snapshot.merging import (
     SnapshotPosition,
     from_offset,
     later_tables,
@@ -29,7 +29,7 @@ from connectors.scylla.snapshot import (
     to_offset,
     unwrap_range,
 )
-from connectors.scylla.snapshot_hook import ScyllaSnapshot
+from connectors.scylla.source.feeds import TableFeed
 from connectors.testing.contexts import RecordedMetrics, SavedOffsets
 from tests.support.eventually import eventually_async, pass_turns
 from tests.support.settings import scylla_events, scylla_reading

@@ -14,11 +14,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from connectors.cql.token_ranges import MAX_TOKEN, MIN_TOKEN
-from connectors.scylla import snapshot
-from connectors.scylla.snapshot import ChangeTraces
-from connectors.scylla.snapshot_group import GroupSnapshot
-from connectors.scylla.snapshot_order import Seek
-from connectors.scylla.snapshot_rows import RowPlan
+from connectors.scylla.snapshot import merging as snapshot
+from connectors.scylla.snapshot.group import GroupSnapshot
+from connectors.scylla.snapshot.merging import ChangeTraces
+from connectors.scylla.snapshot.order import Seek
+from connectors.scylla.snapshot.rows import RowPlan
 from tests.unit.connectors.scylla.snapshot_world import Change, World, token
 
 if TYPE_CHECKING:

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from connectors.cql.token_ranges import TokenRange
 from connectors.cql.types import CqlType
 from connectors.scylla.model import CdcOptions, Generation, ScyllaColumn, StreamGroup, TableId, TableVersion
-from connectors.scylla.snapshot import SnapshotPosition
-from connectors.scylla.snapshot_group import GroupSnapshot
-from connectors.scylla.snapshot_order import MARK, Seek, place_of
-from connectors.scylla.snapshot_rows import RowPlan, SnapshotRow
+from connectors.scylla.snapshot.group import GroupSnapshot
+from connectors.scylla.snapshot.merging import SnapshotPosition
+from connectors.scylla.snapshot.order import MARK, Seek, place_of
+from connectors.scylla.snapshot.rows import RowPlan, SnapshotRow
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

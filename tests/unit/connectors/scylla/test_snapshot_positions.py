@@ -11,13 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from connectors.cql.throttle import Pace
+from connectors.cql.cluster.throttle import Pace
 from connectors.cql.token_ranges import MAX_TOKEN, MIN_TOKEN, TokenRange, count_tokens, subtract_ranges
 from connectors.cql.types import CqlType
 from connectors.errors import Fatal
 from connectors.scylla.model import CdcOptions, Generation, ScyllaColumn, StreamGroup, TableId, TableVersion
 from connectors.scylla.positions import saved_windows, source_partition
-from connectors.scylla.snapshot import (
+from connectors.scylla.snapshot.index import SnapshotIndex
+from connectors.scylla.snapshot.merging import (
     ChangeTraces,
     SnapshotPosition,
     find_remaining,
@@ -30,8 +31,7 @@ from connectors.scylla.snapshot import (
     to_offset,
     unwrap_range,
 )
-from connectors.scylla.snapshot_index import SnapshotIndex
-from connectors.scylla.snapshot_rows import RowPlan
+from connectors.scylla.snapshot.rows import RowPlan
 from tests.unit.connectors.scylla.snapshot_world import superseded
 
 if TYPE_CHECKING:

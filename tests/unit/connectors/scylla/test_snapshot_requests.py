@@ -12,8 +12,8 @@ from connectors.errors import ConfigInvalid
 from connectors.scylla.connector import ScyllaConnector
 from connectors.scylla.model import Generation, StreamGroup, TableId
 from connectors.scylla.positions import source_partition
-from connectors.scylla.snapshot import SnapshotPosition, partition_of, to_offset
-from connectors.scylla.snapshot_views import list_snapshots, measure_lag
+from connectors.scylla.snapshot.merging import SnapshotPosition, partition_of, to_offset
+from connectors.scylla.snapshot.views import list_snapshots, measure_lag
 from connectors.testing.contexts import SavedOffsets
 from tests.support.eventually import pass_turns
 from tests.unit.connectors.scylla.snapshot_world import TABLE

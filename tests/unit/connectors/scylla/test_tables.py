@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from connectors.errors import Fatal
 from connectors.scylla.model import CdcOptions, TableId
-from connectors.scylla.tables import TableRows, build_history, cdc_options
+from connectors.scylla.schema.tables import TableRows, build_history, cdc_options
 
 TABLE = TableId("ks", "t")
 

@@ -13,20 +13,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from connectors.cql.throttle import InFlightLimit, PageSize, pause_s
+from connectors.cql.cluster.throttle import InFlightLimit, PageSize, pause_s
 from connectors.cql.types import CqlType
-from connectors.scylla.feeds import TableFeed, decoded_types, select_text
-from connectors.scylla.lanes import (
-    GroupState,
-    Lane,
-    StreamRead,
-    drop_until,
-    find_partitions,
-    go_on,
-    halve_read,
-    plan_lane,
-)
-from connectors.scylla.lateness import HALF_LIFE_S, Confidence, ServerClock
 from connectors.scylla.model import (
     CdcOptions,
     Generation,
@@ -36,7 +24,19 @@ from connectors.scylla.model import (
     TableId,
     TableVersion,
 )
-from connectors.scylla.windows import (
+from connectors.scylla.source.feeds import TableFeed, decoded_types, select_text
+from connectors.scylla.source.lanes import (
+    GroupState,
+    Lane,
+    StreamRead,
+    drop_until,
+    find_partitions,
+    go_on,
+    halve_read,
+    plan_lane,
+)
+from connectors.scylla.source.lateness import HALF_LIFE_S, Confidence, ServerClock
+from connectors.scylla.source.windows import (
     WindowRules,
     end_of,
     head_tick_ms,

@@ -18,7 +18,11 @@ from hypothesis import strategies as st
 from connectors.errors import Fatal
 from connectors.options import Config
 from spark_jobs.application import Application
-from spark_jobs.application_address import (
+from spark_jobs.cli import main
+from spark_jobs.config.keys import FRAME
+from spark_jobs.connector import SparkJob
+from spark_jobs.control import Control, process_age
+from spark_jobs.flows.address import (
     DEDICATED,
     ApplicationAddress,
     address_of,
@@ -29,15 +33,11 @@ from spark_jobs.application_address import (
     spark_settings,
     why_end,
 )
-from spark_jobs.application_client import FlowConnection
-from spark_jobs.cli import main
-from spark_jobs.config_keys import FRAME
-from spark_jobs.connector import SparkJob
-from spark_jobs.control import Control, process_age
-from spark_jobs.flow_output import FLOW, FlowLines, FlowOutput
+from spark_jobs.flows.client import FlowConnection
+from spark_jobs.flows.output import FLOW, FlowLines, FlowOutput
 from spark_jobs.job import control_folder
 from tests.support.eventually import eventually_async
-from worker.job_config import job_properties
+from worker.config.job_config import job_properties
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -251,9 +251,7 @@ async def test_a_flow_whose_application_is_killed_before_it_answers_starts_it_ag
 async def test_a_process_that_can_not_start_says_why(
     address: ApplicationAddress, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(
-        "spark_jobs.application_client.command", lambda _: ["sh", "-c", "echo no room for this >&2; exit 3"]
-    )
+    monkeypatch.setattr("spark_jobs.flows.client.command", lambda _: ["sh", "-c", "echo no room for this >&2; exit 3"])
     flow = FlowConnection(address, {}, lambda _: None, LOG)
     with pytest.raises(OSError, match="ended with exit code 3 at its start; it says: no room for this"):
         await flow.start()

@@ -17,13 +17,13 @@ import spark_jobs
 from connectors.api import JobPartition, JobProgress
 from connectors.errors import ConfigInvalid, Fatal, Retriable
 from spark_jobs import connector
-from spark_jobs.config_keys import FRAME
+from spark_jobs.config.keys import FRAME
 from spark_jobs.connector import SparkJob, SparkJobTask, command, install_text, take_progress
 from tests.support.eventually import eventually_async
-from worker.control.progress import shown_progress
-from worker.job_config import JOB_CONFIG, foreign_complaints, job_properties, tasks_note, worker_kafka
+from worker.config.job_config import JOB_CONFIG, foreign_complaints, job_properties, tasks_note, worker_kafka
+from worker.config.validation import plugin_config, validate_config
+from worker.control.herder.progress import shown_progress
 from worker.plugins import PluginRegistry
-from worker.validation import plugin_config, validate_config
 
 CHILD = Path(__file__).with_name("child.py")
 KAFKA = {"bootstrap.servers": "broker:9092", "security.protocol": "SASL_SSL", "sasl.jaas.config": "secret"}

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from connectors.errors import Fatal, Retriable
-from spark_jobs.causes import JavaCause, WorkerCrashed, cause_of, describe_error, java_causes, known_cause
-from spark_jobs.jvm import ended_text
+from spark_jobs.spark.causes import JavaCause, WorkerCrashed, cause_of, describe_error, java_causes, known_cause
+from spark_jobs.spark.jvm import ended_text
 
 LOST = (
     "An error occurred while calling o130.collectToPython.\n: org.apache.spark.SparkException: Job aborted due to stage "

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from spark_jobs.checkpoint import LocalFolder, local_path
 from spark_jobs.cli import status_table
 from spark_jobs.control import LEASE_FILE, AlreadyRuns, CheckpointLease, Control, FileLock, is_alive, process_age
+from spark_jobs.spark.checkpoint import LocalFolder, local_path
 
 HOLDER = """
 import sys

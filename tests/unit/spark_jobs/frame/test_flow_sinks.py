@@ -12,18 +12,18 @@ from hypothesis import strategies as st
 
 from connectors.api import JobProgress
 from connectors.errors import ConfigInvalid, Retriable
-from spark_jobs import config
-from spark_jobs.application_address import address_of
-from spark_jobs.checkpoint import LocalFolder
 from spark_jobs.cli import main
+from spark_jobs.config import job_files as config
 from spark_jobs.connector import SparkJob, groups_of, job_and_sink
 from spark_jobs.control import Control
-from spark_jobs.flow_lag import demand_others
-from spark_jobs.flow_sinks import FlowMembership, records_ahead
+from spark_jobs.flows.address import address_of
+from spark_jobs.flows.lag import demand_others
+from spark_jobs.flows.sinks import FlowMembership, records_ahead
 from spark_jobs.job import control_folder
 from spark_jobs.metrics import JobNumbers, JoinedNumbers
-from worker.control.placement import TOGETHER_KEY
-from worker.control.progress import shown_progress
+from spark_jobs.spark.checkpoint import LocalFolder
+from worker.control.herder.progress import shown_progress
+from worker.control.placement.planning import TOGETHER_KEY
 
 if TYPE_CHECKING:
     from pathlib import Path

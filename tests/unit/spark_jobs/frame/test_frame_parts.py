@@ -17,11 +17,11 @@ import pytest
 
 from connectors.entry_points import own_entries
 from connectors.errors import ConfigInvalid, Fatal, Retriable, Skippable
-from spark_jobs import package
-from spark_jobs.causes import cause_of, may_pass
 from spark_jobs.dead_letters import DeadLetters
 from spark_jobs.metrics import FRAME_METRICS, STEP_METRICS, Exporter, JobMetric, JobNumbers
-from spark_jobs.progress import EventWriter, Human, compute_lags, describe_event, nest_offsets
+from spark_jobs.reports.progress import EventWriter, Human, compute_lags, describe_event, nest_offsets
+from spark_jobs.spark import package
+from spark_jobs.spark.causes import cause_of, may_pass
 from tests.support.prometheus_text import read_samples, rewrite
 from worker.secrets.masking import mask_patterns
 
@@ -50,10 +50,10 @@ by session 5
         ("connectors.errors.Fatal", Fatal),
         ("connectors.errors.Retriable", Retriable),
         ("connectors.errors.ConfigInvalid", ConfigInvalid),
-        ("connectors.cql.failures.NodesAway", Retriable),
+        ("connectors.cql.cluster.failures.NodesAway", Retriable),
         ("connectors.cql.mutations.reference.Damaged", Skippable),
         ("spark_jobs.control.AlreadyRuns", Fatal),
-        ("pyspark.errors.exceptions.base.PythonException: connectors.scylla.tables.TableUnavailable", Retriable),
+        ("pyspark.errors.exceptions.base.PythonException: connectors.scylla.schema.tables.TableUnavailable", Retriable),
     ],
 )
 def test_our_errors_come_back_from_tasks(name: str, wanted: type[Exception]) -> None:

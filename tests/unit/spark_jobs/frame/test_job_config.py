@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import pytest
 from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, Encoding, PrivateFormat
 
-from compose.local.certificates import Authority
+from compose.local.security.certificates import Authority
 from connectors.errors import ConfigInvalid
 from connectors.options import ConfigDef, ConfigKey, ConfigType
-from spark_jobs import clients, config, plan
+from spark_jobs.config import job_files as config
 from spark_jobs.contract import Batch, Sink, Source, TableChanges
+from spark_jobs.flows import plan
+from spark_jobs.kafka import clients
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from connectors.errors import ConfigInvalid
-from spark_jobs import config
+from spark_jobs.config import job_files as config
 
 if TYPE_CHECKING:
     from pathlib import Path

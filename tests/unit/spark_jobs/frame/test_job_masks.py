@@ -18,12 +18,12 @@ from connectors.cql.types import parse_type
 from connectors.errors import Fatal
 from connectors.formats.masking import parse_rules
 from connectors.formats.partition_update import Cell, CellStamp, PartitionUpdate, UpdateRow
-from spark_jobs import config
+from spark_jobs.config import job_files as config
 from spark_jobs.dead_letters import DeadLetters
-from spark_jobs.masked_frames import NoRecords, mask_batch, schema_of
-from spark_jobs.masks import column_masks, table_names
-from spark_jobs.sources.columns import arrow_type
-from spark_jobs.sources.kinds import sample_of
+from spark_jobs.rows.masked_frames import NoRecords, mask_batch, schema_of
+from spark_jobs.rows.masks import column_masks, table_names
+from spark_jobs.sources.records.columns import arrow_type
+from spark_jobs.sources.records.kinds import sample_of
 from tests.support.materializer import Bench, Column, Written
 from tests.support.materializer import source as update_source
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from connectors.errors import Retriable
-from spark_jobs.lag import KafkaView
+from spark_jobs.kafka.lag import KafkaView
 
 
 class Answers:

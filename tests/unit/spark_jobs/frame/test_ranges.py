@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from connectors.errors import Fatal
-from spark_jobs import ranges
-from spark_jobs.checkpoint import LocalFolder
-from spark_jobs.ranges import ExistingTopic
+from spark_jobs.kafka import ranges
+from spark_jobs.kafka.ranges import ExistingTopic
+from spark_jobs.spark.checkpoint import LocalFolder
 
 if TYPE_CHECKING:
     from pathlib import Path

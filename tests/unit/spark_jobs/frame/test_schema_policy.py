@@ -9,14 +9,14 @@ from pyspark.sql import types as t
 
 from connectors.api import JobProgress
 from connectors.errors import Fatal
-from spark_jobs import config
-from spark_jobs.checkpoint import LocalFolder
+from spark_jobs.config import job_files as config
+from spark_jobs.config.schema_options import KINDS, NEW_TABLE, POLICIES, SchemaPolicies
 from spark_jobs.contract import Column, SchemaRefused, TableChanges, TableSchema
-from spark_jobs.progress import EventWriter, describe_event
-from spark_jobs.schema_options import KINDS, NEW_TABLE, POLICIES, SchemaPolicies
-from spark_jobs.schema_policy import SinkTableState, resolve_changes
-from spark_jobs.schema_watch import SchemaWatch
-from worker.control.progress import shown_progress
+from spark_jobs.reports.progress import EventWriter, describe_event
+from spark_jobs.rows.schema_policy import SinkTableState, resolve_changes
+from spark_jobs.rows.schema_watch import SchemaWatch
+from spark_jobs.spark.checkpoint import LocalFolder
+from worker.control.herder.progress import shown_progress
 
 if TYPE_CHECKING:
     from pathlib import Path

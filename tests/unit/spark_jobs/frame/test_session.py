@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_jobs.session import properties_text
+from spark_jobs.spark.session import properties_text
 
 
 def read(text: str) -> dict[str, str]:

@@ -8,7 +8,7 @@ from dataclasses import asdict, replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_jobs.decisions import Decision
+from spark_jobs.kafka.decisions import Decision
 from spark_jobs.two_phase_commit import Transaction, is_decided, is_written
 
 TRANSACTION = Transaction("0123456789ab", 7, "89abcdef")

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from spark_jobs.watchdog import EXIT_CODE, SIGN, Watchdog
+from spark_jobs.spark.watchdog import EXIT_CODE, SIGN, Watchdog
 
 _WAIT_S = 30
 

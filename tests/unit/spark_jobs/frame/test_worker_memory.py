@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from spark_jobs.session import DEFAULTS
-from spark_jobs.worker_memory import frozen_after
+from spark_jobs.spark.session import DEFAULTS
+from spark_jobs.spark.worker_memory import frozen_after
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from connectors.errors import Fatal
-from spark_jobs.checkpoint import LocalFolder
-from spark_jobs.inputs.file_letters import PATH_HEADER, ROW_HEADER, FileLetters
-from spark_jobs.inputs.file_log import Listed, batch_files
-from spark_jobs.inputs.file_positions import UNIT, BatchFile, FileProbe, locate_row, number_files
+from spark_jobs.inputs.files.letters import PATH_HEADER, ROW_HEADER, FileLetters
+from spark_jobs.inputs.files.log import Listed, batch_files
+from spark_jobs.inputs.files.positions import UNIT, BatchFile, FileProbe, locate_row, number_files
 from spark_jobs.inputs.positions import position_after, save_position
+from spark_jobs.spark.checkpoint import LocalFolder
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -7,7 +7,7 @@ import itertools
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_jobs.inputs.history_chunks import OrderRange, Span, cut_ranges
+from spark_jobs.inputs.history.chunks import OrderRange, Span, cut_ranges
 
 NUMBERS = st.integers(-(1 << 62), 1 << 62)
 SPANS = st.lists(

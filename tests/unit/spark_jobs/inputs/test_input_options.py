@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from spark_jobs import config
+from spark_jobs.config import job_files as config
 
 FILES = {
     "name": "drop",

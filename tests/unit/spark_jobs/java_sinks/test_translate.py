@@ -6,17 +6,17 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from spark_jobs.config import check_flow, find_parts
+from spark_jobs.config.job_files import check_flow, find_parts
 from spark_jobs.java_sinks import connectors
-from spark_jobs.java_sinks.translate import COMMON
-from worker.job_config import job_form
+from spark_jobs.java_sinks.translation.translate import COMMON
+from worker.config.job_config import job_form
 from worker.plugins.model import list_plugins
 from worker.plugins.registry import PluginRegistry
 
 if TYPE_CHECKING:
     from connectors.api import Translation
     from spark_jobs.connector import SparkJob
-    from spark_jobs.java_sinks.model import JavaOption, JavaSink
+    from spark_jobs.java_sinks.translation.model import JavaOption, JavaSink
 
 CLASSES: dict[str, type[SparkJob]] = {
     connector.aliases[0]: connector

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from connectors.errors import ConfigInvalid
+from worker.config.validation import plugin_config, validate_config
 from worker.host.job import make_job_plan
 from worker.plugins.registry import PluginRegistry
 from worker.protocol import HostTaskId
-from worker.validation import plugin_config, validate_config
 
 DEBEZIUM = "io.debezium.connector.jdbc.JdbcSinkConnector"
 JSON = "org.apache.kafka.connect.json.JsonConverter"

@@ -9,14 +9,14 @@ import pytest
 
 from connectors.errors import ConfigInvalid
 from spark_jobs.sinks.jdbc.address import parse_url
-from spark_jobs.sinks.jdbc.dialects import GROUP, list_dialects, load_dialect
+from spark_jobs.sinks.jdbc.dialect.dialects import GROUP, list_dialects, load_dialect
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
 _MODULE = """
-from spark_jobs.sinks.jdbc.postgresql import PostgreSql
+from spark_jobs.sinks.jdbc.dialect.postgresql import PostgreSql
 
 
 class Cockroach(PostgreSql):
@@ -50,7 +50,7 @@ def test_a_dialect_of_another_package_is_used_by_its_name() -> None:
     address = parse_url("jdbc:cockroach://h/d")
     assert (address.dialect, address.hosts) == ("cockroach", (("h", 26257),))
     assert type(load_dialect("cockroach")).__module__ == "acme_dialects"
-    assert type(load_dialect("postgresql")).__module__ == "spark_jobs.sinks.jdbc.postgresql", (
+    assert type(load_dialect("postgresql")).__module__ == "spark_jobs.sinks.jdbc.dialect.postgresql", (
         "nobody takes Millrace's names"
     )
     with pytest.raises(

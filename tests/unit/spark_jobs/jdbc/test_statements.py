@@ -20,7 +20,7 @@ from spark_jobs.contract import Column, TableSchema
 from spark_jobs.sinks.jdbc import plan as plans
 from spark_jobs.sinks.jdbc.address import check_template, find_identity, parse_url, render_template, shorten_name
 from spark_jobs.sinks.jdbc.config import CONFIG_DEF, JdbcSettings, check_options, parse_settings
-from spark_jobs.sinks.jdbc.dialects import load_dialect
+from spark_jobs.sinks.jdbc.dialect.dialects import load_dialect
 from spark_jobs.sinks.jdbc.model import Fault, JdbcColumn, JdbcTable, Wanted
 from spark_jobs.sinks.jdbc.tables import describe_refusal, find_changes, find_columns, name_problem, unique_problem
 from spark_jobs.sinks.jdbc.task import column_of

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from connectors.errors import ConfigInvalid
-from spark_jobs.config_keys import FRAME
+from spark_jobs.config.keys import FRAME
 from spark_jobs.sinks.kafka.config import CONFIG, KafkaSinkSettings, group_of, table_group, target_topic
 from spark_jobs.sinks.kafka.markers import marker_key
 from spark_jobs.sinks.kafka.sink import KafkaSink

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from pyspark.sql import types as t
 
-from spark_jobs import config
+from spark_jobs.config import job_files as config
 from spark_jobs.contract import Column, TableSchema
-from spark_jobs.steps.model import StepRefused
 from spark_jobs.steps.options import build_steps
+from spark_jobs.steps.planning.model import StepRefused
 
 JOB = {
     "name": "j",

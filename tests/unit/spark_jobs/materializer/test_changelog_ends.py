@@ -8,8 +8,8 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from connectors.errors import Retriable
-from spark_jobs.materializer import changelog
-from spark_jobs.materializer.changelog import Changelog
+from spark_jobs.materializer.state import changelog
+from spark_jobs.materializer.state.changelog import Changelog
 from tests.support.clock import ManualClock
 
 

@@ -32,11 +32,11 @@ from connectors.formats.partition_update import (
 )
 from connectors.schema import OPTIONAL_INT64
 from spark_jobs.materializer.contract import InputRecord
-from spark_jobs.materializer.decode import writer_of
+from spark_jobs.materializer.decoding.versions import writer_of
 from tests.support.materializer import ALONE, PLAIN, WIDE, Bench, Chance, Column, MemoryRegistry, Written, expected
 from tests.support.partition_merge import Table
-from worker.converters.avro_compile import compile_avro
-from worker.converters.avro_schema import AvroSettings, avro_text
+from worker.converters.avro_form.compile import compile_avro
+from worker.converters.avro_form.schema import AvroSettings, avro_text
 from worker.converters.json import JsonConverter
 
 if TYPE_CHECKING:

@@ -26,9 +26,9 @@ from connectors.formats.partition_update import (
     UpdateDeletion,
     UpdateRow,
 )
-from spark_jobs.materializer.keys import CATALOG
-from spark_jobs.materializer.merge import NO_LIMIT, add_range, range_at
-from spark_jobs.materializer.model import state_key_parts
+from spark_jobs.materializer.engine.keys import CATALOG
+from spark_jobs.materializer.engine.merge import NO_LIMIT, add_range, range_at
+from spark_jobs.materializer.engine.model import state_key_parts
 from tests.support.materializer import (
     ALONE,
     PLAIN,

@@ -18,12 +18,12 @@ from connectors.formats import timeuuid, ums
 from connectors.formats.partition_update import Cell, CellStamp, PartitionUpdate, UpdateDeletion, UpdateRow
 from connectors.schema import INT64, OPTIONAL_STRING, STRING, decimal, struct
 from spark_jobs.materializer.contract import InputRecord
-from spark_jobs.materializer.decode import AVRO
-from spark_jobs.materializer.keys import clustering_encoder, end_of_prefix, order_encoder
+from spark_jobs.materializer.decoding.versions import AVRO
+from spark_jobs.materializer.engine.keys import clustering_encoder, end_of_prefix, order_encoder
 from tests.support.materializer import KEY, PLAIN, Bench, Column, MemoryRegistry, Written, source
-from worker.converters.avro_compile import compile_avro
-from worker.converters.avro_read import avro_reader
-from worker.converters.avro_schema import avro_text
+from worker.converters.avro_form.compile import compile_avro
+from worker.converters.avro_form.read import avro_reader
+from worker.converters.avro_form.schema import avro_text
 from worker.converters.json import JsonConverter
 
 _texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=4) | st.text("\x00\x01ab", max_size=4)

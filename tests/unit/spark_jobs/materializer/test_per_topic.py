@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from spark_jobs import config
+from spark_jobs.config import job_files as config
 from spark_jobs.materializer.config import changelog_topic, find_loop
 from spark_jobs.materializer.per_topic import choose_topic, config_for
 

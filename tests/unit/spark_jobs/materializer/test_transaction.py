@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from spark_jobs.materializer import transaction
-from spark_jobs.materializer.transaction import BucketWriter, Redo
+from spark_jobs.materializer.state import transaction
+from spark_jobs.materializer.state.transaction import BucketWriter, Redo
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from spark_jobs.materializer import store
-from spark_jobs.materializer.store import LINK, BucketCache, Meta, Moved, Overlay, after_prefix
+from spark_jobs.materializer.state import store
+from spark_jobs.materializer.state.store import LINK, BucketCache, Meta, Moved, Overlay, after_prefix
 
 if TYPE_CHECKING:
     from pathlib import Path

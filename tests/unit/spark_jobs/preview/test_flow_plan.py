@@ -12,20 +12,20 @@ import pytest
 from pyspark.sql import types as t
 
 from connectors.options import ConfigDef
-from spark_jobs import config
+from spark_jobs.config import job_files as config
 from spark_jobs.contract import Column, TableSchema
-from spark_jobs.flow_edit import Edit, changed_options, find_edit_effects, table_changes
-from spark_jobs.flow_plan import plan_flow
+from spark_jobs.flows.edit import Edit, changed_options, find_edit_effects, table_changes
+from spark_jobs.flows.planning import plan_flow
 from spark_jobs.sources.tables import to_json
 from spark_jobs.steps.contract import Step, StepContext
-from spark_jobs.steps.lineage import find_origins, hidden_columns, parents_of, plan_stages
 from spark_jobs.steps.options import build_steps
+from spark_jobs.steps.planning.lineage import find_origins, hidden_columns, parents_of, plan_stages
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from spark_jobs.steps.model import OutputTable
+    from spark_jobs.steps.planning.model import OutputTable
 
 #: No server listens there: plans say so, and continue.
 NOWHERE = "127.0.0.1:9"
@@ -342,7 +342,7 @@ def test_a_column_whose_origin_the_plan_does_not_say_reads_all_that_may_be_it() 
 def test_the_process_answers_one_request_and_starts_no_session() -> None:
     request = {"configuration": properties(), "running": None}
     done = subprocess.run(
-        [sys.executable, "-m", "spark_jobs.flow_plan"],
+        [sys.executable, "-m", "spark_jobs.flows.planning"],
         input=json.dumps(request),
         capture_output=True,
         text=True,

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from connectors.errors import ConfigInvalid
-from spark_jobs import config
-from spark_jobs.flow_plan import merge_lines, plan_flow
-from spark_jobs.plan import plan_lines
-from spark_jobs.plan_client import ask_plan
+from spark_jobs.config import job_files as config
+from spark_jobs.flows.plan import plan_lines
+from spark_jobs.flows.plan_client import ask_plan
+from spark_jobs.flows.planning import merge_lines, plan_flow
 from spark_jobs.preview.client import describe_refusal, preview_flow
 from spark_jobs.preview.request import read_request
-from spark_jobs.steps.lineage import hidden_columns, plan_stages
 from spark_jobs.steps.options import build_steps
+from spark_jobs.steps.planning.lineage import hidden_columns, plan_stages
 from tests.unit.spark_jobs.preview.test_flow_plan import NOTES, ORDERS, properties, save
 
 if TYPE_CHECKING:

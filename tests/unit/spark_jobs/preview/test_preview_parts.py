@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 from pyspark.sql import types as t
 
 from connectors.errors import ConfigInvalid
-from spark_jobs.application_address import address_of
 from spark_jobs.cli import main
 from spark_jobs.contract import Column, TableSchema
+from spark_jobs.flows.address import address_of
+from spark_jobs.kafka.ranges import ExistingTopic
 from spark_jobs.preview.caller_rows import by_table, check_columns
 from spark_jobs.preview.command import read_rows_file
 from spark_jobs.preview.limits import Cancelled, Limit
@@ -32,8 +33,7 @@ from spark_jobs.preview.request import (
 )
 from spark_jobs.preview.tables import format_cell, preview_lines
 from spark_jobs.preview.trace import HIDDEN, Line, compare_rows, hide_values, json_value, reason_of
-from spark_jobs.ranges import ExistingTopic
-from worker.rest.flow_schemas import MOST_PREVIEW_ROWS
+from worker.rest.shapes.flow_schemas import MOST_PREVIEW_ROWS
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -12,7 +12,7 @@ from bson.decimal128 import Decimal128
 from pymongo.errors import AutoReconnect, OperationFailure
 from pyspark.sql.types import StringType
 
-from compose.local.certificates import Authority
+from compose.local.security.certificates import Authority
 from connectors.errors import ConfigInvalid, Fatal, Retriable
 from spark_jobs.contract import Column, JobContext, TableSchema
 from spark_jobs.sinks.mongodb.client import MongoClient

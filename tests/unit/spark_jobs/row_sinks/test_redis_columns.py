@@ -10,7 +10,7 @@ import msgspec
 import pyarrow as pa
 import pytest
 
-from spark_jobs import config as job_config
+from spark_jobs.config import job_files as job_config
 from spark_jobs.sinks.redis.client import _Form
 from spark_jobs.sinks.redis.columns import hash_calls
 from spark_jobs.sinks.redis.config import RedisSettings, parse_settings

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from connectors.cql.types import parse_type
 from connectors.errors import Fatal
 from spark_jobs.materializer.contract import InputRecord
-from spark_jobs.materializer.decode_catalog import BucketCatalog, pack_catalog, unpack_catalog
-from spark_jobs.materializer.keys import CATALOG, bucket_of, partition_prefix
-from spark_jobs.materializer.model import state_key_parts
-from spark_jobs.materializer.rescale import make_renumbering, merge_catalogs
+from spark_jobs.materializer.decoding.catalog import BucketCatalog, pack_catalog, unpack_catalog
+from spark_jobs.materializer.engine.keys import CATALOG, bucket_of, partition_prefix
+from spark_jobs.materializer.engine.model import state_key_parts
+from spark_jobs.materializer.engine.rescale import make_renumbering, merge_catalogs
 from spark_jobs.materializer.routing import buckets_of
 from tests.selection import scaled
 from tests.support.materializer import (

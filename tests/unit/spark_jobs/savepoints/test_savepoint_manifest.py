@@ -12,7 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from connectors.errors import Fatal
-from spark_jobs.checkpoint import LocalFolder
 from spark_jobs.inputs.kafka import KafkaInput
 from spark_jobs.savepoints import make
 from spark_jobs.savepoints.manifest import (
@@ -28,6 +27,7 @@ from spark_jobs.savepoints.manifest import (
 from spark_jobs.savepoints.position import read_position, write_position
 from spark_jobs.savepoints.requests import _REQUEST, Inbox, JobSavepointRequest, SavepointAnswer, request_savepoint
 from spark_jobs.savepoints.steps import SavedStep, SavedTable
+from spark_jobs.spark.checkpoint import LocalFolder
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -10,12 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from connectors.errors import Fatal
-from spark_jobs.checkpoint import LocalFolder
-from spark_jobs.inputs.file_log import batch_files, log_files
-from spark_jobs.inputs.files import FilesInput
-from spark_jobs.inputs.history import HistoryInput
+from spark_jobs.inputs.files.log import batch_files, log_files
+from spark_jobs.inputs.files.source import FilesInput
+from spark_jobs.inputs.history.source import HistoryInput
 from spark_jobs.inputs.positions import position_file, save_position
 from spark_jobs.savepoints.position import read_position, write_position
+from spark_jobs.spark.checkpoint import LocalFolder
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -9,8 +9,8 @@ import pytest
 
 from connectors.errors import Fatal
 from spark_jobs.materializer.config import BucketOptions, EngineFactory, Marker, MarkerOwner
-from spark_jobs.materializer.model import MergeOptions
-from spark_jobs.materializer.savepoint import (
+from spark_jobs.materializer.engine.model import MergeOptions
+from spark_jobs.materializer.state.savepoint import (
     LAYOUT,
     SavedBucket,
     SavedState,

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from connectors.errors import ConfigInvalid, Retriable
-from spark_jobs import config as job_config
-from spark_jobs.checkpoint import LocalFolder
+from spark_jobs.config import job_files as job_config
 from spark_jobs.control import Control
 from spark_jobs.job import control_folder
 from spark_jobs.materializer import config as options
 from spark_jobs.savepoints import rest
 from spark_jobs.savepoints.manifest import MANIFEST_FILE, SavepointManifest, encode_manifest
 from spark_jobs.savepoints.requests import Inbox, SavepointAnswer
+from spark_jobs.spark.checkpoint import LocalFolder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from connectors.errors import ConfigInvalid, Retriable
-from spark_jobs import config as job_config
-from spark_jobs.checkpoint import LocalFolder
+from spark_jobs.config import job_files as job_config
 from spark_jobs.connector import SparkJob
 from spark_jobs.control import Control
 from spark_jobs.job import control_folder
 from spark_jobs.savepoints import commands, rest
 from spark_jobs.savepoints.manifest import MANIFEST_FILE
 from spark_jobs.savepoints.requests import Inbox, JobSavepointRequest, SavepointAnswer
+from spark_jobs.spark.checkpoint import LocalFolder
 from tests.support.eventually import eventually
 from tests.unit.spark_jobs.savepoints.test_savepoints_of_connectors import sealed
 

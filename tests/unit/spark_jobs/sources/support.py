@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from spark_jobs.sources.layout import RecordLayout, envelope_layout
-from spark_jobs.sources.reader import DecodePlan, ValueKind, classify_value
-from spark_jobs.sources.rows import TableDecoder
+from spark_jobs.sources.records.reader import DecodePlan, ValueKind, classify_value
+from spark_jobs.sources.records.rows import TableDecoder
 from spark_jobs.sources.tables import merge_schema
-from worker.converters.json_read import read_schema
+from worker.converters.json_form.read import read_schema
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -8,8 +8,8 @@ from typing import Any
 
 import fastavro
 
-from spark_jobs.sources.avro import prune_schema
-from spark_jobs.sources.avro_frame import ENVELOPE_MEMBERS
+from spark_jobs.sources.avro.expressions import prune_schema
+from spark_jobs.sources.avro.frame import ENVELOPE_MEMBERS
 
 ROW = {"type": "record", "name": "Value", "fields": [{"name": "id", "type": "long"}]}
 BLOCK = {"type": "record", "name": "Block", "fields": [{"name": "id", "type": "string"}]}

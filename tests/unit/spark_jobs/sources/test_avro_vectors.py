@@ -14,9 +14,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from spark_jobs.sources.avro import connect_schema
-from spark_jobs.sources.avro_arrow import array_maker
-from spark_jobs.sources.avro_vectors import Broken, Data, UnsupportedSchema, compile_schema
+from spark_jobs.sources.avro.arrow import array_maker
+from spark_jobs.sources.avro.expressions import connect_schema
+from spark_jobs.sources.avro.vectors import Broken, Data, UnsupportedSchema, compile_schema
 from spark_jobs.sources.types import spark_type
 from tests.selection import scaled
 

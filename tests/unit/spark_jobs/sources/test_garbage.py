@@ -13,11 +13,11 @@ from pyspark.sql import types as t
 
 from connectors.errors import Skippable
 from spark_jobs.contract import TableSchema
-from spark_jobs.sources.inference import TableSighting
-from spark_jobs.sources.kinds import RecordSample, Rules, choose_sample, look_json, loose_flat, loose_layout
-from spark_jobs.sources.reader import DecodePlan
-from spark_jobs.sources.rows import TableDecoder
-from spark_jobs.sources.search import Search
+from spark_jobs.sources.records.inference import TableSighting
+from spark_jobs.sources.records.kinds import RecordSample, Rules, choose_sample, look_json, loose_flat, loose_layout
+from spark_jobs.sources.records.reader import DecodePlan
+from spark_jobs.sources.records.rows import TableDecoder
+from spark_jobs.sources.records.search import Search
 from tests.unit.spark_jobs.sources.support import envelope_schema, member, message, records
 
 Record = tuple[bytes | None, bytes]

@@ -14,10 +14,10 @@ from pyspark.sql.types import IntegerType, LongType
 from connectors.errors import Fatal
 from spark_jobs.contract import Column, TableSchema
 from spark_jobs.dead_letters import DeadLetters
-from spark_jobs.misfit import ColumnMisfit
-from spark_jobs.sources.kinds import Rules, loose_layout
-from spark_jobs.sources.reader import DecodePlan, ValueKind, classify_value, namespace_of
-from spark_jobs.sources.rows import TableDecoder
+from spark_jobs.rows.misfit import ColumnMisfit
+from spark_jobs.sources.records.kinds import Rules, loose_layout
+from spark_jobs.sources.records.reader import DecodePlan, ValueKind, classify_value, namespace_of
+from spark_jobs.sources.records.rows import TableDecoder
 from tests.unit.connectors.scylla.events import golden_cases
 from tests.unit.spark_jobs.sources.support import Table, envelope_schema, member, message, records
 

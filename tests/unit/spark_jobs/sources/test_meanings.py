@@ -18,14 +18,14 @@ from connectors.formats.cql_schema import typed_schema
 from connectors.formats.masking import DEBEZIUM_MASKED
 from connectors.schema import INT32, STRING, Schema, Type, array, struct
 from spark_jobs.contract import LOCAL_TIMESTAMP, NUMBER, TIME, UUID, ZONED_TIME, Column
-from spark_jobs.sources.avro import connect_schema
-from spark_jobs.sources.columns import make_value_fixer
+from spark_jobs.sources.avro.expressions import connect_schema
+from spark_jobs.sources.records.columns import make_value_fixer
 from spark_jobs.sources.tables import from_json, merge_schema, to_json
 from spark_jobs.sources.types import VARIABLE, meaning_of, spark_type, with_variable_scale
 from tests.unit.spark_jobs.sources.support import Table, envelope_schema, member, message
-from worker.converters.avro_schema import AvroSettings, avro_text
+from worker.converters.avro_form.schema import AvroSettings, avro_text
 from worker.converters.json import JsonConverter
-from worker.converters.json_read import read_schema
+from worker.converters.json_form.read import read_schema
 
 VARIABLE_JSON: dict[str, Any] = {
     "type": "struct",

@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from connectors.errors import Skippable
 from connectors.schema import Field, Schema, Type
 from spark_jobs.contract import SYSTEM_COLUMNS, Column, TableSchema
-from spark_jobs.sources.inference import TableSighting
-from spark_jobs.sources.kinds import Rules, look_json
 from spark_jobs.sources.layout import RecordLayout
-from spark_jobs.sources.reader import DecodePlan
-from spark_jobs.sources.rows import TableDecoder
-from spark_jobs.sources.search import Search
+from spark_jobs.sources.records.inference import TableSighting
+from spark_jobs.sources.records.kinds import Rules, look_json
+from spark_jobs.sources.records.reader import DecodePlan
+from spark_jobs.sources.records.rows import TableDecoder
+from spark_jobs.sources.records.search import Search
 from spark_jobs.sources.ums import UmsDecoder, layout_of
 from tests.unit.spark_jobs.sources.support import Table, envelope_schema, member, message, records
 
@@ -159,7 +159,7 @@ def test_ums_refuses_the_names_of_system_columns() -> None:
 
 
 def test_members_that_say_what_happened_may_have_odd_names_too() -> None:
-    from spark_jobs.sources.flat import Flat
+    from spark_jobs.sources.records.flat import Flat
 
     names = ('o"p', "t\\s", "n\tm")
     columns = (Field("id", Schema(Type.INT64, optional=True)), Field("n\tm", Schema(Type.STRING, optional=True)))

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from connectors.mysql import event_types as types
+from connectors.mysql.source import event_types as types
 from spark_jobs.materializer.contract import InputRecord
-from spark_jobs.materializer.decode_rows import RowEventReader
-from spark_jobs.materializer.model import MergeOptions
+from spark_jobs.materializer.decoding.rows import RowEventReader
+from spark_jobs.materializer.engine.model import MergeOptions
 from tests.unit.connectors.mysql.synthetic import FILE, Log, payload, query, reader, rows_body, table_map
 from tests.unit.spark_jobs.sources.support import Table
 from worker.converters.json import JsonConverter

@@ -13,14 +13,15 @@ from connectors.errors import Fatal, Skippable
 from connectors.options import Config
 from connectors.schema import INT64, OPTIONAL_INT64, OPTIONAL_STRING, decimal, struct, timestamp
 from spark_jobs.contract import Column
-from spark_jobs.sources import inference, ums
-from spark_jobs.sources.avro import connect_schema, reader_text
-from spark_jobs.sources.flat import Flat, flat_of, op_of
-from spark_jobs.sources.kinds import Rules
+from spark_jobs.sources import ums
+from spark_jobs.sources.avro.expressions import connect_schema, reader_text
 from spark_jobs.sources.layout import envelope_layout, flat_layout
-from spark_jobs.sources.reader import DecodePlan
-from spark_jobs.sources.rows import TableDecoder
-from spark_jobs.sources.search import Search
+from spark_jobs.sources.records import inference
+from spark_jobs.sources.records.flat import Flat, flat_of, op_of
+from spark_jobs.sources.records.kinds import Rules
+from spark_jobs.sources.records.reader import DecodePlan
+from spark_jobs.sources.records.rows import TableDecoder
+from spark_jobs.sources.records.search import Search
 from spark_jobs.sources.tables import from_json, make_nullable, merge_schema, to_json
 from spark_jobs.sources.types import find_wider_type, json_schema, spark_type, type_from_json, type_json, wider_inferred
 

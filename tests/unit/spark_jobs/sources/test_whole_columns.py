@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from connectors.errors import Skippable
 from connectors.formats.order_number import MEMBERS, order_number
 from connectors.schema import decimal
-from spark_jobs.sources.columns import make_array_builder, make_value_fixer
-from spark_jobs.sources.reader import EnvelopeSource
-from spark_jobs.sources.system_columns import system_arrays
+from spark_jobs.sources.records.columns import make_array_builder, make_value_fixer
+from spark_jobs.sources.records.reader import EnvelopeSource
+from spark_jobs.sources.records.system_columns import system_arrays
 from spark_jobs.sources.types import spark_type
 from worker.converters.javatext import integer_bytes
 

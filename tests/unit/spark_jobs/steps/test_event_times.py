@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from connectors.errors import Fatal
-from spark_jobs import config
-from spark_jobs.checkpoint import LocalFolder
+from spark_jobs.config import job_files as config
+from spark_jobs.spark.checkpoint import LocalFolder
 from spark_jobs.steps.event_time.rows import check_origin, stored_name
 from spark_jobs.steps.event_time.times import Grid, choose_later, next_watermark, subtract_span
 from spark_jobs.steps.flow import StepFlow

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 
-from spark_jobs.steps.state_files import Layers, StateFiles, create_table
+from spark_jobs.steps.state.files import Layers, StateFiles, create_table
 
 if TYPE_CHECKING:
     from pathlib import Path

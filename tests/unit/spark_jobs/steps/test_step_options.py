@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from connectors.errors import ConfigInvalid
-from spark_jobs import config
+from spark_jobs.config import job_files as config
 from spark_jobs.steps.options import build_steps
 
 if TYPE_CHECKING:

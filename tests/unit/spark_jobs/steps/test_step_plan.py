@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import types as t
 
-from spark_jobs import config
+from spark_jobs.config import job_files as config
 from spark_jobs.contract import Column, TableSchema
 from spark_jobs.sources.tables import to_json
 from spark_jobs.steps.options import build_steps
-from spark_jobs.steps.planning import step_lines
-from spark_jobs.steps.unmatched import unmatched_names
+from spark_jobs.steps.planning.plans import step_lines
+from spark_jobs.steps.planning.unmatched import unmatched_names
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -11,7 +11,7 @@ from spark_jobs.contract import Column, TableSchema
 from spark_jobs.steps.contract import Step, StepContext
 from spark_jobs.steps.deduplicate import DeduplicateStep
 from spark_jobs.steps.mask import MaskStep
-from spark_jobs.steps.model import OutputTable, StepRefused
+from spark_jobs.steps.planning.model import OutputTable, StepRefused
 from spark_jobs.steps.projection import SelectStep
 from spark_jobs.steps.route import RouteStep
 from spark_jobs.steps.row_filter import FilterStep

@@ -6,7 +6,7 @@ import pytest
 from pyspark.sql import types as t
 
 from spark_jobs.contract import Column, TableSchema
-from spark_jobs.steps.model import StepRefused
+from spark_jobs.steps.planning.model import StepRefused
 from spark_jobs.steps.view.query import ViewQuery, ViewResolver, names_read, parse_view
 from spark_jobs.steps.view.step import stored_name
 

@@ -21,9 +21,9 @@ from connectors.formats.partition_update import (
     UpdateSource,
 )
 from tests.support.settings import cassandra_events
-from worker.converters.avro_compile import compile_avro
-from worker.converters.avro_read import avro_reader
-from worker.converters.avro_schema import AvroSettings, avro_text
+from worker.converters.avro_form.compile import compile_avro
+from worker.converters.avro_form.read import avro_reader
+from worker.converters.avro_form.schema import AvroSettings, avro_text
 from worker.converters.json import JsonConverter
 
 if TYPE_CHECKING:

@@ -23,8 +23,8 @@ from connectors.formats.partition_update import (
     UpdateSource,
 )
 from tests.support.settings import cassandra_events
-from worker.converters.avro_schema import AvroSettings
-from worker.converters.avro_write import value_bytes
+from worker.converters.avro_form.schema import AvroSettings
+from worker.converters.avro_form.write import value_bytes
 
 if TYPE_CHECKING:
     from connectors.api import BadRecord, SourceRecord

@@ -36,7 +36,7 @@ from tests.unit.connectors.cassandra.test_cassandra_stream import Known
 from tests.unit.connectors.cql.mutation_world import KEYS, SOURCE, TABLE_ID, stamps, tables, updates, with_time
 from tests.unit.connectors.cql.strategies import TYPES, values
 from tests.unit.connectors.mysql.test_fast_rows import CHAINS
-from worker.converters.avro_schema import AvroSettings
+from worker.converters.avro_form.schema import AvroSettings
 from worker.converters.json import JsonConverter
 
 if TYPE_CHECKING:

@@ -7,9 +7,10 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from connectors.formats.masking import parse_rules
-from connectors.mysql import columns, events
-from connectors.mysql import type_codes as codes
+from connectors.mysql import events
 from connectors.mysql.model import MySqlColumn, MySqlTable, RowSource, TableName
+from connectors.mysql.schema import columns
+from connectors.mysql.schema import type_codes as codes
 from tests.integration.mysql.debezium_world import load
 from tests.support.settings import mysql_events, mysql_topics, mysql_ums, mysql_values
 from worker.converters.json import JsonConverter
@@ -17,7 +18,7 @@ from worker.converters.json import JsonConverter
 if TYPE_CHECKING:
     from connectors.api import SourceRecord
     from connectors.mysql.events.contract import MySqlEventSettings, MySqlTableEvents
-    from connectors.mysql.types import ValueOptions
+    from connectors.mysql.schema.types import ValueOptions
     from connectors.schema import Schema
     from tests.integration.mysql.debezium_world import Record
 

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from connectors.api import SourceRecord
     from connectors.mysql.events.contract import MySqlEventSettings, MySqlTableEvents
     from connectors.mysql.model import MySqlTable
-    from connectors.mysql.types import ValueOptions
+    from connectors.mysql.schema.types import ValueOptions
 
 DOUBLE = mysql_values(decimal_mode="double", time_mode="isostring", binary_mode="hex")
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from connectors.api import Header
-from connectors.mysql import type_codes as codes
 from connectors.mysql.events.schema_changes import SchemaChanges, TableChange
 from connectors.mysql.model import MySqlColumn, TableName
+from connectors.mysql.schema import type_codes as codes
 from tests.unit.connectors.mysql.events.making import (
     BASE,
     NOW_NS,

@@ -13,11 +13,11 @@ from connectors.api import SameAs
 from connectors.errors import Fatal
 from connectors.formats import ums
 from connectors.mysql import events
-from connectors.mysql import type_codes as codes
 from connectors.mysql.events.ums_signals import MySqlUmsSignals
 from connectors.mysql.events.ums_values import value_text
 from connectors.mysql.model import MySqlColumn, RowSource, Shard
-from connectors.mysql.types import field_schema
+from connectors.mysql.schema import type_codes as codes
+from connectors.mysql.schema.types import field_schema
 from tests.support.settings import mysql_values
 from tests.unit.connectors.mysql.events.making import (
     AFTER,

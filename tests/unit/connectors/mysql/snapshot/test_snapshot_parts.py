@@ -8,15 +8,16 @@ import struct
 import pytest
 
 from connectors.mysql.model import BLOCK, BinlogPosition, MySqlColumn, MySqlTable, Shard, TableName
-from connectors.mysql.shards import shard_of_number
-from connectors.mysql.snapshot import keys, state
-from connectors.mysql.snapshot.keys import KeyColumn
+from connectors.mysql.snapshot import state
 from connectors.mysql.snapshot.model import SnapshotChunk, row_digest
-from connectors.mysql.snapshot.rows import PacketRows
+from connectors.mysql.snapshot.reading import keys
+from connectors.mysql.snapshot.reading.keys import KeyColumn
+from connectors.mysql.snapshot.reading.rows import PacketRows
+from connectors.mysql.snapshot.reading.stretches import KeyRange, NumberDivider
+from connectors.mysql.snapshot.reading.throttle import SnapshotThrottle
 from connectors.mysql.snapshot.state import MySqlTableNote, PullNote
-from connectors.mysql.snapshot.stretches import KeyRange, NumberDivider
-from connectors.mysql.snapshot.throttle import SnapshotThrottle
 from connectors.mysql.snapshot.windows import ChangeWindow, Images
+from connectors.mysql.stream.shards import shard_of_number
 from tests.support.clock import ManualClock
 
 HERE = BinlogPosition(file="bin.000001", pos=4)

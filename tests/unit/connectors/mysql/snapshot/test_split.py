@@ -13,10 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from connectors.errors import ConfigInvalid
-from connectors.mysql import validators
+from connectors.mysql.config import validators
 from connectors.mysql.model import TableName
-from connectors.mysql.snapshot import split
-from connectors.mysql.snapshot.split import SplitColumn
+from connectors.mysql.snapshot.reading import split
+from connectors.mysql.snapshot.reading.split import SplitColumn
 
 TABLE = TableName("shop", "visits")
 SHAPE = (

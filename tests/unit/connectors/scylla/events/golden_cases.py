@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from connectors.cql.types import CqlType, parse_type, udt_resolver
-from connectors.scylla.log_table import META_COLUMNS
 from connectors.scylla.model import CdcOptions, LogRow, ScyllaColumn, TableId, TableVersion
+from connectors.scylla.schema.log_table import META_COLUMNS
 from tests.support.settings import scylla_events
 from tests.unit.connectors.scylla.events.cql_literals import Literals
 

@@ -39,7 +39,7 @@ from tests.unit.connectors.mysql.test_fast_rows import CHAINS
 from tests.unit.connectors.scylla.events import golden_cases, making
 from tests.unit.connectors.scylla.events_forms import strategies
 from tests.unit.connectors.scylla.events_forms.model import VERSION, version_of
-from worker.converters.avro_schema import AvroSettings
+from worker.converters.avro_form.schema import AvroSettings
 from worker.converters.json import JsonConverter
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ import pytest
 from connectors.cql.debezium_names import NANO_TIME, UUID, VARIABLE_SCALE_DECIMAL, ValueForms
 from connectors.cql.types import CqlType
 from connectors.schema import DECIMAL, OPTIONAL_FLOAT64, OPTIONAL_INT64, OPTIONAL_STRING, Schema
-from connectors.scylla.config import CONFIG, event_settings
+from connectors.scylla.config.settings import CONFIG, event_settings
 from connectors.scylla.model import INSERT, PARTITION_DELETE, CdcOptions, ScyllaColumn, TableId, TableVersion
 from tests.unit.connectors.scylla.events.making import make, row
 from worker.converters.json import JsonConverter

@@ -53,9 +53,9 @@ from tests.unit.connectors.scylla.events_forms.model import (
     version_of,
 )
 from tests.unit.connectors.scylla.events_forms.strategies import histories, runs
-from worker.converters.avro_compile import compile_avro
-from worker.converters.avro_read import avro_reader
-from worker.converters.avro_schema import AvroSettings, avro_text
+from worker.converters.avro_form.compile import compile_avro
+from worker.converters.avro_form.read import avro_reader
+from worker.converters.avro_form.schema import AvroSettings, avro_text
 from worker.converters.json import JsonConverter
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from connectors.api import EVERY_PARTITION
 from connectors.cql.types import CqlType
 from connectors.scylla.events.ums import UmsBuilder
 from connectors.scylla.events.ums_signals import ScyllaUmsSignals, parts_of
-from connectors.scylla.feeds import TableFeed
 from connectors.scylla.model import CdcOptions, ScyllaColumn, TableId, TableVersion
+from connectors.scylla.source.feeds import TableFeed
 from tests.support.settings import scylla_events
 
 SETTINGS = scylla_events(topic_prefix="p", output_format="ums")

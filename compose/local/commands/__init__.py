@@ -1,0 +1,1 @@
+"""The detached stack, and its commands."""

@@ -1,0 +1,1 @@
+"""Variants of database servers: pairs, clusters, and real MySQL."""

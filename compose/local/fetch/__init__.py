@@ -1,0 +1,1 @@
+"""Brings servers to this machine: pinned files, packages and a Java runtime."""

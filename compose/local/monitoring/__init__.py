@@ -1,0 +1,1 @@
+"""Servers and programs that look at a cluster."""

@@ -1,0 +1,1 @@
+"""Servers as processes: starting them, guarding them, telling one from another."""

@@ -1,0 +1,1 @@
+"""Values, statements and log rows of the emulation. Pure."""

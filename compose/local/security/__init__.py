@@ -1,0 +1,1 @@
+"""Listeners with logins and TLS, and the certificates for them."""

@@ -1,0 +1,1 @@
+"""Servers that jobs write to."""

@@ -1,0 +1,1 @@
+"""Options of the Cassandra connector, and what follows from them."""

@@ -1,0 +1,1 @@
+"""Structures of tables, by the server's ids."""

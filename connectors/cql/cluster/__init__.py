@@ -1,0 +1,1 @@
+"""Sessions of the driver: connections, questions, failures and limits."""

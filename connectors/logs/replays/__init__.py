@@ -1,0 +1,1 @@
+"""Lines that are read again, and given to the rules once more."""

@@ -1,0 +1,1 @@
+"""Tools for a rule set that is not in use yet: previews, trials, proposals."""

@@ -1,0 +1,1 @@
+"""Options of the MySQL connector, and what follows from them."""

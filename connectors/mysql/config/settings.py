@@ -1,0 +1,657 @@
+"""The connector's options as the settings of its parts, and what options say against each other. Asks no server."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any, Final, Literal, cast
+
+import msgspec
+
+from connectors.errors import ConfigInvalid
+from connectors.formats import masking
+from connectors.java_regex import compile_java, regex_list, split_regexes
+from connectors.mysql.config import options_events as ek
+from connectors.mysql.config import options_source as sk
+from connectors.mysql.events.contract import MySqlEventSettings, TopicSettings, UmsSettings
+from connectors.mysql.model import (
+    MARIADB,
+    MYSQL,
+    ConnectionSettings,
+    Failures,
+    MySqlTlsSettings,
+    Overrides,
+    Shard,
+    SnapshotPlan,
+    StreamSettings,
+    TableName,
+)
+from connectors.mysql.schema.types import ValueOptions
+from connectors.mysql.snapshot.model import SnapshotSettings
+from connectors.mysql.source.statements import select_condition
+from connectors.mysql.stream import shards
+from connectors.mysql.stream.heartbeat import HeartbeatSettings
+from connectors.options import ConfigDef, ConfigProblem, invalid, java_string
+from connectors.source_options.new_tables import NEW_TABLES
+from connectors.source_options.number_keys import DECIMALS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from connectors.options import Config
+
+#: The options of the connector, one declaration each. Debezium's names, defaults and words keep their meaning.
+CONFIG: Final = ConfigDef(
+    [
+        *sk.CONNECTION_KEYS,
+        *ek.EVENT_KEYS,
+        *masking.SOURCE_KEYS,
+        *sk.READING_KEYS,
+        *ek.ACCEPTED_KEYS,
+        *ek.REFUSED_KEYS,
+    ]
+)
+
+
+def _make_plan(
+    pull: Literal["never", "initial", "always"],
+    *,
+    stream: bool = True,
+    on_purged: bool = False,
+    begin: Literal["now", "oldest"] = "now",
+) -> SnapshotPlan:
+    return SnapshotPlan(pull=pull, stream=stream, on_purged=on_purged, begin=begin)
+
+
+#: ``snapshot.mode`` -> when tables are read, whether the stream is, and where it begins.
+_PLANS: Final = {
+    "initial": _make_plan("initial"),
+    "always": _make_plan("always"),
+    "initial_only": _make_plan("initial", stream=False),
+    "when_needed": _make_plan("initial", on_purged=True),
+    "no_data": _make_plan("never"),
+    "recovery": _make_plan("never"),
+    "never": _make_plan("never", begin="oldest"),
+}
+#: Seconds between two rows of the heartbeat table where ``heartbeat.interval.ms`` is 0.
+HEARTBEAT_S: Final = 10.0
+#: How long one heartbeat may take, in seconds.
+HEARTBEAT_TIMEOUT_S: Final = 10.0
+
+
+_CHANNELS: Final = {
+    "file": "use the signal table, a topic, or POST /connectors/NAME/snapshots",
+    "jmx": "use the signal table, a topic, or POST /connectors/NAME/snapshots",
+    "in-process": "use the signal table, a topic, or POST /connectors/NAME/snapshots",
+}
+
+
+def text_of(config: Config, name: str) -> str:
+    """An option's unparsed value, since expressions may hold commas; "" if it is not set."""
+    return str(config.raw.get(name) or "").strip()
+
+
+def lower_option(config: Config, name: str) -> str:
+    """A word in lower case; "" if it is not set."""
+    return str(config[name] or "").strip().lower()
+
+
+def connector_class(config: Config) -> str:
+    """The last part of ``connector.class`` as the user wrote it, in lower case; "" if it is not there."""
+    return str(config.raw.get("connector.class") or "").rpartition(".")[2].lower()
+
+
+def flavor_of(config: Config, server: str) -> Literal["mysql", "mariadb"]:
+    """Return the connector's name in events: of Debezium's class where one is configured, else of the server."""
+    name = str(config.raw.get("connector.class") or "")
+    if name.startswith("io.debezium.connector.mariadb.") or connector_class(config) == "mariadbconnector":
+        return MARIADB
+    if name.startswith("io.debezium.connector.mysql."):
+        return MYSQL
+    return MARIADB if server == MARIADB else MYSQL
+
+
+def task_shard(config: Config) -> Shard:
+    """The part of the source that the task owns.
+
+    Raises:
+        ConfigInvalid: ``task.shard`` is not a shard.
+    """
+    shard_source = config[sk.TASK_SHARD]
+    if not shard_source:
+        return Shard()
+    try:
+        return shards.parse_shard(shard_source)
+    except ValueError as error:
+        raise ConfigInvalid(invalid(sk.TASK_SHARD, shard_source, str(error))) from None
+
+
+def _read_failures(mode: str) -> Failures:
+    return cast("Failures", "skip" if mode == "ignore" else mode)
+
+
+def table_name(full_name: str | None) -> TableName | None:
+    """``database.table``, or None for nothing."""
+    if not full_name:
+        return None
+    database, _, name = full_name.partition(".")
+    return TableName(database.strip().strip("`"), name.strip().strip("`"))
+
+
+def snapshot_plan(config: Config) -> SnapshotPlan:
+    """Return the plan that ``snapshot.mode`` names.
+
+    Raises:
+        ConfigInvalid: it names a Java class.
+    """
+    mode = lower_option(config, sk.SNAPSHOT)
+    mode = sk.OLD_MODES.get(mode, mode)
+    if mode == "configuration_based":
+        return SnapshotPlan(
+            pull="initial" if config[sk.BASED_DATA] else "never",
+            stream=config[sk.BASED_STREAM],
+            on_purged=config[sk.BASED_DATA_ERROR],
+            begin="now",
+        )
+    plan = _PLANS.get(mode)
+    if plan is None:
+        raise ConfigInvalid(
+            invalid(sk.SNAPSHOT, mode, "custom modes are Java classes, which can't run here; choose another mode")
+        )
+    return plan
+
+
+def snapshot_overrides(config: Config) -> Overrides:
+    """``snapshot.select.statement.overrides``: what can be read in chunks as conditions, the rest as statements.
+
+    Raises:
+        ConfigInvalid: a statement is missing, or no SELECT.
+    """
+    overrides = Overrides({}, {})
+    for item in (part.strip() for part in str(config[sk.SNAPSHOT_SELECTS] or "").split(",")):
+        if not item:
+            continue
+        option = f"{sk.SNAPSHOT_SELECTS}.{item}"
+        statement = (config.raw.get(option) or "").strip().rstrip(";")
+        if not re.match(r"\(*\s*(SELECT|WITH)\b", statement, re.IGNORECASE):
+            raise ConfigInvalid(
+                invalid(
+                    option,
+                    config.raw.get(option),
+                    f"a SELECT of the columns of {item} is expected, since {sk.SNAPSHOT_SELECTS} names the table",
+                )
+            )
+        condition = select_condition(item, statement)
+        if condition is None:
+            overrides.selects[item] = statement
+        elif condition:
+            overrides.conditions[item] = condition
+    return overrides
+
+
+def version_topic(config: Config) -> str:
+    """The topic of table versions; "" if none is configured."""
+    topic = config[ek.VERSION_TOPIC]
+    if topic is None:
+        return (
+            f"{config[ek.PREFIX]}{config[ek.DELIMITER]}table-versions"
+            if lower_option(config, ek.OUTPUT) == "ums"
+            else ""
+        )
+    return "" if topic.lower() == "none" else topic
+
+
+def stream_settings(config: Config) -> StreamSettings:
+    """How a task reads.
+
+    Raises:
+        ConfigInvalid: ``snapshot.mode``, ``snapshot.select.statement.overrides`` or ``task.shard`` can't be used.
+    """
+    channels = frozenset(str(item).strip().lower() for item in config[sk.CHANNELS] or ())
+    plan = snapshot_plan(config)
+    return StreamSettings(
+        prefix=config[ek.PREFIX],
+        shard=task_shard(config),
+        max_batch=config[sk.BATCH],
+        max_queue=max(config[sk.QUEUE], config[sk.BATCH]),
+        poll_s=config[sk.POLL] / 1000,
+        rollback_rows=config[sk.BUFFER],
+        failures=_read_failures(lower_option(config, sk.FAILURES)),
+        inconsistent=_read_failures(lower_option(config, sk.INCONSISTENT)),
+        plan=plan,
+        snapshot_tables=tuple(split_regexes(text_of(config, sk.SNAPSHOT_TABLES))),
+        new_tables=config[NEW_TABLES] and plan.pull != "never",
+        overrides=snapshot_overrides(config),
+        gtid_includes=tuple(split_regexes(text_of(config, sk.GTID_INCLUDES))),
+        gtid_excludes=tuple(split_regexes(text_of(config, sk.GTID_EXCLUDES))),
+        gtid_filter=config[sk.GTID_FILTER_DML],
+        query=config[ek.QUERY],
+        channels=channels & {"source", "kafka"},
+        signal_table=table_name(config[sk.SIGNALS]) if "source" in channels else None,
+        signal_topic=config[sk.SIGNAL_TOPIC] or f"{config[ek.PREFIX]}-signal",
+        signal_brokers=config[sk.SIGNAL_BROKERS] or "",
+        signal_group=config[sk.SIGNAL_GROUP],
+        heartbeat_s=config[sk.HEARTBEAT] / 1000,
+        heartbeat_table=table_name(config[sk.HEARTBEAT_TABLE]),
+        version_topic=version_topic(config),
+        progress_topic=config[sk.PROGRESS_TOPIC] or "",
+        progress_s=config[sk.PROGRESS_INTERVAL] / 1000,
+        guardrail=config[sk.GUARDRAIL],
+        guardrail_fails=lower_option(config, sk.GUARDRAIL_ACTION) == "fail",
+    )
+
+
+def gtid_source(settings: StreamSettings) -> Callable[[str], bool] | None:
+    """Whether transactions of a source (a UUID, or ``domain-server``) are read; None: all are.
+
+    Raises:
+        ConfigInvalid: an expression has no equivalent here.
+    """
+    includes = bool(settings.gtid_includes)
+    expressions = settings.gtid_includes or settings.gtid_excludes
+    if not expressions:
+        return None
+    patterns = [
+        re.compile(compiled.pattern, compiled.flags | re.IGNORECASE) for compiled in map(compile_java, expressions)
+    ]
+    return lambda source: any(pattern.fullmatch(source) for pattern in patterns) is includes
+
+
+def split_statements(statements: str | None) -> tuple[str, ...]:
+    """SQL statements of a list with semicolons; two of them stand for one within a statement."""
+    parts = [part.replace("\0", ";").strip() for part in (statements or "").replace(";;", "\0").split(";")]
+    return tuple(part for part in parts if part)
+
+
+def ssl_mode(config: Config) -> str:
+    """The mode in our words; see ``SSL_MODES``."""
+    mode = lower_option(config, sk.SSL_MODE)
+    if mode:
+        return sk.SSL_MODES[mode]
+    return "disabled" if connector_class(config) == "mariadbconnector" else "preferred"
+
+
+def _tls_settings(config: Config) -> MySqlTlsSettings | None:
+    mode = ssl_mode(config)
+    if mode == "disabled":
+        return None
+    return MySqlTlsSettings(
+        mode=cast("Any", mode),
+        truststore=config[sk.SSL_TRUSTSTORE] or None,
+        truststore_password=config[sk.SSL_TRUSTSTORE_PASSWORD],
+        keystore=config[sk.SSL_KEYSTORE] or None,
+        keystore_password=config[sk.SSL_KEYSTORE_PASSWORD],
+    )
+
+
+def connection_settings(config: Config) -> ConnectionSettings:
+    """How to connect to the source; a task of several has a server id of its own.
+
+    Raises:
+        ConfigInvalid: ``task.shard`` is not a shard.
+    """
+    owned_shard = task_shard(config)
+    server_id = config[sk.SERVER_ID]
+    if server_id:
+        server_id = (server_id + owned_shard.index * config[sk.SERVER_ID_OFFSET] - 1) % 0xFFFFFFFF + 1
+    interval_s = config[sk.KEEP_ALIVE_INTERVAL] / 1000
+    return ConnectionSettings(
+        host=config[sk.HOST],
+        port=config[sk.PORT],
+        user=config[sk.USER],
+        password=config[sk.PASSWORD],
+        server_id=server_id,
+        tls=_tls_settings(config),
+        connect_timeout_s=config[sk.CONNECT_TIMEOUT] / 1000,
+        keepalive=config[sk.KEEP_ALIVE],
+        keepalive_s=interval_s,
+        heartbeat_s=min(10.0, interval_s / 3),
+        silence_s=interval_s if config[sk.KEEP_ALIVE] else 3600.0,
+        net_write_timeout_s=config[sk.NET_WRITE_TIMEOUT] or 3600,
+        net_read_timeout_s=config[sk.NET_READ_TIMEOUT] or None,
+        statements=split_statements(config[sk.STATEMENTS]),
+        time_zone="+00:00",
+        verify_checksums=True,
+        name=f"millrace {config[ek.PREFIX]}",
+    )
+
+
+def replica_settings(config: Config) -> ConnectionSettings | None:
+    """How to connect to the replica that snapshots read; None if none is configured."""
+    host = config[sk.SNAPSHOT_HOST]
+    if not host:
+        return None
+    source = connection_settings(config)
+    return msgspec.structs.replace(
+        source,
+        host=host,
+        port=config[sk.SNAPSHOT_PORT] or source.port,
+        user=config[sk.SNAPSHOT_USER] or source.user,
+        password=config[sk.SNAPSHOT_PASSWORD] or source.password,
+        server_id=0,
+    )
+
+
+def value_options(config: Config, server: str) -> ValueOptions:
+    """How values look.
+
+    Args:
+        config: the parsed configuration.
+        server: ``mysql`` or ``mariadb``: what the server is.
+    """
+    return ValueOptions(
+        decimal_mode=cast("Any", lower_option(config, DECIMALS)),
+        time_mode=cast("Any", lower_option(config, ek.TIMES)),
+        bigint_unsigned_mode=cast("Any", lower_option(config, ek.UNSIGNED)),
+        binary_mode=cast("Any", lower_option(config, ek.BINARIES)),
+        enable_time_adjuster=config[ek.TIME_ADJUSTER],
+        charset_errors=lower_option(config, ek.CHARSET_ERRORS),
+        flavor=server,
+        comments=config[ek.SCHEMA_COMMENTS],
+        failures=cast("Any", lower_option(config, sk.CONVERTING_FAILURES)),
+        invalid_dates="fail" if lower_option(config, sk.FAILURES) == "fail" else "epoch",
+    )
+
+
+def event_settings(config: Config, server: str) -> MySqlEventSettings:
+    """Return the form of events, which of them are sent, and their topics.
+
+    Args:
+        config: the parsed configuration.
+        server: ``mysql`` or ``mariadb``: the kind of server; ``connector.class`` may say otherwise for events.
+
+    Raises:
+        ConfigInvalid: a masking rule can't be used.
+    """
+    skipped = frozenset(str(item).strip() for item in config[ek.SKIPPED] or ())
+    signals = config[sk.SIGNALS]
+    return MySqlEventSettings(
+        topics=_topic_settings(config),
+        connector=flavor_of(config, server),
+        output_format=cast("Any", lower_option(config, ek.OUTPUT)),
+        tombstones=config[ek.TOMBSTONES],
+        schema_changes=config[ek.SCHEMA_CHANGES],
+        transactions=config[ek.TRANSACTIONS] and lower_option(config, ek.OUTPUT) == "debezium",
+        skipped=skipped & frozenset("cudtr"),
+        skip_unchanged=config[ek.SKIP_UNCHANGED],
+        key_columns=config[ek.KEY_COLUMNS] or "",
+        databases=text_of(config, sk.DATABASES),
+        not_databases=text_of(config, sk.NOT_DATABASES),
+        tables=text_of(config, sk.TABLES),
+        not_tables=text_of(config, sk.NOT_TABLES),
+        columns=text_of(config, ek.COLUMNS),
+        not_columns=text_of(config, ek.NOT_COLUMNS),
+        builtin_tables=not config[sk.IGNORE_BUILTIN],
+        logical=config[ek.LOGICAL] or "",
+        signal_tables=(signals,)
+        if signals and "source" in (str(item).strip().lower() for item in config[sk.CHANNELS] or ())
+        else (),
+        masks=masking.parse_rules(config.raw),
+        source_types=text_of(config, ek.SOURCE_TYPES),
+        source_data_types=text_of(config, ek.DATA_TYPES),
+        schema_names=cast("Any", lower_option(config, ek.SCHEMA_NAMES)),
+        field_names=cast("Any", lower_option(config, ek.FIELD_NAMES)),
+        comments=config[ek.SCHEMA_COMMENTS],
+        context_headers=config[ek.EXTENDED_HEADERS],
+        ums=UmsSettings(
+            topic_per=cast("Any", lower_option(config, ek.UMS_TOPICS)),
+            before=config[ek.UMS_BEFORE],
+            max_rows=config[ek.UMS_ROWS],
+            max_bytes=config[ek.UMS_BYTES],
+            instance=config[ek.UMS_INSTANCE] or "",
+        ),
+    )
+
+
+def _topic_settings(config: Config) -> TopicSettings:
+    kind, unicode_names, routed = ek.STRATEGIES.get(
+        str(config[ek.STRATEGY] or "").rpartition(".")[2], ("default", False, False)
+    )
+    return TopicSettings(
+        prefix=config[ek.PREFIX],
+        strategy=cast("Any", kind),
+        unicode=unicode_names,
+        delimiter=config[ek.DELIMITER],
+        heartbeat_prefix=config[ek.HEARTBEAT_PREFIX],
+        transaction=config[ek.TRANSACTION_TOPIC],
+        versions=version_topic(config),
+        regex=(config[ek.TOPIC_REGEX] or "") if routed else "",
+        replacement=config[ek.TOPIC_REPLACEMENT] or "",
+        key_enabled=config[ek.TOPIC_KEY_ENABLE],
+        key_field=config[ek.TOPIC_KEY_FIELD],
+        key_regex=config[ek.TOPIC_KEY_REGEX] or "",
+        key_replacement=config[ek.TOPIC_KEY_REPLACEMENT] or "",
+    )
+
+
+def snapshot_settings(config: Config) -> SnapshotSettings:
+    """How snapshots are read."""
+    return SnapshotSettings(
+        threads=config[sk.SNAPSHOT_THREADS],
+        split_columns=config[sk.SNAPSHOT_SPLIT] or "",
+        chunk_rows=config[sk.SNAPSHOT_ROWS],
+        rows_per_s=config[sk.SNAPSHOT_RATE],
+        adaptive=config[sk.SNAPSHOT_ADAPTIVE],
+        replica=bool(config[sk.SNAPSHOT_HOST]),
+        locks=lower_option(config, sk.SNAPSHOT_LOCKS) != "none",
+        lock_timeout_s=max(1, -(-config[sk.SNAPSHOT_LOCK_TIMEOUT] // 1000)),
+        order=cast("Any", lower_option(config, sk.SNAPSHOT_ORDER)),
+        delay_s=config[sk.SNAPSHOT_DELAY] / 1000,
+    )
+
+
+def heartbeat_settings(config: Config) -> HeartbeatSettings:
+    """Return the settings of the heartbeats that are written into the source."""
+    table = config[sk.HEARTBEAT_TABLE] or ""
+    interval_s = config[sk.HEARTBEAT] / 1000
+    return HeartbeatSettings(
+        interval_s=interval_s or (HEARTBEAT_S if table else 0.0),
+        table=table,
+        source=config[ek.PREFIX],
+        action_query=(config[sk.HEARTBEAT_QUERY] or "").strip() if interval_s else "",
+        create=config[sk.HEARTBEAT_TABLE_CREATE],
+        user=config[sk.USER],
+        timeout_s=HEARTBEAT_TIMEOUT_S,
+        late_s=config[sk.HEARTBEAT_LATE] / 1000,
+    )
+
+
+def find_problems(config: Config) -> list[ConfigProblem]:
+    """Return the problems of a configuration that can't work, or that would give other data than it says."""
+    complaints: list[ConfigProblem] = []
+
+    def complain(name: str, reason: str) -> None:
+        complaints.append(
+            ConfigProblem(name, invalid(name, config[name] if name in config else config.raw.get(name), reason))
+        )
+
+    for include_option, exclude_option in (
+        (sk.DATABASES, sk.NOT_DATABASES),
+        (sk.TABLES, sk.NOT_TABLES),
+        (ek.COLUMNS, ek.NOT_COLUMNS),
+    ):
+        if text_of(config, include_option) and text_of(config, exclude_option):
+            complain(exclude_option, f'"{include_option}" is already specified')
+    if text_of(config, sk.GTID_INCLUDES) and text_of(config, sk.GTID_EXCLUDES):
+        complain(sk.GTID_EXCLUDES, "Cannot specify GTID excludes when includes are provided.")
+    if config[sk.QUEUE] <= config[sk.BATCH]:
+        complain(sk.QUEUE, f"Must be larger than the maximum batch size ({config[sk.BATCH]})")
+    # Lists are split at commas when they are parsed; what counts is the text.
+    for name in (
+        sk.DATABASES,
+        sk.NOT_DATABASES,
+        sk.TABLES,
+        sk.NOT_TABLES,
+        ek.COLUMNS,
+        ek.NOT_COLUMNS,
+        sk.SNAPSHOT_TABLES,
+        sk.GTID_INCLUDES,
+        sk.GTID_EXCLUDES,
+        ek.SOURCE_TYPES,
+        ek.DATA_TYPES,
+    ):
+        complaint = regex_list(name, text_of(config, name))
+        if complaint is not None:
+            complaints.append(ConfigProblem(name, complaint))
+    for name, reason in ek.REFUSED.items():
+        if text_of(config, name):
+            complaints.append(
+                ConfigProblem(name, f"{name}={config.raw[name]} would give other data than here: {reason}")
+            )
+    if lower_option(config, sk.SNAPSHOT_QUERIES) == "custom":
+        complain(
+            sk.SNAPSHOT_QUERIES, f"custom queries are Java classes, which can't run here; use {sk.SNAPSHOT_SELECTS}"
+        )
+    complaints += _catch_problems(config, sk.SNAPSHOT, snapshot_plan)
+    complaints += _catch_problems(config, sk.SNAPSHOT_SELECTS, snapshot_overrides)
+    complaints += _catch_problems(config, sk.HOST, connection_settings)
+    complaints += _topic_problems(config)
+    complaints += masking.find_problems(config.raw)
+    if config[ek.QUERY] and masking.rule_names(config.raw):
+        complain(
+            ek.QUERY,
+            f"must be false with {masking.RULES}: the text of a statement holds the values that are to be masked",
+        )
+    if config[sk.SSL_KEYSTORE_PASSWORD] is not None and not config[sk.SSL_KEYSTORE]:
+        complain(sk.SSL_KEYSTORE, f"{sk.SSL_KEYSTORE_PASSWORD} is given, the file is not")
+    if "kafka" in signal_channels(config) and not config[sk.SIGNAL_BROKERS]:
+        complain(
+            sk.SIGNAL_BROKERS,
+            f"the channel kafka of {sk.CHANNELS} needs the addresses of the cluster with the signal topic",
+        )
+    return complaints
+
+
+def _catch_problems(config: Config, name: str, parse: Callable[[Config], object]) -> list[ConfigProblem]:
+    try:
+        parse(config)
+    except ConfigInvalid as error:
+        return [ConfigProblem(name, str(error))]
+    return []
+
+
+def signal_channels(config: Config) -> list[str]:
+    """The signal channels that are asked for, in lower case."""
+    return [str(item).strip().lower() for item in config[sk.CHANNELS] or () if str(item).strip()]
+
+
+def _topic_problems(config: Config) -> list[ConfigProblem]:
+    strategy = str(config[ek.STRATEGY] or "").rpartition(".")[2]
+    if strategy not in ek.STRATEGIES:
+        return [
+            ConfigProblem(
+                ek.STRATEGY,
+                invalid(
+                    ek.STRATEGY,
+                    config[ek.STRATEGY],
+                    "this class can't run here, and records would go to other topics; known are "
+                    + ", ".join(ek.STRATEGIES),
+                ),
+            )
+        ]
+    if ek.STRATEGIES[strategy][2]:
+        return [
+            ConfigProblem(name, f"{ek.STRATEGY}={strategy} needs {name}")
+            for name in (ek.TOPIC_REGEX, ek.TOPIC_REPLACEMENT)
+            if not config[name]
+        ]
+    return []
+
+
+def find_warnings(config: Config) -> list[ConfigProblem]:
+    """Options that have no effect here, or another one than their author may think: each by its name."""
+    complaints: list[ConfigProblem] = []
+
+    def warn(name: str, reason: str) -> None:
+        complaints.append(ConfigProblem(name, reason))
+
+    for name, reason in ek.NOTES.items():
+        value = config.raw.get(name)
+        if value is not None and not _is_default(config, name):
+            warn(name, f"{name} has no effect: {reason}")
+    complaints += _unknown_options(config)
+    for channel in signal_channels(config):
+        if channel not in ("source", "kafka"):
+            warn(
+                sk.CHANNELS,
+                f"{sk.CHANNELS}: there is no channel {channel} here; "
+                f"{_CHANNELS.get(channel, 'channels are source and kafka')}",
+            )
+    mode = lower_option(config, sk.SNAPSHOT)
+    if mode in sk.OLD_MODES:
+        warn(sk.SNAPSHOT, f"{sk.SNAPSHOT}={mode} is an old word for {sk.OLD_MODES[mode]}")
+    complaints += _order_warnings(config)
+    if config[sk.HEARTBEAT_QUERY] and not config[sk.HEARTBEAT]:
+        warn(sk.HEARTBEAT_QUERY, f"{sk.HEARTBEAT_QUERY} is never run, since {sk.HEARTBEAT} is 0")
+    for name in (sk.SNAPSHOT_PORT, sk.SNAPSHOT_USER, sk.SNAPSHOT_PASSWORD):
+        if config[name] is not None and not config[sk.SNAPSHOT_HOST]:
+            warn(name, f"{name} has no effect without {sk.SNAPSHOT_HOST}")
+    if ssl_mode(config) in ("disabled", "preferred", "required"):
+        for name in (sk.SSL_TRUSTSTORE, sk.SSL_TRUSTSTORE_PASSWORD):
+            if config[name] is not None:
+                warn(
+                    name,
+                    f"{name} has no effect with {sk.SSL_MODE}={ssl_mode(config)}, which does not look at the server's "
+                    "certificate; set verify_ca or verify_identity",
+                )
+    if replica_settings(config) is not None and mode in ("no_data", "never", "schema_only"):
+        warn(
+            sk.SNAPSHOT_HOST,
+            f"{sk.SNAPSHOT_HOST} is used only by full pulls on demand: {sk.SNAPSHOT}={mode} makes none",
+        )
+    return complaints
+
+
+def _order_warnings(config: Config) -> list[ConfigProblem]:
+    """Options that need all changes in one order, and what statements show of masked columns."""
+    complaints: list[ConfigProblem] = []
+
+    def warn(name: str, reason: str) -> None:
+        complaints.append(ConfigProblem(name, reason))
+
+    tasks = str(config.raw.get("tasks.max", "1")).strip()
+    if config[ek.QUERY] and any(masking.is_debezium_option(name) for name in config.raw):
+        warn(ek.QUERY, f"{ek.QUERY}=true shows values of masked columns in the text of statements (source.query)")
+    if config[ek.TRANSACTIONS] and tasks not in ("", "1"):
+        warn(
+            ek.TRANSACTIONS,
+            f"{ek.TRANSACTIONS}=true needs all changes in one order: the connector has one task, not {tasks}",
+        )
+    if (
+        "t" not in [str(operation).strip() for operation in config[ek.SKIPPED] or ()]
+        and tasks not in ("", "1")
+        and lower_option(config, ek.OUTPUT) != "ums"
+    ):
+        warn(
+            ek.SKIPPED,
+            f"{ek.SKIPPED} without t: a truncation needs all changes in one order, so the connector has one task, "
+            f"not {tasks}",
+        )
+    if config[ek.TRANSACTIONS] and lower_option(config, ek.OUTPUT) == "ums":
+        warn(ek.TRANSACTIONS, f"{ek.TRANSACTIONS} has no effect with {ek.OUTPUT}=ums")
+    return complaints
+
+
+def _is_default(config: Config, name: str) -> bool:
+    return java_string(config[name]) == java_string(CONFIG.keys[name].default)
+
+
+def _unknown_options(config: Config) -> list[ConfigProblem]:
+    """Properties of our own families that no option has."""
+    complaints = []
+    aliases = {alias for key in CONFIG.keys.values() for alias in key.aliases}
+    for name in config.raw:
+        if (
+            name in CONFIG.keys
+            or name in aliases
+            or masking.is_debezium_option(name)
+            or name.startswith(("mask.", f"{sk.SNAPSHOT_SELECTS}.", "topic.creation."))
+        ):
+            continue
+        family = next((prefix for prefix in ek.FAMILIES if name.startswith(prefix)), None)
+        if family is not None:
+            complaints.append(ConfigProblem(name, f"{name} has no effect: {ek.FAMILIES[family]}"))
+        elif name.startswith(ek.COMPLETE):
+            complaints.append(
+                ConfigProblem(name, f"{name} is no option of this connector and has no effect; is it spelled right?")
+            )
+    return complaints

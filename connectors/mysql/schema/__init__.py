@@ -1,0 +1,1 @@
+"""Structures of tables, and the Connect schemas of their columns."""

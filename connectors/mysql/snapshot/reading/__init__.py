@@ -1,0 +1,1 @@
+"""Reads tables for a snapshot: their extent, their ranges and their rows."""

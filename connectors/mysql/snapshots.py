@@ -1,0 +1,427 @@
+"""Snapshots as a run uses them: who asks for what, what is saved of it, and the records of their rows."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING, Any
+
+from connectors.api import SNAPSHOT_ENDED, BadRecord
+from connectors.mysql.config import filters
+from connectors.mysql.model import MARIADB, BinlogPosition, RowSource
+from connectors.mysql.rows.text_rows import compile_text, select_list
+from connectors.mysql.schema.known_tables import snapshot_id
+from connectors.mysql.snapshot.model import SnapshotRowDecoder
+from connectors.mysql.snapshot.puller import Puller
+from connectors.mysql.stream import positions, shards, signals, start
+from connectors.snapshot.progress import ProgressRecords
+from connectors.snapshot.requests import (
+    INITIAL,
+    NEW,
+    PROGRESS,
+    REQUEST,
+    STATE,
+    RequestList,
+    SnapshotRequest,
+    decode_request,
+    encode_request,
+)
+from connectors.snapshot.state import shown_state
+from connectors.source_options.new_tables import NEW_TABLES
+
+if TYPE_CHECKING:
+    import logging
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
+
+    from connectors.api import Instruction, Position, SourceRecord, TaskMetrics
+    from connectors.mysql.events.contract import Marker
+    from connectors.mysql.events.ums_signals import MySqlUmsSignals
+    from connectors.mysql.model import MySqlTable, Shard, StreamSettings, TableName
+    from connectors.mysql.schema.known_tables import KnownTables
+    from connectors.mysql.schema.tables import MySqlTableState, StreamTables
+    from connectors.mysql.snapshot.model import Early, SnapshotChunk, SnapshotSettings
+    from connectors.mysql.source.server import SourceServer
+    from connectors.mysql.source.statements import SqlStatement
+    from connectors.mysql.stream.cursor import BinlogCursor
+    from connectors.wire import EncodedBatch
+
+
+class RunSnapshots:
+    """The snapshots of one run of a task.
+
+    Attributes:
+        puller: reads the tables.
+    """
+
+    def __init__(
+        self,
+        *,
+        settings: StreamSettings,
+        options: SnapshotSettings,
+        shard: Shard,
+        connect_to: Callable[[], Awaitable[Any]],
+        server: SourceServer,
+        tables: StreamTables,
+        is_captured: Callable[[TableName], bool],
+        offsets: Sequence[tuple[Position, Position]],
+        initial: bool,
+        cursor: BinlogCursor,
+        flavor: str,
+        by_gtid: bool,
+        known_tables: KnownTables,
+        signals: MySqlUmsSignals | None,
+        metrics: TaskMetrics,
+        log: logging.LoggerAdapter[logging.Logger],
+    ) -> None:
+        self._settings = settings
+        self._shard = shard
+        self._server = server
+        self._tables = tables
+        self._wanted = is_captured
+        self._cursor = cursor
+        self._flavor = flavor
+        self._by_gtid = by_gtid
+        self._known = known_tables
+        self._signals = signals
+        self._log = log
+        self._list = RequestList(self._make_partition, self._read_by_puller)
+        self._requests, self._saved = self._list.requests, self._list.saved
+        again = initial and settings.plan.pull == "always"
+        for partition, offset in offsets:
+            request = partition.get(start.SNAPSHOT)
+            if (
+                request is not None
+                and partition == start.snapshot_partition(settings.prefix, request, shard)
+                and not (again and request == INITIAL)
+            ):
+                self._saved[request] = offset
+        if initial and not self._list.ended(INITIAL):
+            self._requests[INITIAL] = SnapshotRequest(
+                id=INITIAL,
+                tables=list(settings.snapshot_tables) or [".*"],
+                conditions=dict(settings.overrides.conditions),
+                selects=dict(settings.overrides.selects),
+                origin="initial",
+                created_ms=int(time.time() * 1000),
+            )
+        # Everything is read now; or the tables of a former division into tasks are new again for this one.
+        self._all_read = INITIAL in self._requests and PROGRESS not in self._saved.get(INITIAL, {})
+        for request, offset in list(self._saved.items()):
+            asked = None if self._list.ended(request) else decode_request(offset)
+            if asked is not None and asked.origin == NEW and (self._all_read or known_tables.inherited):
+                self._list.forget(request)
+            elif asked is not None:  # asked for in the past; no one asks again
+                self._requests[request] = asked
+        self._states: dict[TableName, tuple[MySqlTable, MySqlTableState]] = {}
+        #: Of tables about which ``agree`` has not asked the runtime yet.
+        self._new_states: list[MySqlTableState] = []
+        self.puller = Puller(
+            options,
+            connect=connect_to,
+            tables=self._find_tables,
+            decoder=self._make_decoder,
+            shard=shard,
+            saved={name: offset[PROGRESS] for name, offset in self._saved.items() if PROGRESS in offset},
+            seen_position=self._seen_position,
+            metrics=metrics,
+            log=log,
+        )
+        self._progress = ProgressRecords(
+            settings.progress_topic,
+            settings.progress_s,
+            name="io.millrace.mysql",
+            shard=shards.format_shard(shard),
+            position=lambda name: (self._make_partition(name), dict(self._saved.get(name, {STATE: "running"}))),
+        )
+
+    async def start(self) -> None:
+        """Start to read.
+
+        Looks up the tables of the initial snapshot and new tables first: the stream's changes of those without a key must not
+        be missed.
+
+        Raises:
+            Retriable: the server is unavailable.
+            ConfigInvalid: it refuses the account.
+        """
+        names = await self._server.names(self._wanted)
+        await self._read_new(self._known.discover(names, all_read=self._all_read))
+        if INITIAL in self._requests:
+            await self.puller.resolve()
+        self.puller.start()
+
+    async def close(self) -> None:
+        """Stop reading."""
+        await self.puller.close()
+
+    # Who asks.
+
+    def first_offsets(self) -> tuple[tuple[Position, Position], ...]:
+        """Return the offsets to save before all others: they say that the initial snapshot has started."""
+        if INITIAL not in self._requests or INITIAL in self._saved:
+            return ()
+        return ((self._make_partition(INITIAL), {STATE: "running"}),)
+
+    def instruct(self, instructions: Sequence[Instruction]) -> None:
+        """Apply the operator's complete list of requests to the snapshots that the connector and signals have started."""
+        self._list.instruct(instructions, self._is_own)
+
+    def _is_own(self, name: str) -> bool:
+        """Whether the connector or a signal has made a request."""
+        request = self._requests.get(name)
+        return (
+            name == INITIAL
+            or REQUEST in self._saved.get(name, {})
+            or (request is not None and request.origin != "rest")
+        )
+
+    def begin_scheduled(self) -> None:
+        """Start the snapshots whose time has come."""
+        self._list.start_due()
+
+    def _read_by_puller(self, requests: list[SnapshotRequest]) -> None:
+        self.puller.set_requests(requests)
+
+    async def altered(self, statement: SqlStatement) -> None:
+        """The stream came by a statement that changes structures, or a TRUNCATE.
+
+        Raises:
+            Retriable: a new table's structure can't be read now.
+        """
+        for name in statement.tables or (None,):
+            self.puller.altered(name)
+        effect = self._known.statement(statement)
+        for name in effect.complete:
+            self._drop_new(name)
+        await self._read_new(effect.new)
+
+    async def _read_new(self, names: Sequence[TableName]) -> None:
+        """Begin a snapshot of each of these tables, which the connector captures from now on."""
+        listed = filters.parse_patterns(",".join(self._settings.snapshot_tables) or ".*")
+        names = [name for name in names if self._settings.new_tables and filters.matches_any(listed, str(name))]
+        if not names:
+            return
+        definitions = await self._server.definitions(names)
+        for name in names:
+            self._drop_new(name)
+            if name not in definitions:
+                continue  # dropped or renamed since: the stream comes to that
+            overrides = self._settings.overrides
+            request = SnapshotRequest(
+                id=snapshot_id(name, self._saved),
+                tables=[filters.quote_expression(name)],
+                conditions=dict(overrides.conditions),
+                selects=dict(overrides.selects),
+                origin=NEW,
+                created_ms=int(time.time() * 1000),
+            )
+            self._log.info(
+                "%s is captured from now on: snapshot %s reads what it holds (%s)", name, request.id, NEW_TABLES
+            )
+            self._list.add(request)
+            self._list.save(request.id, {STATE: "running", REQUEST: encode_request(request)})
+            self.puller.preset(request.id, [definitions[name]])
+        self._list.hand_over()
+
+    def _drop_new(self, name: TableName) -> None:
+        """End an unfinished snapshot of a new table: all of its rows are in the binlog, or it is another table now."""
+        for request in [
+            known_request.id
+            for known_request in self._requests.values()
+            if known_request.origin == NEW
+            and known_request.tables == [filters.quote_expression(name)]
+            and not self._list.ended(known_request.id)
+        ]:
+            self._list.forget(request)
+            self._list.hand_over()
+
+    def signal(self, order: signals.Signal) -> signals.SignalOutcome:
+        """Carry out an order of a signal channel.
+
+        Raises:
+            Skippable: it is no order; the message says why.
+        """
+        signal_requests = [
+            known_request for known_request in self._requests.values() if known_request.origin == "signal"
+        ]
+        outcome = signals.apply_signal(order, signal_requests, int(time.time() * 1000))
+        for known_request in outcome.requests if outcome.changed else ():
+            if self._list.ended(known_request.id):
+                continue  # met again after a restart
+            self._requests[known_request.id] = known_request
+            self._list.save(
+                known_request.id,
+                {STATE: "waiting", **self._saved.get(known_request.id, {}), REQUEST: encode_request(known_request)},
+            )
+        self._list.hand_over()
+        return outcome
+
+    @property
+    def finished(self) -> bool:
+        """Whether all that was asked for is done."""
+        return all(
+            shown_state(snapshot["state"]) in SNAPSHOT_ENDED
+            for snapshot in self.puller.progress()
+            if snapshot["id"] in self._requests
+        )
+
+    # What comes of it.
+
+    def ready(self) -> SnapshotChunk | None:
+        """The next chunk that may be sent now."""
+        return self.puller.ready(self.reached)
+
+    async def agree(self) -> None:
+        """Ask the runtime whether it takes the rows of tables that are read for the first time as bytes."""
+        states, self._new_states = self._new_states, []
+        for state in states:
+            await self._tables.agree_on_snapshot(state)
+
+    def emit(self, chunk: SnapshotChunk, offset: Position, out: list[SourceRecord]) -> EncodedBatch | None:
+        """Append the records of a chunk's rows, or return them as bytes."""
+        state = self._table_state(chunk.table)
+        rows = chunk.take(len(chunk) or 1)
+        batch = self._batch_id(chunk.request, chunk.origin)
+        source = RowSource(
+            ts_ms=chunk.read_ms, ts_us=chunk.read_ms * 1000, server_id=0, file=chunk.low.file, pos=chunk.low.pos
+        )
+        marker: Marker = "incremental"
+        first: Marker | None = None
+        last: Marker | None = None
+        if chunk.origin == "initial":
+            marker = "true"
+            first = "first" if chunk.first_of_request else "first_in_data_collection" if chunk.first_of_table else None
+            last = "last" if chunk.last_of_request else "last_in_data_collection" if chunk.last_of_table else None
+        if state.snapshot is not None:
+            encoded = state.snapshot.encode(rows, source, marker, offset, first, last)
+            if encoded is not None:
+                return encoded
+        state.events.snapshot(rows, source, marker, offset, out, first=first, last=last, batch=batch)
+        if chunk.last_of_table and self._signals is not None:
+            out.append(self._signals.read(chunk.name, state.version, source.ts_us, offset, batch))
+        return None
+
+    def emit_early(self, state: MySqlTableState, early: Early, offset: Position, out: list[SourceRecord]) -> None:
+        """Append the records of rows that have to come before their change."""
+        read_ms = int(time.time() * 1000)
+        source = RowSource(ts_ms=read_ms, ts_us=read_ms * 1000, server_id=0, file=early.low.file, pos=early.low.pos)
+        state.events.snapshot(
+            early.rows,
+            source,
+            "true" if early.origin == "initial" else "incremental",
+            offset,
+            out,
+            batch=self._batch_id(early.request, early.origin),
+        )
+
+    def _batch_id(self, name: str, origin: str) -> int:
+        """The id of a snapshot on request, the same for all tasks; 0 for a table's first one."""
+        request = self._requests.get(name)
+        return 0 if origin in {"initial", NEW} or request is None else signals.batch_id(request)
+
+    def streamed(self) -> list[TableName]:
+        """Tables of which the stream alone has all changes: their first snapshot is over, or they have none."""
+        reading = {
+            table["table"]
+            for snapshot in self.puller.progress()
+            for table in snapshot["tables"]
+            if snapshot["id"] in self._requests
+            and self._requests[snapshot["id"]].origin in {"initial", NEW}
+            and table["state"] in {"waiting", "running"}
+        }
+        if INITIAL in self._requests and not any(
+            snapshot["id"] == INITIAL and snapshot["tables"] for snapshot in self.puller.progress()
+        ):
+            return []  # its tables are not known yet
+        return [name for name in self._known.names() if str(name) not in reading]
+
+    def bad(self, chunk: SnapshotChunk, partition: Position, offset: Position) -> tuple[BadRecord, ...]:
+        """The chunk's rows that can't be decoded."""
+        topic = self._table_state(chunk.table).events.topic if chunk.bad else None
+        return tuple(BadRecord(partition, offset, error, raw, topic) for error, raw in chunk.bad)
+
+    def done(self, chunk: SnapshotChunk) -> tuple[tuple[Position, Position], ...]:
+        """The chunk's records are on their way: what is to be saved with the last of them."""
+        return self._make_offsets(self.puller.done(chunk))
+
+    def changes(self) -> tuple[tuple[Position, Position | None], ...]:
+        """Return all other offsets to save."""
+        return (*self.decided(), *self._make_offsets(self.puller.changes()))
+
+    def decided(self) -> tuple[tuple[Position, Position | None], ...]:
+        """Return the offsets of decisions about tables and requests.
+
+        They must be saved no later than the position in the stream that led to the decision.
+        """
+        return (*self._list.take_unsaved(), *self._known.take())
+
+    def progress(self) -> list[dict[str, Any]]:
+        """The progress of each snapshot of this task."""
+        return self.puller.progress()
+
+    def records(self, *, last: bool = False) -> list[SourceRecord]:
+        """The records of the progress topic that are due; all of them before the run ends (``last``)."""
+        now = time.monotonic()
+        if not self._progress.due(now, last=last):
+            return []
+        return self._progress.records(self.progress(), now, int(time.time() * 1000))
+
+    async def wait_for(self, reading: asyncio.Task[Any], limit_s: float) -> None:
+        """Wait until events were read, or a chunk may be ready, or ``limit_s`` seconds have passed."""
+        waiting = asyncio.ensure_future(self.puller.wait())
+        try:
+            await asyncio.wait({reading, waiting}, timeout=limit_s, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            waiting.cancel()
+
+    def _make_offsets(self, packed_states: Mapping[str, str]) -> tuple[tuple[Position, Position], ...]:
+        states = {snapshot["id"]: shown_state(snapshot["state"]) for snapshot in self.puller.progress()}
+        saved_offsets = []
+        for name, packed in packed_states.items():
+            request = self._requests.get(name)
+            offset: Position = {STATE: states.get(name, "completed"), PROGRESS: packed}
+            if request is not None and request.origin in {"signal", NEW}:
+                offset[REQUEST] = encode_request(request)
+            self._saved[name] = offset
+            saved_offsets.append((self._make_partition(name), offset))
+        return tuple(saved_offsets)
+
+    def _make_partition(self, request: str) -> Position:
+        return start.snapshot_partition(self._settings.prefix, request, self._shard)
+
+    # What the puller asks.
+
+    async def _find_tables(self, expressions: list[str]) -> Sequence[MySqlTable]:
+        expected = filters.parse_patterns(",".join(expressions))
+        names = await self._server.names(lambda name: self._wanted(name) and filters.matches_any(expected, str(name)))
+        definitions = await self._server.definitions(names)
+        return [definitions[name] for name in names if name in definitions]
+
+    def _table_state(self, table: MySqlTable) -> MySqlTableState:
+        cached = self._states.get(table.name)
+        if cached is not None and cached[0] == table:
+            return cached[1]
+        state = self._tables.state(table, None)
+        self._states[table.name] = (table, state)
+        self._new_states.append(state)
+        return state
+
+    def _make_decoder(self, table: MySqlTable) -> SnapshotRowDecoder:
+        state = self._table_state(table)
+        plans = state.layout.plans
+        shown = {plan.column.name for plan in plans if plan is not None}
+        return SnapshotRowDecoder(
+            select_list(table, plans),
+            compile_text(table, plans, self._tables.options),
+            table.key if set(table.key) <= shown else (),
+            len(shown),
+        )
+
+    def _seen_position(self) -> BinlogPosition:
+        cursor = self._cursor
+        gtids = cursor.seen_gtids() if self._by_gtid or self._flavor != MARIADB else ""
+        return BinlogPosition(file=cursor.file, pos=cursor.pos, gtids=gtids)
+
+    def reached(self, position: BinlogPosition) -> bool:
+        """Whether the stream has come to a place; of a replica's only the GTIDs count."""
+        return positions.is_reached(self._cursor.place(), position, self._flavor, by_gtid=not position.file)

@@ -1,0 +1,1 @@
+"""The server: connections, login, and the raw events of its binlog."""

@@ -1,0 +1,1 @@
+"""The stream of changes: from raw events to records and positions."""

@@ -1,0 +1,95 @@
+"""Where a run begins, and whether it reads the tables first."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+
+from connectors.mysql.model import BinlogPosition
+from connectors.mysql.source.packets import PurgedError
+from connectors.mysql.stream import start
+from connectors.mysql.stream.positions import FIRST
+from connectors.snapshot.requests import INITIAL
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from connectors.api import Position
+    from connectors.mysql.model import StreamSettings
+    from connectors.mysql.source.connection import ServerInfo
+    from connectors.mysql.source.server import SourceServer
+
+
+class Beginning(NamedTuple):
+    """The position at which a run starts.
+
+    Attributes:
+        start: the contents of the saved offsets.
+        place: the position to start at.
+        by_gtid: whether to ask the server by GTIDs, since the position may be of another server.
+        same_server: whether the position's file and offset in it are of this server.
+        initial: whether the initial snapshot is to be taken, or completed.
+    """
+
+    start: start.Start
+    place: BinlogPosition
+    by_gtid: bool
+    same_server: bool
+    initial: bool
+
+
+async def find_start(
+    settings: StreamSettings, saved: Iterable[tuple[Position, Position]], server: SourceServer, info: ServerInfo
+) -> Beginning:
+    """Decide where to begin.
+
+    Raises:
+        PurgedError: the server does not have the saved place any more, and has no GTIDs to look for it by.
+        Retriable: the server can't be asked now.
+        ConfigInvalid: a saved offset is not understood.
+    """
+    pairs = list(saved)
+    plan = settings.plan
+    run_start = start.start_of(settings.prefix, settings.shard, pairs)
+    pull = plan.pull == "always" or (
+        plan.pull == "initial" and start.needs_initial(settings.prefix, settings.shard, pairs, INITIAL)
+    )
+    position = run_start.place
+    # Debezium says in the offset if its own snapshot has not come to its end: then its place is where it would begin again.
+    unfinished = any(
+        offset.get("snapshot") not in {None, False, "false"}
+        for partition, offset in pairs
+        if start.is_stream(settings.prefix, partition) and start.LAYOUT not in offset
+    )
+    if position is None or (pull and unfinished):
+        position = await _new_place(settings, server, info)
+        return Beginning(
+            run_start._replace(place=None, resume=start.Resume(), done=()),
+            position,
+            by_gtid=False,
+            same_server=True,
+            initial=pull,
+        )
+    logs = [name for name, _ in await server.logs()]
+    same = position.file in logs and run_start.resume.server in {0, info.server_id}
+    by_gtid = bool(position.gtids) and (not same or not run_start.resume.server)
+    if not same and not by_gtid:
+        kept = f"has {logs[0]} to {logs[-1]}" if logs else "has none"
+        raise PurgedError(
+            f"the binlog of the saved place {position.file}:{position.pos} is not at {info.address} any more, which "
+            f"{kept}, and without GTIDs the place can't be found on another server: keep binlogs longer "
+            "(binlog_expire_logs_seconds), and begin anew: reset the connector's offsets, or set "
+            "snapshot.mode=when_needed"
+        )
+    if same and info.mariadb and not position.gtids:
+        position = msgspec.structs.replace(position, gtids=await server.gtids_at(position))
+    return Beginning(run_start, position, by_gtid, same, initial=pull)
+
+
+async def _new_place(settings: StreamSettings, server: SourceServer, info: ServerInfo) -> BinlogPosition:
+    if settings.plan.begin == "oldest":
+        logs = await server.logs()
+        if logs:
+            return BinlogPosition(file=logs[0][0], pos=FIRST)
+    return await server.place(info)

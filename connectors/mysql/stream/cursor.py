@@ -1,0 +1,196 @@
+"""Where the stream is: file and position, the transaction that is open, and the offsets that say so."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from connectors.mysql.model import BinlogPosition
+from connectors.mysql.stream import positions, start
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from connectors.api import Position
+    from connectors.mysql.source.gtid import GtidSet
+    from connectors.mysql.stream.start import ShardDone, Spot, Start
+
+
+class BinlogCursor:
+    """Follows the events of one connection. Not thread-safe.
+
+    The place to restart from is where the open transaction begins, or else where the last one ended; ``events`` counts the
+    events since then that are done, and is what Debezium calls ``event``.
+
+    Attributes:
+        file: the binlog file.
+        pos: where the event after the last one begins.
+        restart_file, restart_pos: the place to restart from.
+        events: events after that which are done.
+        tx_rows: rows of the open transaction before the present event that this task has seen.
+        open: whether a transaction is open.
+        gtid: of the open transaction, or of the last one; "" for none.
+        executed: the GTIDs of all finished transactions, or None: the server has none.
+        ts_sec: time of the last event.
+        server_id: that wrote the last event.
+    """
+
+    def __init__(self, run_start: Start, position: BinlogPosition, server: int, executed: GtidSet | None) -> None:
+        self.file = self.restart_file = position.file
+        self.pos = self.restart_pos = position.pos
+        self.events = 0
+        self.tx_rows = 0
+        self.open = False
+        self.gtid = ""
+        self.executed = executed
+        self.ts_sec = position.ts_sec
+        self.server_id = position.server_id
+        #: Of the transaction that the task resumes: events done, rows done of the next one, all rows done, its GTID.
+        self._half_done: tuple[int, int, int, str] | None = None
+        self._executed_text = executed.text() if executed is not None else ""
+        self._constant: Position = {
+            start.LAYOUT: run_start.layout,
+            start.ORIGIN: run_start.origin or start.fresh_origin(position),
+            start.SOURCE_SERVER: server,
+        }
+        self.set_done(run_start.done)
+
+    def half_done(self, events: int, row: int, rows: int, gtid: str) -> None:
+        """A transaction that is still to come was done in part: offsets say so until ``caught_up``."""
+        self._half_done = (events, row, rows - row, gtid)
+
+    def caught_up(self) -> None:
+        """It has come."""
+        self._half_done = None
+
+    def set_done(self, done: Iterable[ShardDone]) -> None:
+        """Set what former owners of rows have delivered beyond the position; it is part of every offset."""
+        done_json = start.done_text(done)
+        if done_json:
+            self._constant[start.DONE] = done_json
+        else:
+            self._constant.pop(start.DONE, None)
+
+    def begin(self, at: int, gtid: str) -> None:
+        """A transaction begins with the event at ``at``."""
+        self.open = True
+        self.restart_file, self.restart_pos = self.file, at
+        self.events = self.tx_rows = 0
+        self.gtid = gtid
+
+    def end(self) -> None:
+        """The transaction ended with the event before ``pos``."""
+        if self.executed is not None and self.gtid:
+            self.executed.add(self.gtid)
+            self._executed_text = ""
+        self.open = False
+        self.gtid = ""
+        self.settle()
+
+    def settle(self) -> None:
+        """Outside transactions everything before ``pos`` is done."""
+        self.restart_file, self.restart_pos = self.file, self.pos
+        self.events = self.tx_rows = 0
+
+    def rotate(self, file: str, pos: int) -> None:
+        """Continue at ``pos`` of ``file``."""
+        self.file, self.pos = file, pos
+        if not self.open:
+            self.settle()
+
+    def spot(self, row: int = 0) -> Spot:
+        """The comparable place of a row of the present event."""
+        return start.Spot(positions.file_number(self.restart_file), self.restart_pos, self.events, row)
+
+    def offset(self, events: int, row: int, tx_rows: int) -> Position:
+        """The offset after this number of events, and of rows of the next one; a new mapping."""
+        gtid = self.gtid
+        if self._half_done is not None and not events and not row:
+            events, row, tx_rows, gtid = self._half_done
+        position: Position = {
+            "transaction_id": None,
+            "ts_sec": self.ts_sec,
+            "file": self.restart_file,
+            "pos": self.restart_pos,
+        }
+        if self.executed is not None:
+            position["gtids"] = self.executed_text()
+        position["server_id"] = self.server_id
+        if events or row or tx_rows:
+            position["event"] = events
+            position["row"] = row
+            position[start.TX_ROWS] = tx_rows
+            if gtid:
+                position[start.TX_GTID] = gtid
+        position.update(self._constant)
+        return position
+
+    def moved(self, base: Position, events: int, row: int, tx_rows: int) -> Position:
+        """As ``offset``, for a position behind that of ``base`` with only rows between them."""
+        if "event" not in base or self._half_done is not None:
+            return self.offset(events, row, tx_rows)
+        offset = base.copy()
+        offset["event"] = events
+        offset["row"] = row
+        offset[start.TX_ROWS] = tx_rows
+        return offset
+
+    def now(self) -> Position:
+        """The offset after the last event."""
+        return self.offset(self.events, 0, self.tx_rows) if self.open else self.offset(0, 0, 0)
+
+    def executed_text(self) -> str:
+        """The GTIDs of all finished transactions; "" where the server has none."""
+        if self.executed is not None and not self._executed_text:
+            self._executed_text = self.executed.text()
+        return self._executed_text
+
+    def return_to(
+        self,
+        file: str,
+        pos: int,
+        ts_sec: int,
+        server_id: int,
+        gtid: str,
+        executed: GtidSet | None,
+        finished: Sequence[str],
+    ) -> None:
+        """Make offsets as they were in a transaction that began at ``pos``, for a copy of the stream's cursor.
+
+        Args:
+            file: where the transaction begins.
+            pos: the place in the file.
+            ts_sec: time of the event.
+            server_id: that wrote it.
+            gtid: of the transaction.
+            executed: the GTIDs of what was finished at some time before.
+            finished: those of what was finished since then.
+        """
+        self.restart_file, self.restart_pos = file, pos
+        self.ts_sec, self.server_id, self.gtid = ts_sec, server_id, gtid
+        self.open = True
+        self._half_done = None
+        self.executed = None if executed is None else executed.copy()
+        if self.executed is not None:
+            for transaction in filter(None, finished):
+                self.executed.add(transaction)
+            self._executed_text = self.executed.text()
+
+    def place(self) -> BinlogPosition:
+        """The place up to which everything is done: where the open transaction begins, or ``pos``."""
+        return BinlogPosition(
+            file=self.restart_file,
+            pos=self.restart_pos,
+            gtids=self.executed_text(),
+            server_id=self.server_id,
+            ts_sec=self.ts_sec,
+        )
+
+    def seen_gtids(self) -> str:
+        """The GTIDs of all transactions of which anything was read."""
+        if self.executed is None:
+            return ""
+        if not self.open or not self.gtid:
+            return self.executed.text()
+        executed_gtids = self.executed.copy()
+        executed_gtids.add(self.gtid)
+        return executed_gtids.text()

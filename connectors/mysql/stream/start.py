@@ -1,0 +1,260 @@
+"""Where a task begins: its own saved place, or that of the tasks that owned its rows before. Pure functions.
+
+Places are saved per shard. One task saves under ``{"server": PREFIX}``, which is Debezium's partition, several under
+``{"server": PREFIX, "shard": "INDEX/COUNT"}``. When the number of tasks changes, a new *layout* begins: each task starts at the
+earliest place of the layout before, and leaves out what the former owner of a row has delivered already. The layout's number is
+part of the offset. A place without it is Debezium's or an operator's, and counts as the newest unless a layout says that it
+began there.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from connectors.errors import ConfigInvalid
+from connectors.mysql.model import BinlogPosition, Shard
+from connectors.mysql.stream import positions, shards
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from connectors.api import Position
+
+SERVER: Final = "server"
+SHARD: Final = "shard"
+SNAPSHOT: Final = "snapshot"
+LAYOUT: Final = "shard_layout"
+#: In an offset: what former owners of rows have delivered beyond the place, see ``ShardDone``.
+DONE: Final = "shard_done"
+#: In an offset: the place without a layout at which this layout began; or where the first task of all began, after ``_FRESH``.
+ORIGIN: Final = "shard_origin"
+_FRESH: Final = "new:"
+#: In an offset: id of the server that was read; the unfinished transaction's GTID, and its rows before event ``event``.
+SOURCE_SERVER: Final = "source_server"
+TX_GTID: Final = "tx_gtid"
+TX_ROWS: Final = "tx_rows"
+
+
+class Spot(NamedTuple):
+    """A row's position in one server's stream, comparable: where its transaction starts, the event in it, the row in that.
+
+    A row counts as delivered at a position if its own one is smaller.
+    """
+
+    file: int
+    pos: int
+    event: int
+    row: int
+
+
+class ShardDone(NamedTuple):
+    """Says that a shard of the layout before has delivered all of its rows before ``spot``."""
+
+    shard: Shard
+    spot: Spot
+
+
+class Resume(NamedTuple):
+    """How to find the place again on another server, where events are cut differently.
+
+    Attributes:
+        server: the id of the server whose binlog was read, 0: unknown.
+        gtid: of the transaction that is not wholly done, or "".
+        rows: how many rows of it this task has seen.
+    """
+
+    server: int = 0
+    gtid: str = ""
+    rows: int = 0
+
+
+class Start(NamedTuple):
+    """Where to begin.
+
+    Attributes:
+        place: the place, or None: there is no saved one.
+        resume: what only our own offsets say about the place.
+        layout: number of the layout that this task saves under.
+        origin: the place that this layout goes back to, as ``text_of`` writes it; "": this task's own is the first.
+        done: what former owners have delivered beyond ``place``.
+    """
+
+    place: BinlogPosition | None
+    resume: Resume
+    layout: int
+    origin: str
+    done: tuple[ShardDone, ...]
+
+
+class _Saved(NamedTuple):
+    shard: Shard
+    layout: int | None
+    place: BinlogPosition
+    resume: Resume
+    origin: str
+    done: tuple[ShardDone, ...]
+
+    @property
+    def text(self) -> str:
+        return text_of(self.place)
+
+
+def stream_partition(prefix: str, shard: Shard) -> Position:
+    """The source partition of a task's place in the stream."""
+    return {SERVER: prefix} if shard.count == 1 else {SERVER: prefix, SHARD: shards.format_shard(shard)}
+
+
+def snapshot_partition(prefix: str, request: str, shard: Shard) -> Position:
+    """The source partition of a task's progress in a snapshot."""
+    return {**stream_partition(prefix, shard), SNAPSHOT: request}
+
+
+def spot_of(position: BinlogPosition) -> Spot:
+    """The position of the first row that is not delivered."""
+    return Spot(positions.file_number(position.file), position.pos, position.event, position.row)
+
+
+def is_stream(prefix: str, source: Mapping[str, Any]) -> bool:
+    """Whether a partition is that of a place in the stream of this connector."""
+    return source.get(SERVER) == prefix and SNAPSHOT not in source
+
+
+def _read_saved(prefix: str, saved: Iterable[tuple[Position, Position]]) -> list[_Saved]:
+    saved_positions = []
+    for source, offset in saved:
+        if not is_stream(prefix, source) or offset.get("file") is None:
+            continue
+        try:
+            shard = shards.parse_shard(source[SHARD]) if SHARD in source else Shard()
+            layout, position = offset.get(LAYOUT), positions.from_offset(offset)
+            resume = Resume(
+                int(offset.get(SOURCE_SERVER) or 0),
+                str(offset.get(TX_GTID) or ""),
+                int(offset.get(TX_ROWS) or 0) + position.row,
+            )
+            saved_positions.append(
+                _Saved(
+                    shard,
+                    None if layout is None else int(layout),
+                    position,
+                    resume,
+                    str(offset.get(ORIGIN) or ""),
+                    _done_of(str(offset.get(DONE) or "")),
+                )
+            )
+        except (TypeError, ValueError) as error:
+            raise ConfigInvalid(
+                f"the saved offset {offset} of partition {source} can't be understood: {error}; correct it "
+                "with PATCH /connectors/NAME/offsets, or reset it"
+            ) from error
+    return saved_positions
+
+
+def _number_layouts(saved_positions: list[_Saved]) -> list[_Saved]:
+    """Every place with a layout, also those that were written without one."""
+    newest = max((saved.layout for saved in saved_positions if saved.layout is not None), default=0)
+    counts = {saved.shard.count for saved in saved_positions if saved.layout == newest}
+    used = {saved.origin for saved in saved_positions}
+    numbered = []
+    for saved in saved_positions:
+        layout = saved.layout
+        if layout is None and saved.text in used:
+            layout = 0
+        elif layout is None:
+            layout = newest if saved.shard.count in counts and saved.shard.count > 1 else newest + 1
+        numbered.append(saved._replace(layout=layout))
+    return numbered
+
+
+def start_of(prefix: str, shard: Shard, saved: Iterable[tuple[Position, Position]]) -> Start:
+    """Where the task of ``shard`` begins.
+
+    Raises:
+        ConfigInvalid: a saved offset is not understood.
+    """
+    read = _read_saved(prefix, saved)
+    if not read:
+        return Start(None, Resume(), 1, "", ())
+    unnumbered = {candidate.text for candidate in read if candidate.layout is None}
+    numbered = _number_layouts(read)
+    newest = max(candidate.layout or 0 for candidate in numbered)
+    members = [candidate for candidate in numbered if candidate.layout == newest]
+    own_saved = next((candidate for candidate in members if candidate.shard == shard), None)
+    if own_saved is not None and own_saved.text not in unnumbered:
+        return Start(
+            own_saved.place, own_saved.resume, newest, own_saved.origin, _done_beyond(own_saved, own_saved.done)
+        )
+    if own_saved is None and any(candidate.shard.count == shard.count for candidate in members):
+        # Others of this layout have saved already, this one has not: it begins as they began.
+        layout, origin = newest, members[0].origin
+        former = [candidate for candidate in numbered if candidate.text == origin or candidate.layout == newest - 1]
+        if not former:
+            return Start(_place_of(origin), Resume(), layout, origin, ())
+    else:
+        former, layout, origin = members, newest + 1, members[0].origin
+        if any(candidate.text in unnumbered for candidate in members):
+            # Somebody who knows nothing of layouts has written it: what was delivered before does not count any more.
+            former = [candidate for candidate in members if candidate.text in unnumbered]
+            origin = former[0].text
+    first = min(former, key=lambda candidate: spot_of(candidate.place))
+    done = [
+        *(ShardDone(candidate.shard, spot_of(candidate.place)) for candidate in former),
+        *(past for candidate in former for past in candidate.done),
+    ]
+    return Start(first.place, first.resume, layout, origin, _done_beyond(first, done))
+
+
+def _done_beyond(own_saved: _Saved, done: Iterable[ShardDone]) -> tuple[ShardDone, ...]:
+    start_spot = spot_of(own_saved.place)
+    return tuple(dict.fromkeys(shard_done for shard_done in done if shard_done.spot > start_spot))
+
+
+def done_text(done: Iterable[ShardDone]) -> str:
+    """As an offset has it: ``INDEX/COUNT@FILE NUMBER:POS:EVENT:ROW``, with commas between."""
+    return ",".join(
+        f"{shards.format_shard(shard_done.shard)}@{':'.join(map(str, shard_done.spot))}" for shard_done in done
+    )
+
+
+def _done_of(packed: str) -> tuple[ShardDone, ...]:
+    parsed = []
+    for part in filter(None, packed.split(",")):
+        shard, _, spot_text = part.partition("@")
+        file, pos, event, row = map(int, spot_text.split(":"))
+        parsed.append(ShardDone(shards.parse_shard(shard), Spot(file, pos, event, row)))
+    return tuple(parsed)
+
+
+def fresh_origin(position: BinlogPosition) -> str:
+    """Return the value of ``ORIGIN`` for the first task of all."""
+    return _FRESH + text_of(position)
+
+
+def text_of(position: BinlogPosition) -> str:
+    """A place as ``ORIGIN`` has it."""
+    return f"{position.file}:{position.pos}:{position.event}:{position.row}"
+
+
+def _place_of(packed: str) -> BinlogPosition | None:
+    parts = packed.removeprefix(_FRESH).rsplit(":", 3)
+    return (
+        BinlogPosition(file=parts[0], pos=int(parts[1]), event=int(parts[2]), row=int(parts[3]))
+        if len(parts) == 4
+        else None
+    )
+
+
+def needs_initial(prefix: str, shard: Shard, saved: Iterable[tuple[Position, Position]], request: str) -> bool:
+    """Whether a task must take or complete an initial snapshot (``request``), by its own and its predecessors' offsets."""
+    pairs = [(source, offset) for source, offset in saved if source.get(SERVER) == prefix]
+    pulls = {source.get(SHARD, ""): offset for source, offset in pairs if source.get(SNAPSHOT) == request}
+    own_offset = pulls.get("" if shard.count == 1 else shards.format_shard(shard))
+    if own_offset is not None:
+        return own_offset.get("state") != "completed"
+    if any(shards.parse_shard(shard_text or "0/1").count == shard.count for shard_text in pulls):
+        return True
+    if pulls:
+        return any(offset.get("state") != "completed" for offset in pulls.values())
+    stream = [offset for source, offset in pairs if SNAPSHOT not in source and offset.get("file") is not None]
+    # Debezium says so in the offset if its own snapshot has not come to its end.
+    return not stream or any(offset.get("snapshot") not in {None, False, "false"} for offset in stream)

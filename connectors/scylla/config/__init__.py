@@ -1,0 +1,1 @@
+"""Options of the Scylla connector, and what follows from them."""

@@ -1,0 +1,1 @@
+"""Structures of tables, as they are and as they were."""

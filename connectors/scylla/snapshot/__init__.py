@@ -1,0 +1,1 @@
+"""Snapshots of tables, next to the stream."""

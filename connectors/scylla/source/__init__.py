@@ -1,0 +1,1 @@
+"""The cluster: generations and streams, and the pages of their logs."""

@@ -1,0 +1,234 @@
+"""A second look at what was read young: late rows still become events, and the confidence window is adapted to them.
+
+A time range that was read as soon as the confidence window allowed is queried again, keys only, when it is older than the
+longest confidence window. A row that was not there the first time is read whole and becomes an event at the end of its group's
+next window: with the position of that window's end, so that no position says anything wrong. It comes behind newer changes of
+its stream, as its write time shows. What is remembered for the second look is lost in a restart: the time range under way is
+then not looked at again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from connectors.errors import Retriable
+from connectors.scylla.model import STREAM, TIME
+from connectors.scylla.source.windows import end_of, millis_of, start_of
+
+if TYPE_CHECKING:
+    import logging
+    from collections.abc import Callable
+
+    from connectors.cql.cluster.session import CqlSession
+    from connectors.scylla.config.settings import ScyllaReadSettings
+    from connectors.scylla.model import LogRow, TableVersion
+    from connectors.scylla.source.feeds import TableFeed
+    from connectors.scylla.source.fetching import LaneTask
+    from connectors.scylla.source.lanes import GroupState, LaneWindow
+    from connectors.scylla.source.lateness import Confidence
+
+#: Windows are looked at again together, up to this long.
+ZONE_MS: Final = 30_000
+#: The most times of rows that are remembered; time ranges beyond them are not looked at again.
+MOST_TIMES: Final = 200_000
+#: The most late rows of one time range of one stream that become events.
+_MOST_LATE: Final = 1_000
+_PAGE: Final = 2_000
+
+
+@dataclass(slots=True)
+class Late:
+    """Late rows of one stream, with the definition that they were selected with."""
+
+    stream: bytes
+    version: TableVersion
+    rows: list[LogRow]
+
+
+@dataclass(slots=True)
+class RecheckZone:
+    """A time range of some groups that was read young, with the times of the rows that were there."""
+
+    feed: TableFeed
+    groups: tuple[GroupState, ...]
+    start_ms: int
+    end_ms: int
+    #: (end of a window, when it was read), in order.
+    reads: list[tuple[int, float]] = field(default_factory=list)
+    times: dict[bytes, set[bytes]] = field(default_factory=dict)
+    count: int = 0
+
+
+class Recheck:
+    """Remembers what was read young and looks at it again.
+
+    Args:
+        session: the CQL session.
+        settings: options.
+        confidence: learns from late rows.
+        now_ms: the servers' time.
+        log: the task's.
+    """
+
+    def __init__(
+        self,
+        session: CqlSession,
+        settings: ScyllaReadSettings,
+        confidence: Confidence,
+        now_ms: Callable[[], float],
+        log: logging.LoggerAdapter[logging.Logger],
+    ) -> None:
+        self._session = session
+        self._settings = settings
+        self._confidence = confidence
+        self._now_ms = now_ms
+        self._log = log
+        self._open: dict[int, RecheckZone] = {}
+        self._waiting: deque[RecheckZone] = deque()
+        self._found: dict[str, list[Late]] = {}
+        self._count = 0
+        #: Number of time ranges that were not looked at again, for lack of memory or because a query failed.
+        self.left_out = 0
+
+    # The making side.
+
+    def young(self, window: LaneWindow) -> bool:
+        """Whether ``window`` is read so early that rows of it may still come."""
+        return window.end_ms > self._now_ms() - self._confidence.ceiling_ms
+
+    def saw(self, task: LaneTask, window: LaneWindow, stream: bytes, rows: list[LogRow]) -> None:
+        """Rows of a young window were read."""
+        zone = self._extend_zone(task, window)
+        times = zone.times.setdefault(stream, set())
+        before = len(times)
+        times.update([row[TIME] for row in rows])
+        zone.count += len(times) - before
+        self._count += len(times) - before
+
+    def window_read(self, task: LaneTask, window: LaneWindow) -> None:
+        """A young window was read to its end."""
+        zone = self._extend_zone(task, window)
+        zone.end_ms = window.end_ms
+        zone.reads.append((window.end_ms, self._now_ms()))
+        if zone.end_ms - zone.start_ms >= ZONE_MS or self._count > MOST_TIMES:
+            self._close_zone(id(task))
+
+    def _extend_zone(self, task: LaneTask, window: LaneWindow) -> RecheckZone:
+        zone = self._open.get(id(task))
+        if zone is not None and (zone.groups != window.groups or zone.end_ms != window.start_ms):
+            self._close_zone(id(task))
+            zone = None
+        if zone is None:
+            zone = self._open[id(task)] = RecheckZone(
+                task.section.feed, window.groups, window.start_ms, window.start_ms
+            )
+        return zone
+
+    def _close_zone(self, key: int) -> None:
+        zone = self._open.pop(key)
+        if self._count > MOST_TIMES or not zone.reads:
+            self._count -= zone.count
+            self.left_out += 1
+        else:
+            self._waiting.append(zone)
+
+    def due(self, state: GroupState) -> list[Late]:
+        """Late rows of a group, to be made events now."""
+        return self._found.pop(state.name, []) if self._found else []
+
+    # In the background.
+
+    async def run(self) -> None:
+        """Look again at whatever is old enough, until cancelled."""
+        while True:
+            await asyncio.sleep(1)
+            old = self._now_ms() - self._confidence.ceiling_ms
+            for key, zone in list(self._open.items()):
+                if zone.end_ms < old - ZONE_MS:  # its lane is gone, or far from the head
+                    self._close_zone(key)
+            while self._waiting and self._waiting[0].end_ms < old:
+                zone = self._waiting.popleft()
+                self._count -= zone.count
+                try:
+                    await self._check_zone(zone)
+                except Retriable as error:
+                    self.left_out += 1
+                    self._log.debug("%s: a stretch could not be looked at again: %s", zone.feed.table, error)
+                await asyncio.sleep(0)
+
+    async def _check_zone(self, zone: RecheckZone) -> None:
+        owners = {stream: state for state in zone.groups for stream in state.group.streams}
+        streams = list(owners)
+        limit = self._settings.streams_per_query
+        for first in range(0, len(streams), limit):
+            part = streams[first : first + limit]
+            late = await self._find_late(zone, part)
+            for stream, times in late.items():
+                await self._fetch_rows(zone, owners[stream], stream, sorted(times, key=millis_of)[:_MOST_LATE])
+
+    async def _find_late(self, zone: RecheckZone, streams: list[bytes]) -> dict[bytes, set[bytes]]:
+        """Times of rows that are there and were not."""
+        feed = zone.feed
+        single = len(streams) == 1
+        cql = feed.text(feed.newest, single=single, keys_only=True)
+        late: dict[bytes, set[bytes]] = {}
+        nothing: set[bytes] = set()
+        state: bytes | None = None
+        while True:
+            page = await self._session.page(
+                cql,
+                (streams[0] if single else streams, start_of(zone.start_ms), end_of(zone.end_ms - 1)),
+                fetch_size=_PAGE,
+                state=state,
+                consistency=self._settings.consistency,
+                types=feed.types(feed.newest)[:3],
+                timeout_s=self._settings.query_timeout_s,
+            )
+            for row in page.rows:
+                stream, moment = row[STREAM], row[TIME]
+                if moment not in zone.times.get(stream, nothing):
+                    late.setdefault(stream, set()).add(moment)
+            state = page.state
+            if state is None:
+                return late
+
+    async def _fetch_rows(self, zone: RecheckZone, owner: GroupState, stream: bytes, times: list[bytes]) -> None:
+        feed = zone.feed
+        version = feed.newest
+        cql = feed.text(version, single=True)
+        for moment in times:
+            rows: list[LogRow] = []
+            state: bytes | None = None
+            while True:
+                page = await self._session.page(
+                    cql,
+                    (stream, moment, moment),
+                    fetch_size=_PAGE,
+                    state=state,
+                    consistency=self._settings.consistency,
+                    types=feed.types(version),
+                    timeout_s=self._settings.query_timeout_s,
+                )
+                rows += page.rows
+                state = page.state
+                if state is None:
+                    break
+            if not rows:
+                continue
+            at = millis_of(moment)
+            read_ms = next((read for end, read in zone.reads if at < end), zone.reads[-1][1])
+            self._confidence.observe(read_ms - at, time.monotonic(), len(rows))
+            self._log.warning(
+                "%s: %d rows written at %d became readable more than %.1f s later; they come now, behind newer "
+                "ones. The confidence window is now %.1f s; is a writer's clock behind?",
+                feed.table,
+                len(rows),
+                at,
+                (read_ms - at) / 1000,
+                self._confidence.window_ms(time.monotonic()) / 1000,
+            )
+            self._found.setdefault(owner.name, []).append(Late(stream, version, rows))

@@ -1,0 +1,1 @@
+"""Options that all sources share."""

@@ -1,0 +1,1 @@
+"""Job files and their options."""

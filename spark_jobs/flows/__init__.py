@@ -1,0 +1,1 @@
+"""Flows: several in one application, their plans, edits and sinks."""

@@ -1,0 +1,1 @@
+"""The common parts of the Java sinks: options, names, converters and transforms."""

@@ -1,0 +1,1 @@
+"""A job's place in Kafka: clients, positions, lag and topics."""

@@ -1,0 +1,1 @@
+"""The merge engine: updates in, state and events out."""

@@ -1,0 +1,135 @@
+"""The engine for Debezium events and UMS messages: whole rows in the order of their source's positions."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from connectors.errors import Fatal, Skippable
+from spark_jobs.config.keys import SHARDS
+from spark_jobs.materializer.decoding.rows import RowEventReader, RowLayout, SourceRowChange, layout_text, read_layout
+from spark_jobs.materializer.engine.engine import FAILURES, Resources, UpdateEngine
+from spark_jobs.materializer.engine.keys import ROW, partition_prefix
+from spark_jobs.materializer.engine.merge import replace_row
+from spark_jobs.materializer.engine.model import EventOrigin
+from spark_jobs.materializer.engine.rowstate import new_row
+from spark_jobs.materializer.events.forms import TableShape
+from spark_jobs.rows.shards import NUMBERS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from spark_jobs.materializer.contract import InputRecord, OutputRecord, StateStore
+    from spark_jobs.materializer.engine.model import MergeOptions
+
+
+class RowEngine(UpdateEngine):
+    """An ``Engine``; see the module."""
+
+    def __init__(self, options: MergeOptions, sequence: int, resources: Resources, clock: Callable[[], int]) -> None:
+        super().__init__(options, sequence, resources, clock)
+        self._reader = RowEventReader(options, resources.registry)
+        self._slots: dict[str, list[int]] = {}
+        self._keys: tuple[str, ...] = ()
+
+    def _describe_version(self, version_text: str) -> TableShape:
+        layout = read_layout(version_text)
+        self._clustered = False
+        self._partition_values = msgspec.msgpack.decode
+        self._table = layout.table
+        self._keys = tuple(column.name for column in layout.keys)
+        self._slots = {}
+        return TableShape(layout.constants, layout.keys, (), layout.others)
+
+    def route(self, record: InputRecord) -> list[bytes]:
+        """See ``Engine``."""
+        if record.value is None:
+            return []
+        return [_key_prefix(change) for change in self._reader.changes(record)]
+
+    def apply(self, record: InputRecord, store: StateStore, emit: list[OutputRecord]) -> bool:
+        """See ``Engine``."""
+        if record.value is None:
+            return True
+        if store is not self._store:
+            self._attach(store)
+        changes = self._reader.changes(record)
+        self._now_ns = self._clock()
+        written = _Layer(store)
+        first = len(emit)
+        try:
+            for change in changes:
+                self._apply_change(change, record.offset, written, emit)
+        except FAILURES as error:
+            raise Skippable(
+                f"The message at offset {record.offset} has a value that is not of its column's type: {error!r}. "
+                "Correct what writes it."
+            ) from error
+        for key, value in written.changed.items():
+            store.put(key, value)
+        if self._now_ns >= self.stages.due_ns and len(emit) > first and changes and not changes[-1].snapshot:
+            self.stages.sample(changes[-1].write_time, None, record.timestamp_ms, self._now_ns)
+        return True
+
+    def _apply_change(self, change: SourceRowChange, offset: int, store: _Layer, emit: list[OutputRecord]) -> None:
+        slots = self._slots.get(change.layout.ident)
+        if slots is None:
+            slots = self._slots_of(change.layout)
+        now_s = self._now_ns // 1_000_000_000
+        prefix = _key_prefix(change)
+        if self._share is not None and not self._takes(prefix):
+            return
+        key = prefix + ROW
+        blob = store.get(key)
+        if blob is None:
+            state, before = new_row(self._era, [], change.position, self._view.count), None
+        else:
+            state, before, _ = self._load(blob, change.key, [], emit, now_s)
+        if replace_row(state, change.values, slots, change.position, now_s + self._grace):
+            origin = EventOrigin(change.write_time, change.snapshot, offset, "write")
+            self._finish(key, state, before, change.key, [], [], origin, store, emit, now_s)
+
+    def _slots_of(self, layout: RowLayout) -> list[int]:
+        """The slots of a layout's columns; enters it into the catalog if it is new."""
+        catalog = self._catalog
+        if catalog.tables and catalog.tables != [layout.table]:
+            raise Skippable(
+                f"The topic has events of {layout.table} besides {catalog.tables[0]}: a materialized table has one "
+                "topic. Divide them (a transform, the connector's topic naming)."
+            )
+        names = tuple(column.name for column in layout.keys)
+        if catalog.versions and (self._keys[:2] == NUMBERS) != (names[:2] == NUMBERS):
+            raise Fatal(
+                f"{SHARDS} was changed to {self.options.shards}: the key of {layout.table} is "
+                f"({', '.join(self._keys)}) in the state and would be "
+                f"({', '.join(names)}). Set it back, or start a job with another name and output."
+            )
+        known_version = catalog.find(layout.ident)
+        if known_version is None:
+            known_version = catalog.add(layout.ident, None, layout.table, [], list(layout.others))
+            self._entered(known_version, layout_text(layout))
+        slots = list(known_version.regular.values())
+        slots = [slot if slot in self._live[1] else -1 for slot in slots]
+        self._slots[layout.ident] = slots
+        return slots
+
+
+def _key_prefix(change: SourceRowChange) -> bytes:
+    return partition_prefix(msgspec.msgpack.encode(change.key))
+
+
+class _Layer:
+    """Changes above a store, so that a message is applied whole or not at all."""
+
+    def __init__(self, store: StateStore) -> None:
+        self._store = store
+        self.changed: dict[bytes, bytes | None] = {}
+
+    def get(self, key: bytes) -> bytes | None:
+        """The value, or None."""
+        return self.changed[key] if key in self.changed else self._store.get(key)
+
+    def put(self, key: bytes, value: bytes | None) -> None:
+        """Set it; None deletes."""
+        self.changed[key] = value

@@ -1,0 +1,1 @@
+"""The form of the output: from images to events."""

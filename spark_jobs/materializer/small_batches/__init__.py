@@ -1,0 +1,1 @@
+"""Small batches, merged next to the driver instead of in Spark's tasks."""

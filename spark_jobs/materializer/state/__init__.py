@@ -1,0 +1,1 @@
+"""A bucket's state: its store, its changelog, savepoints and rebuilds."""

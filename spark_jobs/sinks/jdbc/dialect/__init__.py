@@ -1,0 +1,1 @@
+"""The dialects: how each database loads rows and merges them."""

@@ -1,0 +1,1 @@
+"""Records in JSON, and the search for what is new in them."""

@@ -1,0 +1,309 @@
+"""The table and the layout that a record names, found by decoding it: a record that can't be decoded names none. Pure.
+
+Schemas are found by samples of records. A sample that is garbage would name a table that does not exist, or make columns that
+no row has, so each one is decoded as a task would do it before it counts.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from connectors.errors import Skippable
+from connectors.schema import Field
+from spark_jobs.contract import TableSchema
+from spark_jobs.rows.shards import WHOLE, Shard, row_keys, shard_of
+from spark_jobs.sources.avro.expressions import HEAD_SIZE
+from spark_jobs.sources.layout import RecordLayout, envelope_layout, flat_layout
+from spark_jobs.sources.records.flat import Flat, flat_of
+from spark_jobs.sources.records.inference import is_enveloped, key_names
+from spark_jobs.sources.records.reader import (
+    PAYLOAD,
+    DecodePlan,
+    EnvelopeSource,
+    ValueKind,
+    classify_value,
+    namespace_of,
+)
+from spark_jobs.sources.records.rows import NO_AFTER, TableDecoder
+from spark_jobs.sources.types import json_schema
+from worker.converters.avro_form.read import avro_reader
+from worker.converters.avro_form.schema import AvroSettings
+from worker.converters.json_form.read import read_schema
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping, Sequence
+
+    import pyarrow as pa
+    from pyspark.sql.types import DataType
+
+_OPS: Final = frozenset("crudtm")
+_MALFORMED: Final = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
+
+
+@dataclass(frozen=True, slots=True)
+class KnownKind:
+    """The known properties of a kind of records.
+
+    Attributes:
+        namespace: its table's.
+        layout: how to read it.
+        keys: the table's key columns.
+        text: the text that stands for the schema in tasks (JSON).
+        error: why its records can't be read; then the rest means nothing.
+        shard: the sample's.
+    """
+
+    namespace: str = ""
+    layout: RecordLayout | None = None
+    keys: tuple[str, ...] = ()
+    text: bytes = b""
+    error: str = ""
+    shard: Shard = WHOLE
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """The options' rules for records and tables; travels to tasks.
+
+    Attributes:
+        envelope: records are Debezium's envelope; else flat rows.
+        json_keys: keys are JSON.
+        before: the row before an update is wanted.
+        truncates: a TRUNCATE is left out.
+        tombstones: a record without a value is a delete.
+        options: those of flat rows, by name.
+        keys: key columns by namespace; under an empty name those of every other table.
+        declared: types of columns by namespace; under an empty name those of every other table.
+    """
+
+    envelope: bool = True
+    json_keys: bool = True
+    before: bool = False
+    truncates: bool = False
+    tombstones: bool = False
+    options: Mapping[str, Any] = field(default_factory=dict)
+    keys: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    declared: Mapping[str, Mapping[str, DataType]] = field(default_factory=dict)
+
+    def keys_of(self, namespace: str) -> tuple[str, ...] | None:
+        """The key columns of a table; None where the options don't say them."""
+        return self.keys.get(namespace, self.keys.get(""))
+
+    def declared_of(self, namespace: str) -> Mapping[str, DataType]:
+        """The declared types of a table's columns."""
+        return self.declared.get(namespace, self.declared.get("", {}))
+
+
+class LooseEvent(msgspec.Struct, gc=False):
+    """An envelope without a schema, as far as it does not depend on its table."""
+
+    op: str
+    after: dict[str, Any] | None = None
+    before: msgspec.Raw = msgspec.Raw(b"null")
+    source: EnvelopeSource = msgspec.field(default_factory=EnvelopeSource)
+
+
+_event: Final = msgspec.json.Decoder(LooseEvent)
+_image: Final = msgspec.json.Decoder(dict[str, Any] | None)
+
+
+def read_event(value: bytes) -> LooseEvent:
+    """The event in an envelope without a schema.
+
+    Raises:
+        Skippable: it is not an event, whatever its table looks like.
+    """
+    try:
+        event = _event.decode(value)
+    except (msgspec.DecodeError, ValueError, RecursionError) as error:
+        raise Skippable(f"The value is no Debezium envelope: {error}. Set source.format=plain for flat rows.") from None
+    if event.op not in _OPS:
+        raise Skippable(f"The event's op is {event.op!r}; known are c, r, u, d, t, m.")
+    if event.op in {"c", "r", "u"} and event.after is None:
+        raise Skippable(NO_AFTER)
+    return event
+
+
+def list_images(event: LooseEvent) -> list[dict[str, Any]]:
+    """The rows in an event, after and before the change; what is no row is left out."""
+    rows = [event.after]
+    with contextlib.suppress(msgspec.DecodeError, ValueError, RecursionError):  # a task that has to read it says so
+        rows.append(_image.decode(event.before))
+    return [row for row in rows if row is not None]
+
+
+def find_subject(value: bytes, topic: str, *, envelope: bool) -> tuple[ValueKind, str | bytes]:
+    """Find the subject of a JSON record: its table if it has no schema, else the text that represents its schema.
+
+    Raises:
+        Skippable: it has no subject; only the search for schemas reports such records.
+    """
+    kind, schema_text = classify_value(value)
+    if kind is ValueKind.SCHEMA:
+        return kind, schema_text
+    if kind is ValueKind.BAD:
+        raise Skippable("The value is no JSON object.")
+    return kind, namespace_of(read_event(value).source, topic) if envelope else topic
+
+
+def loose_layout(columns: Sequence[Any], flat: Flat | None, rules: Rules) -> RecordLayout:
+    """The layout of rows without a schema."""
+    unit = str(rules.options.get("source.timestamp.unit") or "ms")
+    fields = tuple(Field(column.name, json_schema(column.type, unit)) for column in columns)
+    return RecordLayout(rules.envelope, fields, (), frozenset(), flat=None if rules.envelope else flat or Flat())
+
+
+def loose_flat(names: Collection[str], rules: Rules) -> Flat | None:
+    """How flat rows with these members say what happened; None for envelopes. Raises as ``flat_of``."""
+    return None if rules.envelope or not names else flat_of(names, rules.options)
+
+
+def decode_problem(
+    schema: TableSchema, schema_text: bytes, layout: RecordLayout, rules: Rules, record: pa.RecordBatch
+) -> str:
+    """Why a record can't be decoded; empty where it can.
+
+    Args:
+        schema: of the table.
+        schema_text: that stands for the record's schema; empty where it has none.
+        layout: of the record.
+        rules: see ``Rules``.
+        record: one record, as tasks get them.
+    """
+    problems: list[str] = []
+    namespace = schema.namespace if rules.envelope and not schema_text else None
+    plan = DecodePlan(
+        schema, {schema_text: layout}, rules.before, rules.truncates, namespace, frozenset(), rules.tombstones
+    )
+    for _ in TableDecoder(plan, lambda *bad: problems.append(str(bad[-1]))).decode(record):
+        pass
+    return problems[0] if problems else ""
+
+
+def look_json(record: pa.RecordBatch, rules: Rules) -> KnownKind:
+    """Find the kind of a JSON record with a schema.
+
+    Args:
+        record: one record, as tasks get them.
+        rules: see ``Rules``.
+
+    Raises:
+        Skippable: its schema can't be used, or the record can't be decoded with it.
+    """
+    topic, key, value = (record.column(name)[0].as_py() for name in ("topic", "key", "value"))
+    kind, schema_text = classify_value(value)
+    if kind is not ValueKind.SCHEMA:
+        raise Skippable("The value is no JSON envelope with schema and payload.")
+    try:
+        head = (
+            schema_text[: -len(PAYLOAD)] + b"}" if schema_text.endswith(PAYLOAD) else b'{"schema":' + schema_text + b"}"
+        )
+        schema = read_schema(json.loads(head)["schema"], replace_null=True)
+        payload = json.loads(value)["payload"]
+        key_data = _parse_key(key) if rules.json_keys else None
+        key_schema = read_schema(key_data["schema"], replace_null=True) if key_data and is_enveloped(key_data) else None
+        if rules.envelope:
+            layout = envelope_layout(schema, key_schema, rules.options)
+            source = payload.get("source") or {}
+            namespace, shard = namespace_of(source, topic), shard_of(source)
+        else:
+            layout, namespace, shard = flat_layout(schema, key_schema, rules.options), topic, WHOLE
+        key_columns = layout.key_names or key_names(key_data)
+        if layout.sharded:
+            key_columns = row_keys(key_columns, {row_field.name for row_field in layout.row})
+        keys = rules.keys_of(namespace)
+        keys = tuple(key_columns) if keys is None else keys
+        columns = layout.columns(keys)
+    except _MALFORMED as error:
+        raise Skippable(f"The value's schema and payload can't be used: {error!r}") from None
+    complaint = decode_problem(TableSchema(namespace, columns), schema_text, layout, rules, record)
+    if complaint:
+        raise Skippable(complaint)
+    return KnownKind(namespace, layout, keys, schema_text, shard=shard)
+
+
+def avro_subject(avro_text: str, data: bytes, topic: str) -> tuple[str, Shard]:
+    """The table that an envelope in Avro is about, and its shard.
+
+    Raises:
+        Skippable: the bytes don't match the schema, or are no change of a row.
+    """
+    record = avro_reader(avro_text, AvroSettings(metadata=True, enhanced=False, scrub=False)).decode(data[HEAD_SIZE:])
+    if not isinstance(record, dict):
+        return topic, WHOLE
+    op = record.get("op")
+    if op not in _OPS:
+        raise Skippable(f"The event's op is {op!r}; known are c, r, u, d, t, m.")
+    if op in {"c", "r", "u"} and record.get("after") is None:
+        raise Skippable(NO_AFTER)
+    source = record.get("source") or {}
+    return namespace_of(source, topic), shard_of(source)
+
+
+@dataclass(frozen=True, slots=True)
+class RecordSample:
+    """The best record so far by which to know a kind of records.
+
+    Attributes:
+        rank: 0: it can't be decoded (``error`` says why); 1: it can; 2: and its key shows key columns, or they are known.
+        key: the record's.
+        value: the record's.
+        error: see ``rank``.
+    """
+
+    rank: int = -1
+    key: bytes | None = None
+    value: bytes = b""
+    error: str = ""
+
+
+def choose_sample(sample: RecordSample, record: pa.RecordBatch, rules: Rules, avro: str) -> RecordSample:
+    """``sample``, or a record that is better by its rank.
+
+    Args:
+        sample: the best one so far.
+        record: one record, as tasks get them.
+        rules: see ``Rules``.
+        avro: the schema of values in Avro; empty for JSON.
+    """
+    topic, key, value = (record.column(name)[0].as_py() for name in ("topic", "key", "value"))
+    if sample.rank == 2 or (sample.rank == 1 and key is None):
+        return sample
+    try:
+        if avro:
+            avro_subject(avro, value, topic)
+            rank = 2
+        else:
+            rank = 2 if look_json(record, rules).keys or not rules.json_keys else 1
+    except Skippable as error:
+        return RecordSample(0, key, value, str(error)) if sample.rank < 0 else sample
+    return RecordSample(rank, key, value) if rank > sample.rank else sample
+
+
+def _parse_key(key: bytes | None) -> Any:
+    """A key's JSON; None if it is not JSON."""
+    try:
+        return json.loads(key) if key else None
+    except ValueError:
+        return None
+
+
+def sample_of(data: bytes, encoding: str) -> bytes:
+    """The part of a record's key or value that shows its schema, without its values: the checkpoint keeps it."""
+    if encoding == "avro":
+        return data[:HEAD_SIZE]
+    kind, schema_text = classify_value(data)
+    if kind is ValueKind.SCHEMA:
+        schema = schema_text[len(b'{"schema":') : -len(PAYLOAD)] if schema_text.endswith(PAYLOAD) else schema_text
+        names = key_names(json.loads(data))
+        return b'{"schema":' + schema + PAYLOAD + json.dumps(dict.fromkeys(names)).encode() + b"}"
+    try:
+        members = json.loads(data)
+    except ValueError:
+        return b"null"
+    return json.dumps(dict.fromkeys(members) if isinstance(members, dict) else None).encode()

@@ -1,0 +1,1 @@
+"""The state that a step keeps from batch to batch."""

@@ -1,0 +1,1 @@
+"""Properties of workers, and configurations of connectors."""

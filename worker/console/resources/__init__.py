@@ -1,0 +1,1 @@
+"""REST calls that only the console's pages have a use for."""

@@ -1,0 +1,67 @@
+"""Plans and previews of flows, asked by REST: a task host answers, with the connector's class."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+import orjson
+
+from connectors.errors import Retriable
+from worker.protocol import AskFlow, RemoteError
+from worker.rest.facade import RestError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from worker.control.herder.base import HerderContext
+
+#: What is left of the time for the way of the answer, seconds.
+_MARGIN_S: Final = 1.0
+_STATUS: Final = {"ConfigInvalid": 400, "LookupError": 404, "Retriable": 503}
+
+
+class FlowOperations:
+    """``/flows``."""
+
+    ctx: HerderContext
+
+    async def plan_flow(self, config: Mapping[str, str]) -> dict[str, Any]:
+        """The plan of a configuration, and what it keeps of the running connector of its name."""
+        name = config.get("name", "")
+        await self.ctx.catch_up(name or None)
+        return await self._ask_flow("plan", config, running=self.ctx.snapshot.connectors.get(name))
+
+    async def preview_flow(self, config: Mapping[str, str], request: Mapping[str, Any]) -> dict[str, Any]:
+        """Some rows through the steps of a configuration."""
+        return await self._ask_flow("preview", config, request=orjson.dumps(request))
+
+    async def _ask_flow(
+        self,
+        method: Literal["plan", "preview"],
+        config: Mapping[str, str],
+        *,
+        running: Mapping[str, str] | None = None,
+        request: bytes = b"{}",
+    ) -> dict[str, Any]:
+        limit_s = self.ctx.validate_s
+        selection = self.ctx.node.plugins.select(dict(config))
+        if "connector.class" in selection.problems:
+            raise RestError(400, selection.problems["connector.class"])
+        message = AskFlow(
+            dict(config),
+            method,
+            max(limit_s - _MARGIN_S, limit_s / 2),
+            None if running is None else dict(running),
+            request,
+        )
+        try:
+            answer: dict[str, Any] = orjson.loads(
+                await self.ctx.node.pool.ask(message, limit_s, selection.environments)
+            )
+        except RemoteError as error:
+            raise RestError(_STATUS.get(error.kind, 500), str(error)) from error
+        except TimeoutError:
+            raise RestError(500, f"The {method} was not done within {limit_s:g} s (validate.timeout.ms)") from None
+        except Retriable as error:
+            raise RestError(503, str(error)) from error
+        return answer

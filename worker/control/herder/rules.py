@@ -1,0 +1,89 @@
+"""Questions of REST about connectors of class ``logs``: their unknown lines, and the newest lines of their input."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+import orjson
+
+from connectors.errors import Retriable
+from worker.control.placement.planning import Unit
+from worker.protocol import AskLogs, RemoteError
+from worker.rest.facade import REBALANCE_TEXT, NotLeader, RestError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from worker.control.herder.base import HerderContext
+
+#: How long lines of an input are read before what was found is answered, seconds.
+_READ_S: Final = 8.0
+Question = Literal["unknown", "recent", "schemas"]
+_STATUS: Final = {"ConfigInvalid": 400, "LookupError": 404, "Retriable": 503}
+
+
+class RuleOperations:
+    """``/connectors/NAME/unknown`` and lines for ``/rules``."""
+
+    ctx: HerderContext
+
+    async def unknown_lines(self, name: str, lines: int) -> dict[str, Any]:
+        """The newest lines of a connector's ``unknown_table``; any worker can read them."""
+        await self.ctx.known(name)
+        return await ask_logs(self.ctx, name, "unknown", {"lines": lines})
+
+    async def recent_lines(self, name: str, lines: int) -> list[dict[str, Any]]:
+        """The newest lines of a connector's input; files are on the machine of the worker that runs its first task.
+
+        Raises:
+            NotLeader: another worker runs it.
+        """
+        await self.ctx.known(name)
+        unit = Unit(name, 0)
+        owner = self.ctx.node.placement.table.owner(unit) if self.ctx.snapshot.task_configs(name) else None
+        if owner is not None and owner != self.ctx.node.me:
+            url = self.ctx.node.owner_url(unit)
+            if url is None:
+                raise RestError(409, REBALANCE_TEXT)
+            raise NotLeader(url)
+        answer = await ask_logs(
+            self.ctx, name, "recent", {"lines": lines, "seconds": min(_READ_S, self.ctx.validate_s / 2)}
+        )
+        recent: list[dict[str, Any]] = answer["lines"]
+        return recent
+
+    async def rule_conflicts(self, name: str, rules: Any) -> tuple[list[str], list[str]]:
+        """The refusals of the schema registries of a connector's converters of the schemas that a rule set makes.
+
+        Returns:
+            They, and what could not be checked.
+        """
+        await self.ctx.known(name)
+        answer = await ask_logs(self.ctx, name, "schemas", {"rules": rules})
+        return answer["problems"], answer["warnings"]
+
+
+async def ask_logs(ctx: HerderContext, name: str, question: Question, request: Mapping[str, Any]) -> dict[str, Any]:
+    """The answer of a task host about a connector.
+
+    Raises:
+        RestError: 400 for a refusal, 503 while something does not answer, 500 for anything else.
+    """
+    config = ctx.snapshot.connectors[name]
+    if ctx.connector_type(config) == "sink":
+        raise RestError(400, f"Connector {name} is a sink: it has no rules and no lines")
+    try:
+        answer: dict[str, Any] = orjson.loads(
+            await ctx.node.pool.ask(AskLogs(config, question, orjson.dumps(request)), ctx.validate_s)
+        )
+    except RemoteError as error:
+        raise RestError(_STATUS.get(error.kind, 500), f"Connector {name}: {error}") from error
+    except TimeoutError:
+        raise RestError(
+            503,
+            f"Connector {name} did not answer within {ctx.validate_s:g} s (validate.timeout.ms): ask for fewer "
+            "lines, or check that Kafka answers",
+        ) from None
+    except Retriable as error:
+        raise RestError(503, str(error)) from error
+    return answer

@@ -1,0 +1,67 @@
+"""Savepoints of jobs over REST. The worker that runs the job's task answers: the job is on its machine."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal
+
+import orjson
+
+from connectors.errors import Retriable
+from worker.control.placement.planning import Unit
+from worker.protocol import JobSavepoints, RemoteError
+from worker.rest.facade import REBALANCE_TEXT, NotLeader, RestError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from worker.control.herder.base import HerderContext
+
+
+class SavepointOperations:
+    """``/connectors/NAME/savepoints``."""
+
+    ctx: HerderContext
+
+    async def create_savepoint(self, name: str, request: Mapping[str, Any]) -> dict[str, Any]:
+        """Ask the running job for a savepoint; name, location and stop."""
+        asked: dict[str, Any] = await self._ask_job(name, "create", request)
+        return asked
+
+    async def savepoints(self, name: str) -> list[dict[str, Any]]:
+        """The job's savepoints."""
+        savepoints: list[dict[str, Any]] = await self._ask_job(name, "list", {})
+        return savepoints
+
+    async def delete_savepoint(self, name: str, savepoint: str) -> None:
+        """Remove a savepoint."""
+        if not await self._ask_job(name, "delete", {"name": savepoint}):
+            raise RestError(404, f"Savepoint {savepoint} of connector {name} not found")
+
+    async def _ask_job(self, name: str, action: Literal["create", "list", "delete"], request: Mapping[str, Any]) -> Any:
+        """The answer of the connector's class on the worker that runs the job; a stopped job's on any worker.
+
+        Raises:
+            NotLeader: another worker runs it.
+            RestError: 400 for a refusal, 409 where the job does not run, 500 for anything else.
+        """
+        await self.ctx.known(name)
+        config = self.ctx.snapshot.connectors[name]
+        if self.ctx.connector_type(config) == "source":
+            raise RestError(400, f"Connector {name} is a source: its position is in GET /connectors/{name}/offsets")
+        unit = Unit(name, 0)
+        owner = self.ctx.node.placement.table.owner(unit) if self.ctx.snapshot.task_configs(name) else None
+        if owner is not None and owner != self.ctx.node.me:
+            url = self.ctx.node.owner_url(unit)
+            if url is None:
+                raise RestError(409, REBALANCE_TEXT)
+            raise NotLeader(url)
+        try:
+            message = JobSavepoints(config, action, orjson.dumps(dict(request)))
+            return orjson.loads(await self.ctx.node.pool.ask(message, self.ctx.validate_s))
+        except RemoteError as error:
+            status = {"ConfigInvalid": 400, "Retriable": 409}.get(error.kind, 500)
+            raise RestError(status, f"Connector {name}: {error}") from error
+        except (TimeoutError, Retriable) as error:
+            raise RestError(
+                500, f"Connector {name} did not answer within {self.ctx.validate_s:g} s: {error}"
+            ) from error

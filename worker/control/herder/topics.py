@@ -1,0 +1,116 @@
+"""Topics of the console: which connectors use them, and their newest records, which a task host reads."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+import orjson
+
+from connectors.errors import Retriable
+from worker.config.worker_config import placement_topic
+from worker.protocol import ReadTopic, Redrive, RemoteError
+from worker.rest.facade import RestError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from worker.control.herder.base import HerderContext
+
+_STATUS: Final = {"ConfigInvalid": 400, "LookupError": 404, "Retriable": 503}
+_DEAD_LETTERS: Final = "errors.deadletterqueue.topic.name"
+#: What the answer's way takes of the time that a request has.
+_SHARE: Final = 0.7
+
+
+class TopicOperations:
+    """``/console/topics``."""
+
+    ctx: HerderContext
+
+    async def topic_uses(self) -> dict[str, dict[str, str]]:
+        """Topic -> connector -> what it does with it: ``uses``, ``dead letters``."""
+        await self.ctx.catch_up()
+        state = self.ctx.node.status.state
+        uses: dict[str, dict[str, str]] = {}
+        for name, config in self.ctx.snapshot.connectors.items():
+            for topic in state.topics(name):
+                uses.setdefault(topic, {})[name] = "uses"
+            for topic in (config.get("topics") or config.get("source.topics") or "").split(","):
+                if topic.strip():
+                    uses.setdefault(topic.strip(), {})[name] = "uses"
+            dead = (config.get(_DEAD_LETTERS) or "").strip()
+            if dead:
+                uses.setdefault(dead, {})[name] = "dead letters"
+        return {topic: uses[topic] for topic in sorted(uses) if not self._is_internal(topic)}
+
+    async def read_topic(self, topic: str, connector: str | None, request: Mapping[str, Any]) -> dict[str, Any]:
+        """The newest records of a topic, decoded as this connector has written them.
+
+        Raises:
+            RestError: 403 for a topic of the cluster itself; 400, 404, 503 as the host says.
+        """
+        if self._is_internal(topic):
+            raise RestError(
+                403, f"{topic} is a topic of Kafka or of the workers: it may hold secrets, and is not shown"
+            )
+        config = self.ctx.snapshot.connectors.get(connector, {}) if connector else {}
+        seconds = self.ctx.validate_s * _SHARE
+        try:
+            answer: dict[str, Any] = orjson.loads(
+                await self.ctx.node.pool.ask(
+                    ReadTopic(
+                        dict(config), msgspec.json.encode({**request, "topic": topic, "seconds": min(8.0, seconds)})
+                    ),
+                    self.ctx.validate_s,
+                )
+            )
+        except RemoteError as error:
+            raise RestError(_STATUS.get(error.kind, 500), str(error)) from error
+        except (TimeoutError, Retriable) as error:
+            raise RestError(
+                503, f"Topic {topic} can't be read now: {error or 'no answer in time'}; retry in a moment"
+            ) from error
+        return answer
+
+    async def redrive(self, name: str, partition: int, offset: int) -> dict[str, Any]:
+        """Send a dead letter of a connector to the topic that it was read from.
+
+        Raises:
+            RestError: 400: the connector reads no topics, or sets no records aside; 404, 503 as the host says.
+        """
+        await self.ctx.known(name)
+        config = self.ctx.snapshot.connectors[name]
+        topics = [topic.strip() for key in ("topics", "source.topics") for topic in config.get(key, "").split(",")]
+        pattern = config.get("topics.regex") or config.get("source.topics.pattern") or ""
+        dead = config.get(_DEAD_LETTERS, "").strip()
+        if not dead or not (pattern or any(topics)):
+            raise RestError(
+                400,
+                f"Connector {name} {'reads no topics' if dead else f'has no {_DEAD_LETTERS}'}: "
+                "there is no topic to which a dead letter could be sent again",
+            )
+        request = {
+            "topic": dead,
+            "partition": partition,
+            "offset": offset,
+            "topics": [topic for topic in topics if topic and not self._is_internal(topic)],
+            "pattern": pattern,
+        }
+        try:
+            answer: dict[str, Any] = orjson.loads(
+                await self.ctx.node.pool.ask(Redrive(config, msgspec.json.encode(request)), self.ctx.validate_s)
+            )
+        except RemoteError as error:
+            raise RestError(_STATUS.get(error.kind, 500), str(error)) from error
+        except (TimeoutError, Retriable) as error:
+            raise RestError(503, f"It is not known whether it was sent: {error or 'no answer in time'}") from error
+        return answer
+
+    def _is_internal(self, topic: str) -> bool:
+        config = self.ctx.config
+        internal = {config[f"{name}.storage.topic"] for name in ("config", "offset", "status")} | {
+            placement_topic(config)
+        }
+        others = {connector.get("offsets.storage.topic") for connector in self.ctx.snapshot.connectors.values()}
+        return topic.startswith("__") or topic in internal or topic in others or topic.endswith("-millrace-members")

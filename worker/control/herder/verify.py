@@ -1,0 +1,322 @@
+"""Verifications over REST and on a schedule: one at a time of a connector, each in a process of its own, run by the leader.
+
+What REST shows of the last one is kept in the placement topic (``worker.control.state.verifications``), and written after
+each table: a leader that takes over, or is started again, continues with the tables that are not compared yet.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import sys
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+import orjson
+from aiokafka.errors import KafkaError
+
+from connectors.errors import MillraceError
+from worker.control.herder.offsets import read_positions
+from worker.control.state.verifications import (
+    INTERVAL,
+    RUNNING,
+    SCHEDULED,
+    bounded,
+    due_ms,
+    metric_values,
+    repair_request,
+    scheduled_request,
+    verification_record,
+)
+from worker.rest.facade import RestError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from worker.control.herder.base import HerderContext
+
+#: Verifications at a time in a cluster: each reads whole tables and topics.
+_MOST: Final = 2
+#: Bytes of a line of the process.
+_LINE: Final = 1 << 24
+#: How long the end of a verification may take to be kept, until a new one is refused.
+_END_S: Final = 5.0
+#: How often the leader looks what is due.
+_LOOK_S: Final = 1.0
+_log: Final = logging.getLogger(__name__)
+
+
+@dataclass
+class VerificationRun:
+    """A verification that runs here, or ended here.
+
+    Attributes:
+        body: what REST shows of it.
+        task: what waits for its process.
+    """
+
+    body: dict[str, Any]
+    task: asyncio.Task[None] | None = field(default=None)
+
+    @property
+    def busy(self) -> bool:
+        """Whether it runs, or its end is still being kept."""
+        return self.task is not None and not self.task.done()
+
+
+class VerifyOperations:
+    """``/connectors/{connector}/verify``."""
+
+    ctx: HerderContext
+
+    if TYPE_CHECKING:
+
+        async def create_snapshot(self, name: str, request: Mapping[str, Any]) -> dict[str, Any]:
+            """See ``SnapshotOperations``."""
+
+    async def start_verification(self, name: str, request: Mapping[str, Any]) -> dict[str, Any]:
+        """Start to compare a connector's tables with its topics.
+
+        Raises:
+            RestError: 404, 409 if one runs already, or too many do.
+        """
+        await self.ctx.lead()
+        await self.ctx.known(name)
+        runs = self.ctx.verifications
+        before = runs.get(name)
+        if before is not None and before.task is not None and before.body["state"] != RUNNING:
+            await asyncio.wait([before.task], timeout=_END_S)
+        if before is not None and before.busy:
+            raise RestError(409, f"A verification of connector {name} runs already; cancel it, or wait for its end")
+        if self._count_running() >= _MOST:
+            raise RestError(409, f"{_MOST} verifications run already; wait for their end")
+        run = self._begin_run(name, _new_body(request))
+        await self._save_body(name, run.body)
+        return self._show_body(name, run.body)
+
+    async def verification(self, name: str) -> dict[str, Any] | None:
+        """The last verification, or None."""
+        await self.ctx.lead()
+        await self.ctx.known(name)
+        run = self.ctx.verifications.get(name)
+        body = run.body if run is not None else self.ctx.node.placement.verifications.get(name)
+        return None if body is None else self._show_body(name, body)
+
+    async def cancel_verification(self, name: str) -> None:
+        """End the verification that runs, if one does."""
+        await self.ctx.lead()
+        await self.ctx.known(name)
+        run = self.ctx.verifications.get(name)
+        if run is not None and run.task is not None and run.busy:
+            run.task.cancel()
+            await asyncio.gather(run.task, return_exceptions=True)
+            run.body.update(state="cancelled", ended_ms=_now_ms())
+            await self._save_body(name, run.body)
+
+    async def repair_verified(self, name: str) -> dict[str, Any]:
+        """Send again the rows that the last verification found to be missing or different: the snapshot that does it.
+
+        Raises:
+            RestError: 404, 409 while it runs or if nothing can be repaired.
+        """
+        body = await self.verification(name)
+        if body is None:
+            raise RestError(404, f"Connector {name} was not verified")
+        if body["state"] == RUNNING:
+            raise RestError(409, f"The verification of connector {name} still runs: wait for its end")
+        request = repair_request(body["result"])
+        if request is None:
+            raise RestError(
+                409,
+                f"The last verification of connector {name} found no row that can be sent again: rows that are only on the "
+                "topic are not deleted by a snapshot",
+            )
+        return await self._request_repair(name, request)
+
+    async def close_verifications(self) -> None:
+        """End all processes; what ran is continued by the next leader."""
+        watch, self.ctx.verification_watch = self.ctx.verification_watch, None
+        tasks = [run.task for run in self.ctx.verifications.values() if run.task is not None]
+        for task in (watch, *tasks):
+            if task is not None:
+                task.cancel()
+                await asyncio.gather(task, return_exceptions=True)
+        self.ctx.verifications.clear()
+
+    def watch_verifications(self) -> None:
+        """Start to look for verifications that are due, or that another leader left. Does not block."""
+        if self.ctx.verification_watch is None:
+            self.ctx.verification_watch = asyncio.create_task(self._watch_verifications(), name="verify-watch")
+
+    # Parts.
+
+    def _count_running(self) -> int:
+        return sum(run.busy for run in self.ctx.verifications.values())
+
+    def _show_body(self, name: str, body: Mapping[str, Any]) -> dict[str, Any]:
+        config = self.ctx.snapshot.connectors.get(name, {})
+        shown = {key: value for key, value in body.items() if key != "request"}
+        return {**shown, "next_ms": due_ms(config, body, _now_ms())}
+
+    def _begin_run(self, name: str, body: dict[str, Any]) -> VerificationRun:
+        run = self.ctx.verifications[name] = VerificationRun(body)
+        run.task = asyncio.create_task(self._run_process(name, run), name=f"{name}|verify")
+        return run
+
+    async def _save_body(self, name: str, body: Mapping[str, Any]) -> None:
+        if name in self.ctx.snapshot.connectors:
+            await self.ctx.node.leader.write(placement=[verification_record(name, body)])
+
+    async def _request_repair(self, name: str, request: Mapping[str, Any]) -> dict[str, Any]:
+        return await self.create_snapshot(name, request)
+
+    async def _watch_verifications(self) -> None:
+        while True:
+            try:
+                await self._look_at_verifications()
+            except Exception as error:  # noqa: BLE001 - whatever one look meets, the next one comes
+                _log.debug("what is to be verified can't be looked at now: %r", error)
+            await asyncio.sleep(_LOOK_S)
+
+    async def _look_at_verifications(self) -> None:
+        """Continue what another leader left, and start what is due; a follower ends what it ran."""
+        runs = self.ctx.verifications
+        if not self.ctx.node.leader.active:
+            for run in runs.values():
+                if run.task is not None:
+                    run.task.cancel()
+            runs.clear()
+            return
+        connectors = self.ctx.snapshot.connectors
+        for name in [name for name in runs if name not in connectors]:
+            run = runs.pop(name)
+            if run.task is not None:
+                run.task.cancel()
+        stored = self.ctx.node.placement.verifications
+        waiting = {name for name, config in connectors.items() if config.get(INTERVAL)} | set(stored.connectors())
+        for name in sorted(waiting & connectors.keys()):
+            if name in runs and runs[name].busy:
+                continue
+            await self._look_at(name, connectors[name], runs[name].body if name in runs else stored.summary(name))
+
+    async def _look_at(self, name: str, config: Mapping[str, str], summary: Mapping[str, Any] | None) -> None:
+        if summary is not None and summary["state"] == RUNNING:
+            body = self.ctx.node.placement.verifications.get(name)
+            if body is not None and self._count_running() < _MOST:
+                self._begin_run(name, body)
+            return
+        due = due_ms(config, summary, _now_ms())
+        if due is None:
+            return
+        if summary is None:
+            await self._save_body(name, {**_new_body(scheduled_request(config)), "state": SCHEDULED})
+        elif due <= _now_ms() and self._count_running() < _MOST:
+            run = self._begin_run(name, _new_body(scheduled_request(config)))
+            await self._save_body(name, run.body)
+
+    async def _run_process(self, name: str, run: VerificationRun) -> None:
+        body = run.body
+        try:
+            await self._talk_to_process(name, body)
+        except (RestError, MillraceError, OSError, ValueError) as error:
+            body.update(state="failed", error=str(error))
+        body["ended_ms"] = _now_ms()
+        try:
+            await self._save_body(name, body)
+            if body["state"] == "completed" and body["request"].get("repair"):
+                request = repair_request(body["result"])
+                if request is not None:
+                    body["repair"] = (await self._request_repair(name, request))["id"]
+                    await self._save_body(name, body)
+        except (RestError, MillraceError, KafkaError) as error:
+            _log.warning("Connector %s: the end of its verification could not be kept: %s", name, error)
+
+    async def _talk_to_process(self, name: str, body: dict[str, Any]) -> None:
+        process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-m",
+            "worker.verify.process",
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.DEVNULL,
+            limit=_LINE,
+            start_new_session=True,
+        )
+        try:
+            if process.stdin is None or process.stdout is None:
+                raise OSError("the process has no pipes")
+            first = {
+                **body["request"],
+                "done": [table["table"] for table in (body["result"] or {"tables": ()})["tables"]],
+                "connector": dict(self.ctx.snapshot.connectors[name]),
+                "worker": dict(self.ctx.properties),
+            }
+            process.stdin.write(orjson.dumps(first) + b"\n")
+            async for line in process.stdout:
+                message = orjson.loads(line)
+                if "ask" in message:
+                    offsets = [
+                        {"partition": partition, "offset": offset}
+                        for partition, offset in await read_positions(self.ctx, name)
+                    ]
+                    process.stdin.write(orjson.dumps({"offsets": offsets}) + b"\n")
+                else:
+                    await self._handle_message(name, body, message)
+            if body["state"] == RUNNING:
+                body.update(
+                    state="failed", error="The process that compared ended; see the worker's memory and its log"
+                )
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                # With what it has started itself.
+                os.killpg(process.pid, signal.SIGKILL)
+            await process.wait()
+
+    async def _handle_message(self, name: str, body: dict[str, Any], message: Mapping[str, Any]) -> None:
+        """Take what the process says, but a question."""
+        if "progress" in message:
+            body["progress"] = message["progress"]
+        elif "tables" in message:
+            body["result"] = body["result"] or {"equal": True, "notes": [], "tables": []}
+            body["tables_total"] = len(message["tables"])
+        elif "table" in message:
+            result = body["result"]
+            result["tables"].append(bounded(message["table"], result["tables"]))
+            result["notes"] += [note for note in message["notes"] if note not in result["notes"]]
+            result["equal"] = all(table["equal"] for table in result["tables"])
+            await self._save_body(name, body)
+        elif "completed" in message:
+            body["state"] = "completed"
+        else:
+            body.update(state="failed", error=message["error"])
+
+
+def _new_body(request: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "state": RUNNING,
+        "started_ms": _now_ms(),
+        "ended_ms": None,
+        "tables": request["tables"],
+        "tables_total": None,
+        "progress": "",
+        "error": None,
+        "result": None,
+        "repair": None,
+        "request": dict(request),
+    }
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def verify_numbers(ctx: HerderContext) -> dict[str, dict[str, float]]:
+    """Values of metrics by connector; none on a follower."""
+    if not ctx.node.leader.active:
+        return {}
+    running = {name: metric_values(run.body) for name, run in ctx.verifications.items()}
+    return {**ctx.node.placement.verifications.numbers(), **running}

@@ -1,0 +1,1 @@
+"""The cluster's shared state, as records of its topics."""

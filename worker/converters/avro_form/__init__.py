@@ -1,0 +1,1 @@
+"""Avro's schemas and binary form, as Confluent's AvroData has them."""

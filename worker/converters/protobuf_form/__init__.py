@@ -1,0 +1,1 @@
+"""Protobuf's schemas and binary form, as Confluent's ProtobufData has them."""

@@ -1,0 +1,1 @@
+"""The common parts of converters with a schema registry."""

@@ -1,0 +1,1 @@
+"""From a source's records to Kafka, and the offsets that may be committed."""

@@ -1,0 +1,613 @@
+"""Records to Kafka: one writer per partition that fills the next batch while one is in flight.
+
+aiokafka keeps one pending batch per partition, so exactly one coroutine sends to each partition. Every await on aiokafka has a
+deadline; a producer that fails or hangs is discarded and a new one sends all unacknowledged batches again, in order, before
+anything newer (at least once). A transactional producer is not rebuilt in place: its transaction is lost, and its owner
+starts the transaction from scratch.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from typing import TYPE_CHECKING, Any, Final
+
+from aiokafka import AIOKafkaProducer
+from aiokafka import errors as kafka
+
+from connectors.errors import Fatal, Fenced, MillraceError
+from offsets.aiokafka_internals import sender_task
+from offsets.fetch import abandon_producer
+from offsets.refusal import find_refusal
+from worker.host.delivery.routes import (
+    ProducerSettings,
+    RecordTooLarge,
+    TopicPartitionWriter,
+    TopicRoute,
+    topic_complaint,
+)
+from worker.host.errors import retry_pauses
+from worker.kafka.clients import renew
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from worker.host.delivery.chunk import RecordChunk
+    from worker.host.delivery.commits import CommitUnit
+
+_START_DEADLINE_S: Final = 30.0
+#: How many seconds Kafka may refuse a client that it accepted before.
+_REFUSED_S: Final = 60.0
+_REFRESH_S: Final = 5.0
+#: Kafka's error number for a record that the broker's checks refuse; aiokafka has no class for it.
+_INVALID_RECORD: Final = 87
+
+
+class TransactionLost(MillraceError):
+    """The open transaction can't be committed; its owner must start again from the last committed position."""
+
+
+class TopicTally:
+    """The records of a topic that Kafka has acknowledged.
+
+    Attributes:
+        records: how many.
+        bytes: of their batches, compressed.
+        latest_ms: timestamp of the last record of the latest poll, milliseconds since 1970; None if it has none.
+        delay_ms: its age when it was acknowledged.
+    """
+
+    __slots__ = ("bytes", "delay_ms", "latest_ms", "records")
+
+    def __init__(self) -> None:
+        self.records = 0
+        self.bytes = 0
+        self.latest_ms: int | None = None
+        self.delay_ms = 0.0
+
+    def add(self, chunk: RecordChunk) -> None:
+        """Count a chunk, which was acknowledged now."""
+        self.records += chunk.count
+        self.bytes += chunk.size()
+        timestamp = chunk.units[-1].timestamp if chunk.units else None
+        if timestamp is not None:
+            self.latest_ms = timestamp
+            self.delay_ms = max(0.0, time.time() * 1000 - timestamp)
+
+
+def classify_error(error: BaseException) -> str:
+    """Classify a failed batch: ``fenced``, ``fatal``, ``split`` (a record in it is refused) or ``rebuild`` (an outage)."""
+    if isinstance(error, kafka.ProducerFenced | kafka.InvalidProducerEpoch | kafka.TransactionCoordinatorFenced):
+        return "fenced"
+    if (
+        isinstance(
+            error,
+            kafka.MessageSizeTooLargeError
+            | kafka.RecordListTooLargeError
+            | kafka.InvalidTimestampError
+            | kafka.CorruptRecordException,
+        )
+        or getattr(error, "errno", None) == _INVALID_RECORD
+    ):
+        return "split"
+    if isinstance(
+        error,
+        kafka.TopicAuthorizationFailedError
+        | kafka.ClusterAuthorizationFailedError
+        | kafka.TransactionalIdAuthorizationFailed
+        | kafka.InvalidTopicError
+        | kafka.UnsupportedVersionError
+        | kafka.UnsupportedForMessageFormatError
+        | kafka.InvalidRequiredAcksError
+        | kafka.PolicyViolationError
+        | kafka.SaslAuthenticationFailed
+        | kafka.UnsupportedCodecError,
+    ):
+        return "fatal"
+    return "rebuild"
+
+
+def _permission_hint(error: BaseException) -> str:
+    """Return the missing permission, as a sentence; "" if the error is about something else."""
+    if isinstance(error, kafka.ClusterAuthorizationFailedError):
+        return ". Give its user the permission Write on the topics it writes to, or IdempotentWrite on the cluster"
+    if isinstance(error, kafka.TransactionalIdAuthorizationFailed):
+        return ". Give its user the permissions Describe and Write on its transactional ids (they begin with group.id)"
+    return ""
+
+
+def cause_of(error: BaseException, client: AIOKafkaProducer) -> BaseException:
+    """The error that ended the client's sender, where ``error`` only says that the client's state permits no such call."""
+    sender = sender_task(client)
+    if isinstance(error, kafka.IllegalOperation | AssertionError) and sender.done() and not sender.cancelled():
+        return sender.exception() or error
+    return error
+
+
+class Producer:
+    """Writes records and releases their units when Kafka has them.
+
+    Args:
+        name: of the task it writes for; names coroutines and log lines.
+        settings: see there.
+        fail: called once when it can't continue (``Fatal``, ``Fenced``, ``TransactionLost``).
+        rejected: called with (topic, key, value, units, error) for a record that the broker refuses; it raises to refuse the
+            skipping. Not used by a transactional producer, which loses its transaction instead.
+        batch_sizes: topic -> bytes of a batch where the broker takes no larger ones; what is learned is put there.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        settings: ProducerSettings,
+        fail: Callable[[Exception], None],
+        rejected: Callable[[str, bytes | None, bytes | None, list[CommitUnit], Exception], Awaitable[None]]
+        | None = None,
+        batch_sizes: dict[str, int] | None = None,
+    ) -> None:
+        self.name = name
+        self._batch_sizes = {} if batch_sizes is None else batch_sizes
+        self.settings = settings
+        self._fail = fail
+        self._rejected = rejected
+        self._log = logging.getLogger(f"{__name__}.{name}")
+        self._client: AIOKafkaProducer | None = None
+        self._ready = asyncio.Event()
+        self._broken = asyncio.Event()
+        self._supervisor: asyncio.Task[None] | None = None
+        self._routes: dict[str, TopicRoute] = {}
+        self._watch: asyncio.TimerHandle | None = None
+        self._reason = ""
+        self._splits: list[tuple[TopicPartitionWriter, RecordChunk, Exception]] = []
+        self._dead: Exception | None = None
+        self._died = asyncio.Event()
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self.room = asyncio.Event()
+        self.room.set()
+        self.rows = 0
+        self.rows_max = 0
+        self.bytes = 0
+        #: Topics whose records are not the source's (offsets) and are left out of ``acked_rows`` and ``acked_bytes``.
+        self.uncounted: set[str] = set()
+        self.acked_rows = 0
+        self.acked_bytes = 0
+        #: What was acknowledged since the last ``take_topics``, by topic.
+        self._topics: dict[str, TopicTally] = {}
+        self.acked_batches = 0
+        self.latency_s = 0.0
+        self.rebuilds = 0
+        self._let_in = False
+
+    # Life.
+
+    async def start(self) -> None:
+        """Connect; while Kafka is unavailable it retries without end, so cancel it to give up.
+
+        Raises:
+            Fatal: Kafka refuses this client.
+            Fenced: another owner of the transactional id came in between.
+        """
+        self._client = await self._connect_client()
+        self._ready.set()
+        self._supervisor = asyncio.create_task(self._replace_clients(), name=f"{self.name}|producer")
+
+    async def close(self) -> None:
+        """End at once, within a few seconds: what is not acknowledged is dropped. Later appends raise ``Fenced``."""
+        if self._dead is None:
+            self._dead = Fenced(f"the producer of {self.name} is closed")
+            self._died.set()
+        tasks = [writer.task for route in self._routes.values() for writer in route.writers if writer.task is not None]
+        if self._supervisor is not None:
+            tasks.append(self._supervisor)
+        for task in tasks:
+            task.cancel()
+        try:
+            await asyncio.gather(*tasks, return_exceptions=True)
+        finally:  # also if the caller is cancelled: no other code ends the client
+            if self._watch is not None:
+                self._watch.cancel()
+            client, self._client = self._client, None
+            if client is not None:
+                await abandon_producer(client, 2.0 if self.rows == 0 else 0)
+            self._idle.set()
+            self.room.set()
+
+    async def _connect_client(self) -> AIOKafkaProducer:
+        # Batches are made and timed here, not in aiokafka.
+        refused_since: float | None = None
+        for delay in retry_pauses():
+            arguments = {"enable_idempotence": True, **self.settings.arguments, "linger_ms": 0}
+            client = AIOKafkaProducer(**arguments)
+            try:
+                async with asyncio.timeout(_START_DEADLINE_S):
+                    await client.start()
+            except (kafka.KafkaError, TimeoutError, OSError) as error:
+                await abandon_producer(client, 0)
+                kind = classify_error(error)
+                if kind == "fenced":
+                    raise Fenced(f"{self.name}: another process owns the transactional id: {error!r}") from error
+                if kind == "fatal" or isinstance(error, kafka.InvalidTransactionTimeout):
+                    raise Fatal(
+                        f"{self.name}: Kafka refuses the producer: {error!r}{_permission_hint(error)}"
+                    ) from error
+                refused = await find_refusal(arguments)
+                now = asyncio.get_running_loop().time()
+                refused_since = None if refused is None else now if refused_since is None else refused_since
+                # Who was let in before may be in the middle of a rotation: the new secret comes a little later.
+                if refused is not None and (not self._let_in or now - (refused_since or now) > _REFUSED_S):
+                    raise Fatal(f"{self.name}: {refused}") from error
+                self._log.warning(
+                    "%s: no connection to Kafka at %s (%s), trying again in %.1f s",
+                    self.name,
+                    arguments.get("bootstrap_servers"),
+                    refused or repr(error),
+                    delay,
+                )
+                await asyncio.sleep(delay)
+            except BaseException:
+                await abandon_producer(client, 0)
+                raise
+            else:
+                self._let_in = True
+                return client
+        raise AssertionError("back-off never ends")
+
+    def credentials_changed(self) -> None:
+        """Log in with the settings' arguments as they are now from the next connection on; what is connected stays so."""
+        if self._client is not None:
+            renew(self._client.client, self.settings.arguments)
+
+    # Writing.
+
+    async def route(self, topic: str) -> TopicRoute:
+        """Where records of ``topic`` go; asks Kafka for the topic's partitions the first time, and now and then later.
+
+        Raises:
+            Fatal: Kafka refuses access to the topic, or can have none of this name.
+        """
+        route = self._routes.get(topic)
+        now = asyncio.get_running_loop().time()
+        if route is not None and now < route.refresh_at:
+            return route
+        complaint = topic_complaint(topic) if route is None else None
+        if complaint is not None:
+            # Kafka's client would ask for its partitions without end.
+            raise Fatal(f"{self.name}: {complaint}")
+        partitions = await self._partitions(topic, is_known=route is not None)
+        route = self._routes.get(topic)  # another caller may have made it meanwhile
+        if route is None:
+            route = self._routes[topic] = TopicRoute(
+                self, topic, self._batch_sizes.get(topic, self.settings.batch_size)
+            )
+        route.grow(partitions)
+        route.refresh_at = now + _REFRESH_S
+        return route
+
+    async def _partitions(self, topic: str, *, is_known: bool) -> int:
+        error: Exception
+        for delay in retry_pauses():
+            await self._ready.wait()
+            self.check()
+            client = self._require_client()
+            if is_known:
+                return len(client.client.cluster.partitions_for_topic(topic) or ())
+            try:
+                async with asyncio.timeout(_START_DEADLINE_S):
+                    return len(await client.partitions_for(topic))
+            except (kafka.KafkaError, TimeoutError, OSError) as caught:
+                error = caught
+            if classify_error(error) == "fatal":
+                raise Fatal(
+                    f"{self.name}: Kafka refuses topic {topic!r}: {error!r}. Give its user the permissions "
+                    "Describe and Write on the topic"
+                ) from error
+            self._log.warning(
+                "%s: no metadata of topic %r (%r), trying again in %.1f s", self.name, topic, error, delay
+            )
+            await asyncio.sleep(delay)
+        raise AssertionError("back-off never ends")
+
+    def available(self, topic: str) -> list[int]:
+        """The topic's partitions that have a leader, as far as is known."""
+        client = self._client
+        return [] if client is None else list(client.client.cluster.available_partitions_for_topic(topic) or ())
+
+    def account(self, rows: int, size: int) -> None:
+        """Count what was appended."""
+        self.rows += rows
+        self.bytes += size
+        self.rows_max = max(self.rows_max, self.rows)
+        if self.rows:
+            self._idle.clear()
+            if self._watch is None:
+                self._watch = asyncio.get_running_loop().call_later(self.settings.stall_s / 2, self._check_stall)
+        if self.rows >= self.settings.max_rows or self.bytes >= self.settings.max_bytes:
+            self.room.clear()
+
+    def take_topics(self) -> dict[str, TopicTally]:
+        """Return the counts of what was acknowledged since the last call, by topic."""
+        taken, self._topics = self._topics, {}
+        return taken
+
+    def flush(self) -> None:
+        """Send batches that are not full too; does not wait."""
+        for route in self._routes.values():
+            for writer in route.writers:
+                writer.roll()
+
+    async def drain(self) -> None:
+        """Flush and wait until everything is acknowledged.
+
+        Raises:
+            MillraceError: what ``fail`` was called with.
+        """
+        self.flush()
+        await self._idle.wait()
+        self.check()
+
+    async def wait_for(self, event: asyncio.Event) -> None:
+        """Wait until ``event`` is set, or the producer dies.
+
+        Raises:
+            MillraceError: what it died of.
+        """
+        waits = [asyncio.ensure_future(event.wait()), asyncio.ensure_future(self._died.wait())]
+        try:
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for wait in waits:
+                wait.cancel()
+        if not event.is_set():
+            self.check()
+
+    def check(self) -> None:
+        """Raise what it died of, if it did."""
+        if self._dead is not None:
+            raise self._dead
+
+    def _require_client(self) -> AIOKafkaProducer:
+        if self._client is None:
+            raise Fatal(f"{self.name}: the producer is not started")
+        return self._client
+
+    def serve(self, writer: TopicPartitionWriter) -> None:
+        """Start the coroutine of a new partition."""
+        writer.task = asyncio.create_task(
+            self._send_chunks(writer), name=f"{self.name}|{writer.topic}-{writer.partition}"
+        )
+        writer.task.add_done_callback(self._writer_ended)
+
+    def _writer_ended(self, task: asyncio.Task[None]) -> None:
+        error = None if task.cancelled() else task.exception()
+        if isinstance(error, Exception):
+            self.die(error)
+
+    async def _send_chunks(self, writer: TopicPartitionWriter) -> None:
+        loop = asyncio.get_running_loop()
+        linger = self.settings.linger_s
+        client = self._require_client()
+        while True:
+            chunk = self._next_chunk(writer, loop.time() - linger)
+            if chunk is None:
+                writer.wake.clear()
+                timeout = None
+                if linger and writer.chunk is not None and not writer.unacked:
+                    timeout = max(0.0, writer.chunk.born + linger - loop.time())
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(timeout):
+                        await writer.wake.wait()
+                continue
+            chunk.sent = loop.time()
+            writer.unacked.append(chunk)
+            try:
+                if chunk.codec:
+                    # Compressing half a megabyte would hold the loop for milliseconds.
+                    await asyncio.to_thread(chunk.build)
+                chunk.close()
+                async with asyncio.timeout(self.settings.stall_s):
+                    future = await client.send_batch(chunk, writer.topic, partition=writer.partition)
+            except (kafka.KafkaError, kafka.IllegalOperation, TimeoutError, OSError, AssertionError) as error:
+                self._handle_failure(writer, chunk, cause_of(error, client))
+                return
+            future.add_done_callback(
+                lambda done, chunk=chunk, client=client: self._handle_sent(writer, chunk, client, done)
+            )
+
+    @staticmethod
+    def _next_chunk(writer: TopicPartitionWriter, born_before: float) -> RecordChunk | None:
+        if writer.full:
+            return writer.full.popleft()
+        chunk = writer.chunk
+        if chunk is None or writer.unacked or chunk.born > born_before:
+            return None
+        writer.chunk = None
+        return chunk
+
+    def _handle_sent(
+        self, writer: TopicPartitionWriter, chunk: RecordChunk, client: AIOKafkaProducer, future: asyncio.Future[Any]
+    ) -> None:
+        error = None if future.cancelled() else future.exception()
+        if client is not self._client or self._dead is not None:
+            return  # a discarded producer's: the chunk is in line again
+        if future.cancelled() or error is not None:
+            self._handle_failure(writer, chunk, error or TimeoutError("the delivery was cancelled"))
+            return
+        now = asyncio.get_running_loop().time()
+        writer.unacked.remove(chunk)
+        if writer.topic not in self.uncounted:
+            self.acked_rows += chunk.count
+            self.acked_bytes += chunk.size()
+            tally = self._topics.get(writer.topic)
+            if tally is None:
+                tally = self._topics[writer.topic] = TopicTally()
+            tally.add(chunk)
+        self.acked_batches += 1
+        self.latency_s += now - chunk.sent
+        self._release_chunk(chunk)
+        writer.wake.set()
+
+    def _release_chunk(self, chunk: RecordChunk) -> None:
+        self.rows -= chunk.count
+        self.bytes -= chunk.accounted
+        if self.rows < self.settings.max_rows and self.bytes < self.settings.max_bytes:
+            self.room.set()
+        for unit in chunk.units:
+            unit.release()
+        if self.rows == 0:
+            self._idle.set()
+
+    # Failures.
+
+    def die(self, error: Exception) -> None:
+        """Go no further: wakes all who wait, tells the owner once."""
+        if self._dead is None:
+            self._dead = error
+            self._died.set()
+            self._idle.set()
+            self.room.set()
+            self._fail(error)
+
+    def _handle_failure(self, writer: TopicPartitionWriter, chunk: RecordChunk, error: BaseException) -> None:
+        kind = classify_error(error)
+        where = f"{self.name}: writing to {writer.topic}-{writer.partition}"
+        if kind == "fenced":
+            self.die(Fenced(f"{where}: a newer instance of this task owns the transactional id; this one stops"))
+        elif kind == "fatal":
+            self.die(Fatal(f"{where} is refused: {error!r}"))
+        elif kind == "split":
+            smaller = self._batch_sizes[writer.topic] = max(1024, min(writer.batch_size, chunk.accounted) // 2)
+            self._routes[writer.topic].shrink(smaller)
+            if not self.settings.transactional:
+                self._splits.append(
+                    (writer, chunk, RecordTooLarge(f"{where}: the broker refuses the record: {error!r}"))
+                )
+                self._break_client(f"{where}: the broker refuses a batch of {chunk.count} records: {error!r}")
+            elif chunk.count > 1:
+                self.die(TransactionLost(f"{where}: the broker refuses a batch of {chunk.count} records: {error!r}"))
+            else:
+                self.die(
+                    Fatal(
+                        f"{where}: the broker refuses a record: {error!r}; raise the topic's max.message.bytes, or "
+                        "lower producer.override.max.request.size so that errors.tolerance applies to it"
+                    )
+                )
+        elif self.settings.transactional:
+            self.die(TransactionLost(f"{where} failed inside a transaction: {error!r}"))
+        else:
+            self._break_client(f"{where} failed: {error!r}")
+
+    def _break_client(self, reason: str) -> None:
+        self._reason = reason
+        self._broken.set()
+
+    def _check_stall(self) -> None:
+        self._watch = None
+        if not self.rows or self._dead is not None:
+            return
+        loop = asyncio.get_running_loop()
+        oldest = min(
+            (writer.unacked[0].sent for route in self._routes.values() for writer in route.writers if writer.unacked),
+            default=None,
+        )
+        if oldest is not None and self._client is not None and loop.time() - oldest > self.settings.stall_s:
+            reason = f"{self.name}: no acknowledgement from Kafka for {loop.time() - oldest:.0f} s"
+            if self.settings.transactional:
+                self.die(TransactionLost(reason))
+                return
+            self._break_client(reason)
+        self._watch = loop.call_later(self.settings.stall_s / 2, self._check_stall)
+
+    async def _replace_clients(self) -> None:
+        try:
+            while True:
+                await self._broken.wait()
+                self._log.warning("%s; a new producer will send what is not acknowledged", self._reason)
+                client, self._client = self._client, None
+                self._ready.clear()
+                self._broken.clear()
+                self.rebuilds += 1
+                writers = [writer for route in self._routes.values() for writer in route.writers]
+                for writer in writers:
+                    if writer.task is not None:
+                        writer.task.cancel()
+                if client is not None:
+                    await abandon_producer(client, 0)
+                rejected = self._requeue_chunks(writers)
+                self._client = await self._connect_client()
+                self._ready.set()
+                for writer in writers:
+                    self.serve(writer)
+                for topic, chunk, error in rejected:
+                    await self._reject_record(topic, chunk, error)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the owner must know
+            self.die(error)
+
+    async def _reject_record(self, topic: str, chunk: RecordChunk, error: Exception) -> None:
+        if self._rejected is None:
+            raise Fatal(str(error))
+        key, value = chunk.records()[0]
+        await self._rejected(topic, key, value, chunk.units, error)
+        self._release_chunk(chunk)
+
+    def _requeue_chunks(self, writers: list[TopicPartitionWriter]) -> list[tuple[str, RecordChunk, Exception]]:
+        """Put what is not acknowledged in line again; returns chunks with the single record that the broker refuses."""
+        rejected: list[tuple[str, RecordChunk, Exception]] = []
+        for writer, chunk, error in self._splits:
+            if chunk.count > 1:
+                index = writer.unacked.index(chunk)
+                pieces = chunk.split(writer.batch_size)
+                del writer.unacked[index]
+                for offset, piece in enumerate(pieces):
+                    writer.unacked.insert(index + offset, piece)
+                self.bytes += sum(piece.accounted for piece in pieces) - chunk.accounted
+                for unit in chunk.units:
+                    unit.release()
+            else:
+                writer.unacked.remove(chunk)
+                rejected.append((writer.topic, chunk, error))
+        self._splits.clear()
+        for writer in writers:
+            writer.full.extendleft(reversed(writer.unacked))
+            writer.unacked.clear()
+        return rejected
+
+    # Transactions.
+
+    async def begin(self) -> None:
+        """Begin a transaction.
+
+        Raises:
+            TransactionLost: it could not be started; the producer must be closed.
+            Fenced: a newer producer has the transactional id.
+        """
+        await self._call_transaction("begin", lambda client: client.begin_transaction())
+
+    async def commit(self) -> None:
+        """Commit; everything must be drained. Raises as ``begin``; after ``TransactionLost`` the outcome is unknown."""
+        await self._call_transaction("commit", lambda client: client.commit_transaction())
+
+    async def abort(self) -> None:
+        """Abort. Raises as ``begin``."""
+        await self._call_transaction("abort", lambda client: client.abort_transaction())
+
+    async def _call_transaction(self, action: str, call: Callable[[AIOKafkaProducer], Any]) -> None:
+        self.check()
+        client = self._require_client()
+        try:
+            async with asyncio.timeout(self.settings.stall_s):
+                await call(client)
+        except (kafka.KafkaError, kafka.IllegalOperation, TimeoutError, OSError, AssertionError) as failure:
+            self.check()
+            error = cause_of(failure, client)
+            if classify_error(error) == "fenced":
+                raise Fenced(
+                    f"{self.name}: a newer instance of this task owns the transactional id; this one stops"
+                ) from error
+            if classify_error(error) == "fatal":
+                raise Fatal(
+                    f"{self.name}: Kafka refuses to {action} a transaction: {error!r}{_permission_hint(error)}"
+                ) from error
+            raise TransactionLost(f"{self.name}: could not {action} a transaction: {error!r}") from error

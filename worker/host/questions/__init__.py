@@ -1,0 +1,1 @@
+"""Questions of REST that a task host answers: topics, lines of logs, dead letters."""

@@ -1,0 +1,1 @@
+"""Resources of Kafka Connect's REST API."""

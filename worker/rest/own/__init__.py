@@ -1,0 +1,1 @@
+"""Resources that Kafka Connect does not have."""

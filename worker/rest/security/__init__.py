@@ -1,0 +1,1 @@
+"""Callers of the REST API: authentication, access, limits, and trust between workers."""

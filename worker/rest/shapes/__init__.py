@@ -1,0 +1,1 @@
+"""The shapes of bodies, and how requests are read by them."""

@@ -1,0 +1,1 @@
+"""The transforms of Kafka Connect 4.1."""

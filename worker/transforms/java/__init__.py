@@ -1,0 +1,1 @@
+"""Names, numbers, dates and hashes as Java has them."""

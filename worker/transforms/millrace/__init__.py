@@ -1,0 +1,1 @@
+"""Millrace's own transforms."""

@@ -1,0 +1,1 @@
+"""``millrace verify``: compares tables with their topics and targets."""

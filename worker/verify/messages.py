@@ -1,0 +1,348 @@
+"""A verification's side of Kafka: messages in the form in which both sides are compared, topics up to their present end."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import msgspec
+from aiokafka.errors import KafkaError
+
+from compose.local.console import progress
+from connectors.cql.cluster.throttle import Pace
+from connectors.errors import ConfigInvalid, Retriable
+from offsets.admin import TopicAdmin
+from worker.converters.avro import AvroConverter
+from worker.converters.base import create_converter
+from worker.converters.json import JsonConverter
+from worker.host.plan import converter_config
+from worker.kafka import clients as kafka_clients
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
+
+    from aiokafka import AIOKafkaConsumer, TopicPartition
+
+    from compose.local.console import Step
+    from connectors.schema import Schema
+    from worker.converters.base import Converter
+
+_PROGRESS_S: Final = 1.0
+#: Pause between two questions, at most.
+POLL_S: Final = 1.0
+_FETCH_MS: Final = 500
+#: How long one message may take.
+_ONE_MS: Final = 5_000
+_MOST_RECORDS: Final = 5_000
+
+
+class _Envelope(msgspec.Struct):
+    payload: Any
+
+
+class Forms:
+    """Messages and records of the source in one JSON-like form."""
+
+    def __init__(self, connector: Mapping[str, str], worker: Mapping[str, str], *, keys: bool = True) -> None:
+        """Make the converters.
+
+        Args:
+            connector: the connector's configuration.
+            worker: the worker's properties.
+            keys: whether messages' keys are read; without it ``read`` and ``written`` of a key give None.
+
+        Raises:
+            ConfigInvalid: a converter makes what can't be read.
+        """
+        self._keys = keys
+        defaults = {"key.converter": "JsonConverter", "value.converter": "JsonConverter", **worker}
+        self._converters: list[Converter] = []
+        self._writers: list[JsonConverter] = []
+        self._enveloped: list[bool] = []
+        for option in ("key.converter", "value.converter"):
+            name, converter_options = converter_config(connector, defaults, option)
+            converter = create_converter(name, converter_options, option == "key.converter")
+            if not (isinstance(converter, JsonConverter | AvroConverter) or (option == "key.converter" and not keys)):
+                raise ConfigInvalid(f"{option}={name}: verify reads JSON and Avro; other forms can't be compared")
+            json_options = {
+                key: value for key, value in converter_options.items() if isinstance(converter, JsonConverter)
+            }
+            self._converters.append(converter)
+            self._enveloped.append(
+                isinstance(converter, JsonConverter)
+                and converter_options.get("schemas.enable", "true").lower() == "true"
+            )
+            self._writers.append(JsonConverter({**json_options, "schemas.enable": "false"}))
+        self._split = msgspec.json.Decoder(_Envelope).decode
+
+    async def read(self, topic: str, number: int, data: bytes | None) -> Any:
+        """A message's key (0) or value (1)."""
+        if data is None or (number == 0 and not self._keys):
+            return None
+        if self._enveloped[number]:
+            return self._split(data).payload
+        converter = self._converters[number]
+        if isinstance(converter, JsonConverter):
+            return msgspec.json.decode(data)
+        await converter.prepare_data(topic, data)
+        schema, value = converter.to_connect(topic, data)
+        return self.written(number, schema, value)
+
+    def written(self, number: int, schema: Schema | None, value: Any) -> Any:
+        """A record's key (0) or value (1)."""
+        if number == 0 and not self._keys:
+            return None
+        data = self._writers[number].from_connect("", schema, value)
+        return None if data is None else msgspec.json.decode(data)
+
+    async def close(self) -> None:
+        """Release what the converters hold."""
+        for converter in self._converters:
+            await converter.close()
+
+
+class VerifyProgress:
+    """How far a verification is, on standard error."""
+
+    def __init__(self, *, shown: bool = True) -> None:
+        self._shown = shown
+        self._next = 0.0
+        self._step: Step | None = None
+        self._open = ExitStack()
+
+    def say(self, line: str, *, now: bool = False) -> None:
+        """Show a line, at most once a second unless ``now``."""
+        moment = time.monotonic()
+        if self._shown and (now or moment >= self._next):
+            self._next = moment + _PROGRESS_S
+            self.write(line)
+
+    def write(self, line: str) -> None:
+        """Write it where it is shown."""
+        if self._step is None:
+            self._step = self._open.enter_context(progress("verifying", quiet_s=2))
+        self._step.note = line
+
+    def end(self) -> None:
+        """Show nothing more."""
+        self._step = None
+        self._open.close()
+
+
+class VerificationRequest(NamedTuple):
+    """The request for a verification.
+
+    Attributes:
+        wanted: the tables to verify.
+        offsets: reads the connector's saved offsets, or None: they can't be asked.
+        timeout_s: how long to wait until the topics have reached the state of the tables.
+        settle_s: how long the topics must have been quiet, or a difference must have lasted; None: as the source needs.
+        examples: keys to show of each kind of difference.
+        folder: for temporary files.
+        progress: shows how far it is; None: on a terminal.
+        rows_per_s: rows read of the source per second at most; 0: no limit.
+    """
+
+    wanted: Callable[[str], bool]
+    offsets: Callable[[], list[dict[str, Any]]] | None = None
+    timeout_s: float = 300.0
+    settle_s: float | None = None
+    examples: int = 5
+    folder: str | None = None
+    progress: VerifyProgress | None = None
+    rows_per_s: int = 0
+
+
+class TopicReader:
+    """Reads topics from their beginning, each time up to their present end. For one task at a time.
+
+    Args:
+        worker: the worker's properties.
+        progress: shows how far it is.
+        notes: gets what is to be known of the topics.
+    """
+
+    def __init__(self, worker: Mapping[str, str], progress: VerifyProgress, notes: list[str]) -> None:
+        from aiokafka import AIOKafkaConsumer
+
+        consumer_settings = kafka_clients.client_arguments(
+            kafka_clients.inherited_properties(worker, "consumer."), "consumer"
+        )
+        # An uncommitted transaction is no part of what readers see; groups are no business of ours.
+        self._consumer: AIOKafkaConsumer = AIOKafkaConsumer(
+            **{
+                **consumer_settings.arguments,
+                "group_id": None,
+                "enable_auto_commit": False,
+                "isolation_level": "read_committed",
+                "auto_offset_reset": "earliest",
+            }
+        )
+        self._worker = worker
+        self._progress = progress
+        self._notes = notes
+        #: By partition: its first message.
+        self._starts: dict[TopicPartition, int] = {}
+        #: Where each partition is read on, of the topics that were chosen.
+        self._next: dict[TopicPartition, int] = {}
+        #: Topics that are not there (yet), of those that were opened; and of those that were chosen.
+        self._missing: set[str] = set()
+        self._awaited: set[str] = set()
+
+    async def start(self) -> None:
+        """Connect.
+
+        Raises:
+            KafkaError: no broker answers.
+        """
+        await self._consumer.start()
+
+    async def stop(self) -> None:
+        """Disconnect."""
+        await self._consumer.stop()
+
+    async def open(self, topics: Collection[str]) -> None:
+        """Find the partitions of topics; a topic that is not there is noted, and looked for again with each ``read``."""
+        self._missing = set(topics)
+        self._next = await self._look_for(self._missing)
+        self._notes += [_no_topic(topic) for topic in sorted(self._missing)]
+
+    async def _look_for(self, topics: Collection[str]) -> dict[TopicPartition, int]:
+        """The partitions of those of the missing topics that are there by now, with their first message."""
+        from aiokafka import TopicPartition
+
+        partitions: list[TopicPartition] = []
+        client = kafka_clients.client_arguments(kafka_clients.inherited_properties(self._worker, "admin."), "admin")
+        async with TopicAdmin(client.arguments) as admin:
+            for topic in sorted(topics):
+                count = await admin.partitions(topic)
+                if count is not None:
+                    self._missing.discard(topic)
+                    partitions += [TopicPartition(topic, number) for number in range(count)]
+        if not partitions:
+            return {}
+        self._consumer.assign(partitions)
+        starts = dict(await self._consumer.beginning_offsets(partitions))
+        self._starts.update(starts)
+        return starts
+
+    def choose(self, topics: Collection[str]) -> None:
+        """Read these topics from their beginning, and no others."""
+        self._next = {partition: start for partition, start in self._starts.items() if partition.topic in topics}
+        self._awaited = self._missing.intersection(topics)
+
+    async def waiting(self) -> int:
+        """About how many messages are not read."""
+        if not self._next:
+            return 0
+        ends: Mapping[TopicPartition, int] = await self._consumer.end_offsets(list(self._next))
+        return sum(ends.values()) - sum(self._next.values())
+
+    async def quiet(self, settle_s: float, timeout_s: float) -> None:
+        """Wait until nothing is added to the topics any more: the best that can be done without asking the connector.
+
+        Raises:
+            Retriable: they are not quiet in time.
+        """
+        self._notes.append(
+            "the connector's position was not asked (give --rest and --connector): the topics were read once "
+            f"they had been quiet for {settle_s:g} s"
+        )
+        deadline = time.monotonic() + timeout_s
+        ends, since = None, time.monotonic()
+        while self._next:
+            new_ends = await self._consumer.end_offsets(list(self._next))
+            now = time.monotonic()
+            if new_ends != ends:
+                ends, since = new_ends, now
+            elif now - since >= settle_s:
+                return
+            if now > deadline:
+                raise Retriable(
+                    f"the topics did not become quiet within {timeout_s:g} s: give --rest and --connector, "
+                    "so that the connector can be asked for its position"
+                )
+            self._progress.say("waiting for the topics to become quiet")
+            await asyncio.sleep(min(POLL_S, settle_s / 4))
+
+    async def messages(self, topic: str, places: Collection[tuple[int, int]]) -> list[Any]:
+        """Messages by their partition and offset, in this order; one that is not there any more is left out."""
+        from aiokafka import TopicPartition
+
+        messages: list[Any] = []
+        for number, offset in sorted(places):
+            partition = TopicPartition(topic, number)
+            self._consumer.assign([partition])
+            self._consumer.seek(partition, offset)
+            batches = await self._consumer.getmany(partition, timeout_ms=_ONE_MS, max_records=1)
+            messages += [message for batch in batches.values() for message in batch if message.offset == offset]
+        return messages
+
+    async def read(self, handle: Callable[[Sequence[Any]], Awaitable[None]]) -> None:
+        """Give the messages that came since the last call to ``handle``, some at a time, up to the present end."""
+        if self._awaited:
+            self._next |= await self._look_for(self._awaited)
+            for topic in self._awaited - self._missing:
+                self._notes.remove(_no_topic(topic))
+            self._awaited &= self._missing
+        ends = await self._consumer.end_offsets(list(self._next)) if self._next else {}
+        left = {partition: end for partition, end in ends.items() if self._next[partition] < end}
+        if not left:
+            return
+        self._consumer.assign(list(left))
+        for partition in left:
+            self._consumer.seek(partition, self._next[partition])
+        read = 0
+        while left:
+            batches = await self._consumer.getmany(*left, timeout_ms=_FETCH_MS, max_records=_MOST_RECORDS)
+            for partition, messages in batches.items():
+                expected_messages = [message for message in messages if message.offset < ends[partition]]
+                read += len(expected_messages)
+                await handle(expected_messages)
+            for partition in list(left):
+                # The position also passes over what is no record: marks of transactions, and what compaction took away.
+                if await self._consumer.position(partition) >= left[partition]:
+                    self._next[partition] = left.pop(partition)
+                    self._consumer.pause(partition)
+            self._progress.say(f"reading topics: {read} messages, {len(left)} partitions to go")
+
+
+def _no_topic(topic: str) -> str:
+    return f"there is no topic {topic}: nothing was ever sent to it"
+
+
+@contextmanager
+def kafka_refusals(worker: Mapping[str, str]) -> Iterator[None]:
+    """Errors of Kafka as Retriable ones, which say what to check."""
+    try:
+        yield
+    except KafkaError as error:
+        raise Retriable(
+            f"Kafka at {worker.get('bootstrap.servers')}: {type(error).__name__}: {error}; check "
+            "--bootstrap-servers or the worker's properties, and what the user may read"
+        ) from error
+
+
+def unreadable_message(message: Any, error: Exception) -> ConfigInvalid:
+    """The complaint about a message that is not understood."""
+    return ConfigInvalid(
+        f"message {message.topic}-{message.partition}@{message.offset} can't be read: {error}. Do the "
+        "converters of the configuration fit, and is all of the topic the connector's?"
+    )
+
+
+class RowThrottle:
+    """Waits so long that not more rows are read per second than was asked; 0: it never waits."""
+
+    def __init__(self, rows_per_s: int) -> None:
+        self._pace = Pace(rows_per_s)
+
+    async def spent(self, rows: int) -> None:
+        """Wait after this number of rows was read."""
+        now = time.monotonic()
+        self._pace.spent(rows, now)
+        wait_s = self._pace.wait_s(now)
+        if wait_s > 0:
+            await asyncio.sleep(wait_s)

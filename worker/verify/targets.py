@@ -1,0 +1,244 @@
+"""A verification of a flow's target: what its topics say of rows, with the rows that the sink has written.
+
+Both change meanwhile, so what differs is looked at again, as in ``worker.verify.cells``. The sink's own code reads its target:
+a sink that can be read back has a method ``read_back``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import pickle
+import time
+from importlib.metadata import entry_points
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+
+import msgspec
+
+from connectors.errors import ConfigInvalid
+from connectors.verify.cells import MOST_OPEN, CellComparison, WriteForms
+from connectors.verify.values import differing_values, key_text, same_row
+from connectors.verify.writes import CellTable
+from worker.verify.messages import (
+    RowThrottle,
+    TopicReader,
+    VerificationRequest,
+    VerifyProgress,
+    kafka_refusals,
+    unreadable_message,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+
+    from connectors.verify.rows import TableReport
+
+_SINKS: Final = "millrace.sinks"
+_SETTLE_S: Final = 5.0
+_decode: Final = msgspec.json.Decoder().decode
+
+
+class VerifiedTarget(Protocol):
+    """A sink's target. Methods block."""
+
+    def name(self, namespace: str) -> str:
+        """The name of the table that a source table (``database.table``) is written to."""
+
+    def rows(self, namespace: str) -> Iterator[list[dict[str, Any]]]:
+        """Its rows, some at a time."""
+
+
+class KeyedRow:
+    """The row that writes of one key leave: ``["set", row]`` and ``["gone"]``, in order. Meets ``AddedUp``."""
+
+    def __init__(self, table: CellTable, writes: list[Any], now_s: float) -> None:
+        del table, now_s
+        self.unknown = False
+        self.rows: dict[bytes, dict[str, Any]] = {}
+        if writes and writes[-1][0] == "set":
+            self.rows[b"null"] = writes[-1][1]
+
+
+#: The target's rows are the first side. Their values have types of the driver; the files are this process's own.
+_FORMS: Final = WriteForms(
+    add_up=KeyedRow,
+    equal=lambda target, message: same_row(message, target),
+    differing=lambda target, message: differing_values(message, target)[::-1],
+    pack=pickle.dumps,
+    unpack=pickle.loads,
+)
+
+
+class _Said(NamedTuple):
+    """The content of a message: its table, the row's key, and the row after it; None: the row is gone."""
+
+    namespace: str
+    key: dict[str, Any]
+    row: dict[str, Any] | None
+
+
+class TargetVerification:
+    """One run.
+
+    Args:
+        connector: the flow's configuration, references resolved.
+        worker: the worker's properties: Kafka clients.
+        asked: what is asked; ``wanted`` is about topics.
+
+    Raises:
+        ConfigInvalid: it can't be verified.
+    """
+
+    def __init__(self, connector: Mapping[str, str], worker: Mapping[str, str], asked: VerificationRequest) -> None:
+        self._target = open_target(connector)
+        self._topics = [topic.strip() for topic in connector.get("source.topics", "").split(",") if topic.strip()]
+        bootstrap = connector.get("kafka.bootstrap.servers")
+        self._worker = {**worker, **({"bootstrap.servers": bootstrap} if bootstrap else {})}
+        self._asked = asked
+        self._settle_s = _SETTLE_S if asked.settle_s is None else asked.settle_s
+        self._progress = asked.progress or VerifyProgress()
+        self._throttle = RowThrottle(asked.rows_per_s)
+        #: Topic -> the table whose events it has, and the names of its key.
+        self._tables: dict[str, tuple[str, tuple[str, ...]]] = {}
+        self.notes = ['"source" is the topic here, and "topic" the target of the sink']
+
+    async def names(self) -> list[str]:
+        """The topics that would be compared."""
+        return [topic for topic in self._topics if self._asked.wanted(topic)]
+
+    async def run(self) -> list[TableReport]:
+        """Compare; one report per topic. See ``reports`` for the errors."""
+        return [report async for report in self.reports()]
+
+    async def reports(self) -> AsyncIterator[TableReport]:
+        """Compare the topics one after the other with their tables, and give the report of each.
+
+        Raises:
+            MillraceError: the target or Kafka can't be asked.
+        """
+        topics = TopicReader(self._worker, self._progress, self.notes)
+        try:
+            with kafka_refusals(self._worker):
+                await topics.start()
+                names = await self.names()
+                await topics.open(names)
+                for topic in names:
+                    yield await self._compare_topic(topics, topic)
+        finally:
+            self._progress.end()
+            await topics.stop()
+
+    async def _compare_topic(self, topics: TopicReader, topic: str) -> TableReport:
+        deadline = time.monotonic() + self._asked.timeout_s
+        topics.choose({topic})
+        table = CellTable(topic, (), (), (), (), frozenset(), frozenset(), {})
+        with CellComparison(
+            {topic: table},
+            expected=2 * await topics.waiting(),
+            examples=self._asked.examples,
+            folder=self._asked.folder,
+            forms=_FORMS,
+        ) as comparison:
+            await topics.read(lambda messages: self._add_messages(comparison.topic, messages))
+            await self._read_target(topic, comparison.source)
+            steps = comparison.compare(0)
+            while (step := await asyncio.to_thread(next, steps, None)) is not None:
+                self._progress.say(f"comparing: {step[0]} of {step[1]}")
+            if len(comparison.open) >= MOST_OPEN:
+                self.notes.append(f"{topic}: more than {MOST_OPEN} rows differ: the others were not looked at again")
+            changing = len(comparison.open)
+            while comparison.open and changing and time.monotonic() < deadline:
+                self._progress.say(f"waiting for the sink: {len(comparison.open)} rows differ", now=True)
+                await asyncio.sleep(self._settle_s)
+                comparison.reread()
+                await topics.read(lambda messages: self._add_messages(comparison.topic_again, messages))
+                await self._read_target(topic, comparison.source_again)
+                changing = await asyncio.to_thread(comparison.look_again, 0)
+            await asyncio.to_thread(comparison.finish, 0)
+            report = comparison.reports[topic]
+        report.topics = [self._target.name(self._tables[topic][0])] if topic in self._tables else []
+        return swap_sides(report)
+
+    async def _add_messages(self, add: Any, messages: Sequence[Any]) -> None:
+        for message in messages:
+            try:
+                said = read_event(message.key, message.value)
+            except (msgspec.MsgspecError, ValueError, KeyError, TypeError) as error:
+                raise unreadable_message(message, error) from error
+            if said is None:
+                continue
+            namespace, _ = self._tables.setdefault(message.topic, (said.namespace, tuple(said.key)))
+            if namespace != said.namespace:
+                raise ConfigInvalid(
+                    f"{message.topic} has events of {namespace} and of {said.namespace}: verify compares one table"
+                )
+            write = ["gone"] if said.row is None else ["set", said.row]
+            add(message.topic, _decode(key_text(said.key)), [write])
+
+    async def _read_target(self, topic: str, add: Any) -> None:
+        if topic not in self._tables:
+            return
+        namespace, keys = self._tables[topic]
+        parts = self._target.rows(namespace)
+        while (rows := await asyncio.to_thread(next, parts, None)) is not None:
+            for row in rows:
+                names = {name.lower(): value for name, value in row.items()}
+                key = {name: names.get(name.lower()) for name in keys}
+                add(topic, _decode(key_text(key)), [["set", row]])
+            await self._throttle.spent(len(rows))
+
+
+def read_event(key: bytes | None, value: bytes | None) -> _Said | None:
+    """The content of a message in JSON as an event of Debezium's form; None: nothing of a row.
+
+    Raises:
+        ValueError: it has no key.
+    """
+    event = _read_payload(value)
+    if not isinstance(event, dict) or event.get("op") not in ("c", "r", "u", "d"):
+        return None
+    source = event["source"]
+    names = _read_payload(key)
+    if not isinstance(names, dict):
+        raise ValueError("it has no key")  # noqa: TRY004 - as every message that is not understood
+    namespace = f"{source.get('db') or source.get('keyspace') or source.get('keyspace_name')}.{source['table']}"
+    return _Said(namespace, names, None if event["op"] == "d" else event["after"])
+
+
+def _read_payload(data: bytes | None) -> Any:
+    decoded = None if data is None else _decode(data)
+    return decoded["payload"] if isinstance(decoded, dict) and decoded.keys() == {"schema", "payload"} else decoded
+
+
+def swap_sides(report: TableReport) -> TableReport:
+    """The report with the topic as the source: the target was compared with it."""
+    report.missing, report.extra = report.extra, report.missing
+    examples, total = report.examples, report.total
+    for kind, opposite in (("missing", "extra"), ("extra", "missing")):
+        if kind in examples or opposite in examples:
+            report.examples = {**report.examples, kind: examples.get(opposite, [])}
+    for row in report.differences:
+        row.kind = {"missing": "extra", "extra": "missing"}.get(row.kind, row.kind)
+        row.source, row.topic = row.topic, row.source
+    total.source_rows, total.topic_rows = total.topic_rows, total.source_rows
+    total.source_checksum, total.topic_checksum = total.topic_checksum, total.source_checksum
+    return report
+
+
+def open_target(connector: Mapping[str, str]) -> VerifiedTarget:
+    """The target of a flow.
+
+    Raises:
+        ConfigInvalid: it can't be read back, or the flow changes rows on their way.
+    """
+    kind = connector.get("sink.type", "")
+    entry = next((entry for entry in entry_points(group=_SINKS) if entry.name == kind), None)
+    read_back = getattr(entry.load(), "read_back", None) if entry is not None else None
+    if read_back is None:
+        raise ConfigInvalid(f"sink.type={kind}: verify reads targets of the type jdbc back, and no others yet")
+    steps = sorted(name for name in connector if name.startswith(("steps", "mask.")))
+    if steps:
+        raise ConfigInvalid(f"{steps[0]}: the flow changes rows on their way, so that they are not those of its topics")
+    if connector.get("source.format") != "debezium" or not connector.get("source.topics"):
+        raise ConfigInvalid("verify reads targets of flows with source.format=debezium and source.topics")
+    target: VerifiedTarget = read_back(connector)
+    return target

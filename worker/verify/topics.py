@@ -1,0 +1,107 @@
+"""The topics' side of a comparison of rows: here, or in a process of its own while this one reads the source."""
+
+from __future__ import annotations
+
+import asyncio
+import multiprocessing
+from concurrent.futures import ProcessPoolExecutor
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import msgspec
+
+from connectors.errors import Skippable
+from connectors.mysql.verify import MessageReader
+from connectors.verify.rows import TopicRows, message_place
+from worker.verify.messages import Forms, TopicReader, VerifyProgress, kafka_refusals, unreadable_message
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from connectors.mysql.model import BinlogPosition
+    from connectors.mysql.stream.logical import Logical
+    from connectors.verify.rows import Structures
+
+
+class TopicSide(NamedTuple):
+    """The topics to read, and the files that rows go into; can be sent to another process.
+
+    Attributes:
+        connector: the connector's configuration, references resolved.
+        worker: the worker's properties.
+        topics: the topics.
+        keys: table -> names of the key's fields.
+        plain: topic -> the table whose plain rows it has.
+        parts: table -> the logical table that it is a partition of.
+        columns: table -> its columns as the topic would show them now.
+        position: of the source's view.
+        folder: of the comparison.
+        files: how many files it has.
+    """
+
+    connector: dict[str, str]
+    worker: dict[str, str]
+    topics: frozenset[str]
+    keys: dict[str, tuple[str, ...]]
+    plain: dict[str, str]
+    parts: dict[str, Logical]
+    columns: dict[str, tuple[str, ...]]
+    position: BinlogPosition
+    folder: str
+    files: int
+
+    def reader(self, position: BinlogPosition | None) -> MessageReader:
+        """Reads messages of the topics, or with None those that are made of the source's rows."""
+        return MessageReader(self.keys, self.plain, position, self.parts)
+
+
+async def read_messages(reader: MessageReader, forms: Forms, rows: TopicRows, messages: Sequence[Any]) -> None:
+    """Add what messages say.
+
+    Raises:
+        ConfigInvalid: one is not understood.
+    """
+    for message in messages:
+        try:
+            key = await forms.read(message.topic, 0, message.key)
+            value = await forms.read(message.topic, 1, message.value)
+            for change in reader.changes(message.topic, key, value):
+                if change.kind == "set" and change.row is not None:
+                    rows.row(change.table, change.key, change.row, message_place(message.partition, message.offset))
+                elif change.kind == "later":
+                    rows.later(change.table, change.key)
+                else:
+                    rows.gone(change.table, change.key, change.row)
+        except (msgspec.MsgspecError, Skippable, ValueError, KeyError, TypeError) as error:
+            raise unreadable_message(message, error) from error
+
+
+async def read_in_process(side: TopicSide) -> Mapping[str, Structures]:
+    """Read the topics to their present end in a process of its own; the structures that rows have there.
+
+    Raises:
+        MillraceError: they can't be read.
+    """
+    # Spawned: a fork would take the event loop and open connections along.
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+        return await asyncio.get_running_loop().run_in_executor(pool, _read_side, side)
+
+
+def _read_side(side: TopicSide) -> Mapping[str, Structures]:
+    return asyncio.run(_read_all(side))
+
+
+async def _read_all(side: TopicSide) -> Mapping[str, Structures]:
+    forms = Forms(side.connector, side.worker)
+    topics = TopicReader(side.worker, VerifyProgress(shown=False), [])
+    rows = TopicRows(side.folder, side.files, side.columns)
+    reader = side.reader(side.position)
+    try:
+        with kafka_refusals(side.worker):
+            await topics.start()
+            await topics.open(side.topics)
+            await topics.read(lambda messages: read_messages(reader, forms, rows, messages))
+    finally:
+        rows.files.close()
+        await topics.stop()
+        await forms.close()
+    return rows.structures
