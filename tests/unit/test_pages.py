@@ -41,10 +41,10 @@ def test_links_lead_to_files_and_headings(page: Path) -> None:
 
 
 def test_cells_of_tables_by_symptom_have_two_lines_at_most() -> None:
-    """Of 120 characters each, without addresses of links: who looks something up in an outage reads no paragraphs in cells."""
+    """Of 80 characters each, without addresses of links: who looks something up in an outage reads no paragraphs in cells."""
     page = re.sub(r"\]\([^)\s]+\)", "]", (ROOT / "docs" / "operations.md").read_text(encoding="utf-8"))
     cells = [cell.strip() for line in page.splitlines() if line.startswith("|") for cell in line.split("|")]
-    assert [cell for cell in cells if len(cell) > 240] == []
+    assert [cell for cell in cells if len(cell) > 160] == []
 
 
 def test_backslashes_of_property_files_are_written_twice() -> None:
