@@ -22,6 +22,7 @@ from connectors.cql.mutations.definition import CqlColumn
 from connectors.cql.types import parse_type
 from connectors.formats.partition_update_codec import decode_update
 from tests.support.partition_merge import Table
+from tests.support.patient_cql import PATIENT
 from worker.converters.json_form.read import read_schema
 
 if TYPE_CHECKING:
@@ -64,7 +65,9 @@ class CassandraLoad:
         """A connection. Blocks."""
         host, _, port = self.address().partition(":")
         profile = ExecutionProfile(load_balancing_policy=WhiteListRoundRobinPolicy([host]), request_timeout=20)
-        cluster = Cluster([host], port=int(port), execution_profiles={"default": profile}, protocol_version=5)
+        cluster = Cluster(
+            [host], port=int(port), execution_profiles={"default": profile}, protocol_version=5, **PATIENT
+        )
         with closing(_Closing(cluster)):
             yield cluster.connect()
 

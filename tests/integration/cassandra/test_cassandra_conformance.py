@@ -18,6 +18,7 @@ from connectors.formats.partition_update import Cell, CellStamp, PartitionUpdate
 from connectors.testing import WAIVERS, Harness, connector_conformance, snapshot_conformance
 from tests.chaos.proxy import Proxy
 from tests.support.commitlog import SegmentWriter
+from tests.support.patient_cql import PATIENT
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
@@ -81,8 +82,9 @@ class Log(Harness):
         self.directory.mkdir()
         host, _, port = self.address.partition(":")
         self.proxy = Proxy(int(port))
-        self.cluster = Cluster([host], port=int(port))
+        self.cluster = Cluster([host], port=int(port), **PATIENT)
         self.session = await asyncio.to_thread(self.cluster.connect)
+        self.session.default_timeout = 60.0
         await self.cql(
             f"CREATE KEYSPACE {self.keyspace} WITH replication = {{'class': 'SimpleStrategy', 'replication_factor': 1}}"
         )

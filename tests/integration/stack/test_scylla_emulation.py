@@ -38,6 +38,7 @@ from compose.local.scylla.writes import (
 from connectors.cql.types import parse_type, udt_resolver
 from connectors.cql.values import make_decoder
 from tests.support.eventually import eventually
+from tests.support.patient_cql import PATIENT
 
 Keyspace = Callable[..., str]
 SLOW = pytest.mark.slow
@@ -83,10 +84,10 @@ def test_a_driver_sees_what_scylla_has(scylla: Emulation, session: Session) -> N
 
 def test_newer_protocols_and_compression_are_not_offered(scylla: Emulation) -> None:
     host, _, port = scylla.address.rpartition(":")
-    with Cluster([host], port=int(port), protocol_version=4, compression=True) as cluster:
+    with Cluster([host], port=int(port), protocol_version=4, compression=True, **PATIENT) as cluster:
         session = cluster.connect()
         assert session.execute("SELECT key FROM system.local").one()[0] == "local"
-    with Cluster([host], port=int(port)) as cluster:
+    with Cluster([host], port=int(port), **PATIENT) as cluster:
         cluster.connect()
         assert cluster.protocol_version == 4
 

@@ -12,6 +12,7 @@ from cassandra.query import dict_factory
 from compose.local.cassandra import CassandraNode
 from compose.local.process.jvm import FAST_START
 from spark_jobs.testing import Gate
+from tests.support.patient_cql import PATIENT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -25,7 +26,9 @@ REPLICATION = "{'class': 'NetworkTopologyStrategy', 'replication_factor': 1}"
 @pytest.fixture(scope="module")
 def client(cassandra: HasCassandra) -> Iterator[Any]:
     """A session whose rows are dictionaries."""
-    with Cluster([(cassandra.host, cassandra.port)], protocol_version=4, schema_metadata_enabled=False) as cluster:
+    with Cluster(
+        [(cassandra.host, cassandra.port)], protocol_version=4, schema_metadata_enabled=False, **PATIENT
+    ) as cluster:
         session = cluster.connect()
         session.row_factory = dict_factory
         session.default_timeout = 60.0

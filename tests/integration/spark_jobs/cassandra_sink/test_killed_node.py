@@ -17,6 +17,7 @@ from spark_jobs.testing import change
 from spark_jobs.testing.batches import BatchFeed
 from spark_jobs.testing.kit import key_column, make_sink
 from spark_jobs.write_ahead_log import FOLDER
+from tests.support.patient_cql import PATIENT
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -28,7 +29,7 @@ TABLE = TableSchema("shop.orders", (key_column("id", LongType()), Column("name",
 
 def stored(node: CassandraNode) -> dict[int, tuple[Any, ...]]:
     """The rows of the table, with the write times of their names."""
-    with Cluster([(node.host, node.port)], protocol_version=4, schema_metadata_enabled=False) as cluster:
+    with Cluster([(node.host, node.port)], protocol_version=4, schema_metadata_enabled=False, **PATIENT) as cluster:
         rows = cluster.connect().execute("SELECT id, name, ums_id_, WRITETIME(name) FROM shop.orders")
         return {number: tuple(rest) for number, *rest in rows}
 
