@@ -13,7 +13,7 @@ from compose.local.errors import StackError
 from compose.local.ports import LOOPBACK, free_port
 from compose.local.process.http import is_answering, send_request
 from compose.local.process.jvm import write_properties
-from compose.local.process.service import Managed, Service, wait_until
+from compose.local.process.service import PATIENCE, Managed, Service, wait_until
 
 # The checkout or the installed packages: a worker process finds the same code as the program that starts it.
 _ROOT = Path(__file__).resolve().parent.parent.parent
@@ -74,7 +74,7 @@ class MillraceWorker(Managed):
 
     def request(self, method: str, path: str, body: object = None, timeout: float = 30.0) -> tuple[int, Any]:
         """Call its REST API; see `http.call`."""
-        return send_request(method, self.url + path, body, timeout)
+        return send_request(method, self.url + path, body, timeout * PATIENCE)
 
     def create(self, name: str, config: Mapping[str, object]) -> None:
         """Create or replace a connector.

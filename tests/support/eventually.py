@@ -6,7 +6,7 @@ import asyncio
 import inspect
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
-from compose.local.process.service import wait_until
+from compose.local.process.service import PATIENCE, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -31,7 +31,7 @@ def eventually(
     Args:
         condition: Asked at least once.
         awaited: The condition as a statement: "the task is running".
-        within: The deadline in seconds.
+        within: The deadline in seconds, for a machine of usual speed (``MILLRACE_PATIENCE``).
         every: Seconds between two questions.
         detail: Called at the deadline: what the failure shows besides.
         ignore: Exceptions of the condition that mean "not yet".
@@ -91,7 +91,7 @@ async def eventually_async(
 ) -> Any:
     """Like ``eventually`` without blocking the event loop; an awaitable condition is cancelled at the deadline."""
     error: Exception | None = None
-    limit = asyncio.timeout(within)
+    limit = patience(within)
     try:
         async with limit:
             while True:
@@ -107,6 +107,11 @@ async def eventually_async(
         if not limit.expired():
             raise
         raise AssertionError(_failure(awaited, within, detail, error)) from error
+
+
+def patience(seconds: float) -> asyncio.Timeout:
+    """As ``asyncio.timeout``, longer on a slow machine (``MILLRACE_PATIENCE``)."""
+    return asyncio.timeout(seconds * PATIENCE)
 
 
 async def pass_turns(count: int = 1) -> None:

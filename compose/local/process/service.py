@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Self
+from typing import Final, Self
 
 from compose.local.errors import StackError
 from compose.local.process.identity import same_process, signal_group, start_mark
@@ -21,10 +21,13 @@ _TAIL = 30  # lines of the log in an error
 _REVISIONS = 3  # of one start
 _SAID_LIMIT = 1 << 20  # bytes of what a process wrote that are looked into
 
+#: What deadlines are multiplied by: more than 1 on a machine that is known to be slow or busy.
+PATIENCE: Final = float(os.environ.get("MILLRACE_PATIENCE", "1"))
+
 
 def wait_until(condition: Callable[[], bool], timeout: float, poll: float = _POLL) -> bool:
-    """Whether the condition became true within `timeout` seconds; it is asked at least once."""
-    deadline = time.monotonic() + timeout
+    """Whether the condition became true within `timeout` seconds (times `PATIENCE`); it is asked at least once."""
+    deadline = time.monotonic() + timeout * PATIENCE
     while not condition():
         if time.monotonic() >= deadline:
             return False

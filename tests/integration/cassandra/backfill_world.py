@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from typing import TYPE_CHECKING, Any
 
 from connectors.cassandra.snapshot.model import BackfillSettings
 from connectors.cassandra.snapshot.puller import Backfiller
 from connectors.snapshot.requests import SnapshotRequest
+from tests.support.eventually import patience
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -74,7 +74,7 @@ class Task:
         """Run until all requested snapshots are over, or ``chunks`` chunks were sent."""
         self.backfiller.start()
         try:
-            async with asyncio.timeout(DEADLINE_S):
+            async with patience(DEADLINE_S):
                 while chunks and not self.over():
                     await self.backfiller.wait()
                     while chunks and (chunk := self.backfiller.ready()) is not None:

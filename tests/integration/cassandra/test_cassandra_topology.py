@@ -25,7 +25,7 @@ from connectors.errors import Fatal, Retriable
 from connectors.formats.partition_update_raw import form_of
 from tests.integration.cassandra.log_world import clean, selected, unlike
 from tests.support.cassandra_load import Workload
-from tests.support.eventually import eventually_async
+from tests.support.eventually import eventually_async, patience
 from tests.support.partition_merge import Table
 from tests.support.settings import cql_session
 from tests.unit.connectors.cql.mutation_world import SOURCE
@@ -126,7 +126,7 @@ class Scene:
 
     async def query(self, text: str, *, consistency: str = "QUORUM", may_fail: bool = False) -> list[dict[str, Any]]:
         """Ask until there is an answer."""
-        async with asyncio.timeout(PATIENCE_S):
+        async with patience(PATIENCE_S):
             while True:
                 try:
                     return await self.session.query(text, consistency=consistency)

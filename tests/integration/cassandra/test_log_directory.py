@@ -23,6 +23,7 @@ from connectors.cassandra import metrics
 from connectors.cassandra.log.directory import read_index, scan_directory
 from connectors.cassandra.log.follower import LogFollower
 from connectors.cassandra.model import LogPosition
+from tests.support.eventually import patience
 from tests.support.settings import cassandra_log
 
 if TYPE_CHECKING:
@@ -97,7 +98,7 @@ class Reading:
 
     async def until(self, *rows: int) -> None:
         """Read until all of the rows were seen."""
-        async with asyncio.timeout(60):
+        async with patience(60):
             while not set(rows) <= set(self.seen):
                 await self.step()
 
@@ -141,7 +142,7 @@ async def test_both_ways_to_read_a_growing_log(node: CassandraNode, readings: An
     assert synced.finished == sorted(synced.finished)
     # Markers come every 100 ms, and a sync to disk every second.
     early = 0
-    async with asyncio.timeout(30):
+    async with patience(30):
         for row in range(100, 200):
             rows += await write(node, "a", range(row, row + 1))
             await marked.until(row)
@@ -165,7 +166,7 @@ async def test_a_full_directory_refuses_writes_until_segments_are_acknowledged(
     rows = await write(node, "b", range(300), PADDING)
     assert 10 < len(rows) < 300
     execute_cql(node.address, "INSERT INTO k.plain (pk, v) VALUES (1, 'x')")
-    async with asyncio.timeout(30):
+    async with patience(30):
         while reader.numbers.now.get(metrics.DIRECTORY_FILL, 0) < 0.7:
             await reader.step()
     await reader.until(*rows)
@@ -174,7 +175,7 @@ async def test_a_full_directory_refuses_writes_until_segments_are_acknowledged(
     await reader.follower.acknowledged(reader.position)
     assert reader.numbers.now[metrics.SEGMENTS_DELETED] >= 4
     more: list[int] = []
-    async with asyncio.timeout(30):
+    async with patience(30):
         while not more:
             more = await write(node, "b", range(1000, 1001))
     await reader.until(*more)

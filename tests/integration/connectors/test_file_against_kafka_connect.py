@@ -12,7 +12,7 @@ from compose.local.connect import JavaConnect
 from connectors.errors import ConfigInvalid
 from connectors.file.connector import FileStreamSourceConnector
 from connectors.testing import Run, SavedOffsets
-from tests.support.eventually import eventually_async
+from tests.support.eventually import eventually_async, patience
 
 LINES = b'first\n\nwith\ttab and trailing blanks  \r\nold mac\rthen\r\n\r\nquote " and \\ and {json}\nlast of all\nunfinished'
 DEADLINE = 60.0
@@ -65,7 +65,7 @@ async def values_of(bootstrap: str, topic: str, count: int) -> list[tuple[bytes 
     )
     await consumer.start()
     try:
-        async with asyncio.timeout(DEADLINE):
+        async with patience(DEADLINE):
             return [(message.key, message.value) for message in [await consumer.getone() for _ in range(count)]]
     finally:
         await consumer.stop()

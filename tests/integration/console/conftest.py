@@ -16,6 +16,7 @@ from playwright.sync_api import Error, expect, sync_playwright
 
 from compose.local.console import say
 from compose.local.monitoring.browser import ARGUMENTS, Chromium, find_chromium
+from compose.local.process import service
 from compose.local.process.http import send_request
 from compose.local.worker import MillraceWorker
 
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page, Playwright
 
 #: Milliseconds that something may take to be seen.
-PATIENCE = 30_000
+PATIENCE = 30_000 * service.PATIENCE
 
 
 @dataclass

@@ -19,6 +19,7 @@ from compose.local.ports import free_port
 from compose.local.process.http import send_request
 from compose.local.worker import MillraceWorker
 from tests.integration.control._cluster import datagen, wait_for
+from tests.support.eventually import patience
 from tests.unit.rest.security import Authority, basic, write_users
 
 if TYPE_CHECKING:
@@ -125,7 +126,7 @@ async def test_forwarded_while_session_keys_change(cluster: Cluster, bootstrap: 
     await consumer.start()
     try:
         keys: set[bytes] = set()
-        async with asyncio.timeout(20):
+        async with patience(20):
             while len(keys) < 2:
                 message = await consumer.getone()
                 if message.key == b"session-key":

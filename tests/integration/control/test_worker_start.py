@@ -15,6 +15,7 @@ from aiokafka import AIOKafkaConsumer
 from compose.local.connect import worker_properties
 from compose.local.ports import free_port
 from compose.local.process.jvm import write_properties
+from compose.local.process.service import PATIENCE
 from offsets.admin import TopicAdmin
 from tests.integration.control._cluster import wait_for
 
@@ -40,7 +41,7 @@ def start(folder: Path, values: Mapping[str, str], *arguments: str) -> subproces
 
 def ends(folder: Path, values: Mapping[str, str]) -> tuple[int, str]:
     process = start(folder, values)
-    output, _ = process.communicate(timeout=60)
+    output, _ = process.communicate(timeout=60 * PATIENCE)
     return process.returncode, output
 
 
@@ -102,7 +103,7 @@ def test_connectors_from_the_command_line_run_and_sigterm_ends_with_0(
                 break
         assert any("Connector first from the command line was created" in line for line in lines)
         process.send_signal(signal.SIGTERM)
-        output, _ = process.communicate(timeout=40)
+        output, _ = process.communicate(timeout=40 * PATIENCE)
     finally:
         process.kill()
     assert process.returncode == 0, output
@@ -137,7 +138,7 @@ def test_a_second_signal_ends_a_worker_that_waits_for_kafka(tmp_path: Path, uniq
             if "Waiting up to" in line:
                 break
         process.send_signal(signal.SIGINT)
-        process.communicate(timeout=20)
+        process.communicate(timeout=20 * PATIENCE)
     finally:
         process.kill()
     assert process.returncode == 0
@@ -147,7 +148,7 @@ def test_a_connector_file_without_a_name_is_refused(tmp_path: Path, unique: Call
     nameless = tmp_path / "nameless.properties"
     write_properties(nameless, {"connector.class": "datagen"})
     process = start(tmp_path, properties("127.0.0.1:1", unique("g")), str(nameless))
-    output, _ = process.communicate(timeout=30)
+    output, _ = process.communicate(timeout=30 * PATIENCE)
     assert process.returncode == 2
     assert "the property 'name' is missing" in output
     wait_for(lambda: process.poll() is not None, "it has ended")

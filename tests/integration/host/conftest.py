@@ -20,7 +20,7 @@ from aiokafka import AIOKafkaConsumer
 from offsets.admin import TopicAdmin
 from offsets.store import OffsetStore
 from offsets.topics import ensure_internal_topic, internal_topic
-from tests.support.eventually import eventually_async
+from tests.support.eventually import eventually_async, patience
 from worker.host.main import serve_host
 from worker.metrics.topics import TOPICS
 from worker.pipe import Peer
@@ -240,7 +240,7 @@ class Control:
         self, topic: str, count: int, deadline_s: float = 30, isolation: str = "read_committed"
     ) -> list[Any]:
         """All records of a topic, at least ``count`` of them, to its end."""
-        async with asyncio.timeout(deadline_s), TopicAdmin(self.client) as admin:
+        async with patience(deadline_s), TopicAdmin(self.client) as admin:
             await eventually_async(lambda: admin.partitions(topic), f"topic {topic} exists", deadline_s, every=0.05)
         consumer = AIOKafkaConsumer(
             topic,
@@ -252,7 +252,7 @@ class Control:
         await consumer.start()
         try:
             found: list[Any] = []
-            async with asyncio.timeout(deadline_s):
+            async with patience(deadline_s):
                 quiet = False
                 while len(found) < count or not quiet:
                     got = await consumer.getmany(timeout_ms=300)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from aiokafka import AIOKafkaProducer
 
+from tests.support.eventually import patience
 from worker.host.delivery import exactly_once
 from worker.host.delivery.exactly_once import TransactionalSession
 from worker.host.delivery.producer import Producer
@@ -162,7 +163,7 @@ async def test_a_stop_in_the_middle_of_a_commit_loses_no_offsets(
     await control.start()
     options = {"transaction_boundary": boundary, "transaction_boundary_interval_ms": 100, "rows": 50}
     task = await control.start_task(end=300, **options)
-    async with asyncio.timeout(30):
+    async with patience(30):
         await blocked.wait()
     assert await control.stop_task(task)
     await control.start_task(end=300, **options)
@@ -193,7 +194,7 @@ async def test_a_stop_while_kafka_commits_waits_for_that(
     await control.start()
     options = {"transaction_boundary": boundary, "transaction_boundary_interval_ms": 100, "rows": 50}
     task = await control.start_task(end=300, **options)
-    async with asyncio.timeout(30):
+    async with patience(30):
         await under_way.wait()
     assert await control.stop_task(task)
     assert "FAILED" not in control.states(task)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 import pytest
 
-from tests.support.eventually import eventually_async
+from tests.support.eventually import eventually_async, patience
 from worker.protocol import (
     AlterOffsets,
     ConnectorStateChanged,
@@ -79,7 +79,7 @@ async def test_a_host_does_not_outlive_its_control_process(control_for: Callable
     process = control.process
     control.process = None
     await control.stop_host()  # closes the pipe
-    async with asyncio.timeout(5):
+    async with patience(5):
         await process.wait()
 
 

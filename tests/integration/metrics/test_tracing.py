@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from aiokafka import AIOKafkaConsumer
 
-from tests.support.eventually import eventually
+from tests.support.eventually import eventually, patience
 from tests.support.otlp_receiver import OtlpReceiver
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ async def traceparents(bootstrap: str, topic: str, count: int) -> list[str]:
     """The header of each record of a topic; empty for none."""
     async with AIOKafkaConsumer(topic, bootstrap_servers=bootstrap, auto_offset_reset="earliest") as consumer:
         found: list[str] = []
-        async with asyncio.timeout(30):
+        async with patience(30):
             while len(found) < count:
                 record = await anext(consumer)
                 headers = dict(record.headers)

@@ -18,6 +18,7 @@ from connectors.mysql.source import binlog_events, event_types
 from connectors.mysql.source.binlog import BinlogClient
 from connectors.mysql.source.connection import connect_first, current_place, server_info
 from connectors.options import Password
+from tests.support.eventually import patience
 from tests.support.settings import mysql_connection
 
 if TYPE_CHECKING:
@@ -92,7 +93,7 @@ class World:
         maps: dict[int, bytes] = {}
         try:
             await client.start()
-            async with asyncio.timeout(20):
+            async with patience(20):
                 while place.pos < end:
                     for event in await client.read():
                         header = binlog_events.read_header(event)

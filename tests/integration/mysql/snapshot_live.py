@@ -25,6 +25,7 @@ from connectors.mysql.stream.positions import is_reached
 from connectors.options import Password
 from tests.integration.mysql.dialect import spoken
 from tests.integration.mysql.rows_world import KINDS, plans
+from tests.support.eventually import patience
 from tests.support.settings import mysql_connection, mysql_values
 
 if TYPE_CHECKING:
@@ -123,7 +124,7 @@ class Live:
     ) -> Running:
         """Stream and take snapshots until all requests and the writer are done and the stream has reached the end."""
         running = Running(self, settings or SnapshotSettings(threads=2, chunk_rows=50), shard)
-        async with asyncio.timeout(60):
+        async with patience(60):
             await running.run(requests, writing, on_chunk)
         return running
 

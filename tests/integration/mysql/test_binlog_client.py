@@ -28,6 +28,7 @@ from connectors.mysql.source import event_types as types
 from connectors.mysql.source.binlog import BinlogClient, DuplicateIdError, PurgedError
 from connectors.mysql.stream import positions
 from connectors.options import Password
+from tests.support.eventually import patience
 from tests.support.settings import mysql_connection, mysql_tls
 
 if TYPE_CHECKING:
@@ -132,7 +133,7 @@ async def reading(
 ) -> AsyncIterator[BinlogClient]:
     client = BinlogClient(config, place, use_gtid=use_gtid, log=LOG, annotate=annotate)
     try:
-        async with asyncio.timeout(LIMIT):
+        async with patience(LIMIT):
             await client.start()
         yield client
     finally:
@@ -142,7 +143,7 @@ async def reading(
 async def read_until(client: BinlogClient, kind: int, times: int = 1) -> list[bytes]:
     """Events up to one of this type, heartbeats left out."""
     found: list[bytes] = []
-    async with asyncio.timeout(LIMIT):
+    async with patience(LIMIT):
         while sum(event[4] == kind for event in found) < times:
             found += [event for event in await client.read() if event[4] != types.HEARTBEAT]
     return found
@@ -252,7 +253,7 @@ async def test_a_killed_connection_and_a_silent_server_are_retriable(pair: Pair)
 
 async def read_quiet(client: BinlogClient) -> None:
     """Read until the server sends only heartbeats."""
-    async with asyncio.timeout(LIMIT):
+    async with patience(LIMIT):
         while (await client.read())[-1][4] != types.HEARTBEAT:
             pass
 
@@ -273,14 +274,14 @@ async def test_waiting_can_be_cancelled_and_goes_on(pair: Pair) -> None:
             types.MARIADB_GTID, types.TABLE_MAP, types.WRITE_ROWS_V1, types.XID]  # fmt: skip
         waiting = asyncio.ensure_future(client.wait())
         sql(pair.main, "INSERT INTO client.t (v) VALUES ('in the background')")
-        async with asyncio.timeout(LIMIT):
+        async with patience(LIMIT):
             await waiting
         taken = client.take()
         assert taken
         # What is taken while a wait is under way doesn't get lost in it.
         waiting = asyncio.ensure_future(client.wait())
         sql(pair.main, "INSERT INTO client.t (v) VALUES ('taken')")
-        async with asyncio.timeout(LIMIT):
+        async with patience(LIMIT):
             while kinds(taken).count(types.XID) < 2:
                 await asyncio.sleep(0)
                 taken += client.take()

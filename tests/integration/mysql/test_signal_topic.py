@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import secrets
 
 from aiokafka import AIOKafkaProducer
 
 from connectors.mysql.stream.signals import KafkaSignals, Signal
+from tests.support.eventually import patience
 
 
 async def send(bootstrap: str, topic: str, *values: tuple[bytes, bytes]) -> None:
@@ -27,7 +27,7 @@ def order(message: str) -> bytes:
 
 async def wait(signals: KafkaSignals, count: int) -> list[Signal]:
     found: list[Signal] = []
-    async with asyncio.timeout(20):
+    async with patience(20):
         while len(found) < count:
             found += await signals.read()
     return found

@@ -23,7 +23,7 @@ from connectors.cql.cluster.session import CqlSession, QueryStats, SessionSettin
 from connectors.errors import ConfigInvalid, Retriable
 from connectors.options import Password
 from tests.chaos.proxy import Proxy
-from tests.support.eventually import eventually_async
+from tests.support.eventually import eventually_async, patience
 from tests.support.settings import cql_session, cql_tls
 
 pytestmark = pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl is not installed")
@@ -188,7 +188,7 @@ async def test_a_node_that_hangs(session: CqlSession, node: CassandraNode) -> No
         while stats.in_flight < 3:
             await asyncio.sleep(0)
         waiting[0].cancel()
-        async with asyncio.timeout(60):
+        async with patience(60):
             done = await asyncio.gather(*waiting, return_exceptions=True)
         assert isinstance(done[0], asyncio.CancelledError)
         for error in done[1:]:

@@ -28,6 +28,7 @@ from connectors.scylla.source import discovery
 from connectors.scylla.source.groups import assign_groups, encode_share
 from connectors.testing.contexts import SavedOffsets
 from connectors.testing.driver import Run
+from tests.support.eventually import patience
 
 pytestmark = pytest.mark.asyncio
 
@@ -364,7 +365,7 @@ async def test_generations_change_while_the_connector_runs(scylla: Emulation, sc
     async with Run(ScyllaConnector, raw, offsets=offsets, max_tasks=2) as run:
         count(await run.read(60, 180))
         newest = {names[0]: vnode_start, names[1]: vnode_start, names[2]: tablet_start}
-        async with asyncio.timeout(180):
+        async with patience(180):
             while any(
                 str(start)
                 not in {

@@ -19,6 +19,7 @@ from connectors.scylla.task import ScyllaTask
 from connectors.testing.contexts import MemoryTaskContext, make_logger
 from tests.integration.scylla.test_reader_live import DEADLINE, Rig
 from tests.support.both_paths import Paths, by_topic
+from tests.support.eventually import patience
 from worker.converters.json import JsonConverter
 
 if TYPE_CHECKING:
@@ -77,7 +78,7 @@ async def test_a_task_gives_the_same_as_bytes_and_as_records(scylla: Emulation, 
         )
     )
     encoded = count = 0
-    async with asyncio.timeout(DEADLINE), aclosing(fast.batches()) as stream:
+    async with patience(DEADLINE), aclosing(fast.batches()) as stream:
         async for batch in stream:
             for part in batch.encoded:
                 encoded += len(part.values)
@@ -113,7 +114,7 @@ async def test_a_worker_that_verifies(scylla: Emulation, table: str, bootstrap: 
         await consumer.start()
         written: list[Any] = []
         try:
-            async with asyncio.timeout(DEADLINE):
+            async with patience(DEADLINE):
                 while len(written) < RECORDS:
                     assert "FAILED" not in (await asyncio.to_thread(worker.states, name))[1]
                     for records in (await consumer.getmany(timeout_ms=500)).values():

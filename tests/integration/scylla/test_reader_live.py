@@ -26,6 +26,7 @@ from connectors.testing.contexts import (
     SavedOffsets,
     make_logger,
 )
+from tests.support.eventually import patience
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -91,7 +92,7 @@ class Rig:
     ) -> list[Any]:
         """Take records until the condition holds or the limit of batches is reached; their offsets count as committed."""
         got: list[Any] = []
-        async with asyncio.timeout(DEADLINE), aclosing(task.batches()) as stream:
+        async with patience(DEADLINE), aclosing(task.batches()) as stream:
             async for batch in stream:
                 self.saved.deliver(batch)
                 got += [record for record in batch.records if record.value is not None]
@@ -157,7 +158,7 @@ async def test_alter_drop_and_create_need_no_restart(scylla: Emulation, scylla_k
     stream = task.batches()
 
     async def until(count: int) -> None:
-        async with asyncio.timeout(DEADLINE):
+        async with patience(DEADLINE):
             while len(seen) < count:
                 seen.extend(record for record in (await anext(stream)).records if record.value is not None)
 
@@ -200,7 +201,7 @@ async def test_a_generation_that_ends_while_it_is_read(scylla: Emulation, scylla
     await asyncio.to_thread(scylla.apply, Insert(full, {"pk": 1, "a": "old"}))
     ended: list[int] = []
     got: list[Any] = []
-    async with asyncio.timeout(DEADLINE), aclosing(task.batches()) as stream:
+    async with patience(DEADLINE), aclosing(task.batches()) as stream:
         async for batch in stream:
             rig.saved.deliver(batch)
             got += [cell(record, "pk") for record in batch.records]
@@ -233,6 +234,6 @@ async def test_tablets_spread_over_tasks(scylla: Emulation, scylla_keyspace: Cal
                 if len(found) >= 30:
                     break
 
-    async with asyncio.timeout(DEADLINE):
+    async with patience(DEADLINE):
         await asyncio.gather(*map(read, tasks))
     assert sorted(found) == list(range(30))

@@ -23,6 +23,7 @@ from connectors.scylla.snapshot.merging import find_remaining, from_offset, is_s
 from connectors.scylla.snapshot.order import place_of
 from connectors.testing.contexts import SavedOffsets
 from connectors.testing.driver import Run
+from tests.support.eventually import patience
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -157,7 +158,7 @@ def test_what_was_in_the_table_and_what_is_written_meanwhile(
     async def go() -> None:
         writer = asyncio.create_task(asyncio.to_thread(write))
         try:
-            async with asyncio.timeout(60):
+            async with patience(60):
                 while True:
                     async with Run(ScyllaConnector, config, offsets=offsets, max_tasks=3) as run:
                         for _ in range(60 if restarts else 1_000_000):
@@ -224,7 +225,7 @@ async def test_numbers_of_a_snapshot_over_restarts(scylla: Emulation, scylla_key
             if name == "debezium_metrics_RowsScanned"
         }
 
-    async with asyncio.timeout(60):
+    async with patience(60):
         while not all(finished(offsets, table) for table in tables):
             async with Run(ScyllaConnector, config, offsets=offsets) as run:
                 until = read.total() + 20
@@ -242,7 +243,7 @@ async def test_numbers_of_a_snapshot_over_restarts(scylla: Emulation, scylla_key
     assert remaining_tables[0] == 2
     assert remaining_tables == sorted(remaining_tables, reverse=True)
     # A start behind the end: nothing is read, and the numbers are those of the snapshot.
-    async with asyncio.timeout(60), Run(ScyllaConnector, config, offsets=offsets) as run:
+    async with patience(60), Run(ScyllaConnector, config, offsets=offsets) as run:
         while number(run, "SnapshotCompleted") is None:
             await run.take(0.5)
         assert rows_scanned(run) == read
@@ -356,7 +357,7 @@ async def test_tables_that_come_later_are_read_by_the_running_connector_and_once
     changes: Counter[tuple[str, int]] = Counter()
 
     async def take_until(run: Run, condition: Callable[[], bool]) -> None:
-        async with asyncio.timeout(60):
+        async with patience(60):
             while not condition():
                 found = await run.take(0.5)
                 for record in found[1].records if found else ():

@@ -16,6 +16,7 @@ from connectors.testing.contexts import SavedOffsets
 from connectors.testing.driver import Run
 from tests.integration.control._cluster import wait_for
 from tests.integration.scylla.test_snapshot_live import PARTITIONS, ROWS, Copy, expected, random_write
+from tests.support.eventually import patience
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -85,7 +86,7 @@ def test_a_table_is_read_again_while_it_is_written(scylla: Emulation, table: str
         writer = asyncio.create_task(asyncio.to_thread(write))
         moved = False
         try:
-            async with asyncio.timeout(90):
+            async with patience(90):
                 while True:
                     async with Run(ScyllaConnector, config, offsets=offsets, max_tasks=3) as run:
                         run.instruct([request])
