@@ -138,7 +138,7 @@ def shape(value: Any) -> Any:
     return type(value).__name__
 
 
-@pytest.mark.parametrize("exactly_once", ["disabled", "enabled"])
+@pytest.mark.parametrize("exactly_once", [pytest.param("disabled", marks=pytest.mark.slow), "enabled"])
 def test_java_cluster_runs_on_in_millrace(
     bootstrap: str,
     java_connect: Callable[..., JavaConnect],
@@ -157,6 +157,7 @@ def test_java_cluster_runs_on_in_millrace(
     check_taken_over(ours, bootstrap, tmp_path, topics, before)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("exactly_once", ["disabled", "enabled"])
 def test_millrace_cluster_runs_on_in_java(
     bootstrap: str,

@@ -49,7 +49,12 @@ def key_of(form: str, row: int) -> Any:
 
 @pytest.mark.parametrize(
     ("form", "masked"),
-    [("debezium", False), ("debezium", True), ("partition-update", True), ("partition-update-raw", False)],
+    [
+        pytest.param("debezium", False, marks=pytest.mark.slow),
+        ("debezium", True),
+        pytest.param("partition-update", True, marks=pytest.mark.slow),
+        ("partition-update-raw", False),
+    ],
 )
 def test_a_worker_that_verifies(
     cassandra: HasCassandra,

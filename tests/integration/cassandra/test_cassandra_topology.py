@@ -215,6 +215,7 @@ class Scene:
             await self.query(f"SELECT * FROM {topic}", consistency="ALL")
 
 
+@pytest.mark.slow
 async def test_a_node_that_dies_and_comes_back(
     cassandra_cluster: CassandraCluster, bootstrap: str, tmp_path: Path
 ) -> None:

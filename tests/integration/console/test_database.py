@@ -173,6 +173,7 @@ def test_references_to_config_providers_are_offered(closed: Closed, show: Callab
 # Snapshots.
 
 
+@pytest.mark.slow
 def test_a_snapshot_is_asked_for_and_watched(view: View, shop: Shop) -> None:
     page = view.open(f"#/connectors/{shop.database}/snapshots")
     view.check()

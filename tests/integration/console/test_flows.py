@@ -125,6 +125,7 @@ def test_a_plan_says_what_is_wrong_and_what_the_flow_would_do(view: View) -> Non
     view.check()
 
 
+@pytest.mark.slow
 def test_a_sql_flow_is_written_previewed_and_started(view: View, cluster: MillraceWorker, bootstrap: str) -> None:
     name = f"sql-{secrets.token_hex(3)}"
     page = view.open("#/flows")

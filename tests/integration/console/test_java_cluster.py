@@ -159,6 +159,7 @@ def test_a_failed_task_is_restarted(view: View) -> None:
     view.check()
 
 
+@pytest.mark.slow
 def test_connectors_are_paused_and_resumed_and_stopped_at_once(view: View, cluster: Cluster) -> None:
     names = [f"bulk-{number}" for number in range(3)]
     for name in names:
@@ -241,6 +242,7 @@ def test_a_secret_never_reaches_the_browser(view: View, cluster: Cluster) -> Non
 # A cluster that does not answer. The last of the module.
 
 
+@pytest.mark.slow
 def test_a_cluster_that_goes_is_noticed_and_its_return_too(view: View, cluster: Cluster) -> None:
     page = view.open()
     expect(page.get_by_role("link", name="orders")).to_be_visible()

@@ -174,6 +174,7 @@ def test_versions_are_compared_as_text_and_on_lines(view: View) -> None:
     expect(page.locator(".step").first.get_by_role("textbox")).not_to_have_value("status")
 
 
+@pytest.mark.slow
 def test_a_rule_is_made_of_an_unknown_line_and_the_line_replayed(
     view: View, cluster: MillraceWorker, bootstrap: str, tmp_path: Path
 ) -> None:

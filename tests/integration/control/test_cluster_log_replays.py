@@ -6,6 +6,8 @@ import json
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from tests.integration.control._cluster import wait_for
 from tests.integration.control._logs import RULES, logs, read_topic, write_topic
 
@@ -21,6 +23,7 @@ CHANGED: dict[str, Any] = json.loads(json.dumps(RULES).replace('"requests"', '"a
 EXACTLY_ONCE = {"exactly.once.source.support": "enabled", "offset.flush.interval.ms": "200"}
 
 
+@pytest.mark.slow
 def test_files_are_replayed_exactly_once(
     millrace: Callable[..., MillraceWorker], unique: Callable[[str], str], tmp_path: Path, bootstrap: str
 ) -> None:

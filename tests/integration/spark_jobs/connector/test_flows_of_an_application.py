@@ -278,6 +278,7 @@ def test_flows_share_a_driver_and_nothing_else(flows: Flows) -> None:
     wait_for(lambda: not process_age(second), "the application ended with its worker")
 
 
+@pytest.mark.slow
 def test_each_sink_of_a_flow_is_a_task(flows: Flows) -> None:
     for sink in ("left", "right"):
         (flows.folder / sink).mkdir()

@@ -87,6 +87,7 @@ def worker(millrace: Callable[..., MillraceWorker], tmp_path: Path, monkeypatch:
     return millrace()
 
 
+@pytest.mark.slow
 def test_debezium_jdbc(worker: MillraceWorker, bootstrap: str, postgres: Postgres) -> None:
     suffix = secrets.token_hex(4)
     name, topic, table = f"copy-{suffix}", f"crm{suffix}.shop.orders", f"orders_{suffix}"

@@ -250,6 +250,7 @@ def test_a_preview_shows_every_step_and_touches_nothing(setup: Setup, tmp_path: 
     eventually(lambda: not setup.applications(), "the application for previews ended")
 
 
+@pytest.mark.slow
 def test_a_preview_of_a_running_flow_uses_its_application_and_leaves_it_alone(setup: Setup) -> None:
     config = setup.config(**STEPS, **{"trigger.interval.ms": "100"})
     running = {name: value for name, value in config.items() if not name.startswith("transform")}

@@ -57,6 +57,7 @@ def test_a_jvm_with_too_little_memory_and_one_that_does_not_start(bench: Bench) 
     assert "Correct spark.driver.memory" in failed["error"]
 
 
+@pytest.mark.slow
 def test_a_jvm_that_is_killed(bench: Bench) -> None:
     topic = bench.topic(partitions=1)
     bench.send(topic, ["0"])

@@ -11,6 +11,8 @@ import sys
 import urllib.request
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from tests.support.eventually import eventually
 
 if TYPE_CHECKING:
@@ -64,6 +66,7 @@ def millrace(*arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.slow
 def test_the_life_of_a_job(bench: Bench) -> None:
     topic = bench.topic(partitions=2)
     with socket.socket() as probe:

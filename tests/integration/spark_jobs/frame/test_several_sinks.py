@@ -90,6 +90,7 @@ def flow(bench: Bench, shop: Shop, gate: Gate, postgres: Postgres, folder: Path,
     }
 
 
+@pytest.mark.slow
 def test_a_database_that_is_away_holds_up_no_other_sink(
     bench: Bench, postgres: Postgres, spark: SparkSession, tmp_path: Path
 ) -> None:

@@ -9,6 +9,7 @@ import signal
 from typing import TYPE_CHECKING, Any
 
 import psycopg
+import pytest
 
 from compose.local.worker import list_children
 from spark_jobs import history
@@ -84,6 +85,7 @@ def plain(bench: Bench, **options: str) -> tuple[str, dict[str, str]]:
     return topic, job
 
 
+@pytest.mark.slow
 def test_files_hold_every_row_once(spark: SparkSession, bench: Bench) -> None:
     path = str(bench.folder / "history")
     _, job = plain(bench, **{"sink.type": "files", "sink.files.path": path})

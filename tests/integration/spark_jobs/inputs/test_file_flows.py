@@ -96,7 +96,9 @@ def encode(kind: str, spark: SparkSession, folder: Path, rows: Sequence[tuple[An
     return next(path for path in folder.iterdir() if path.suffix == f".{kind}").read_bytes()
 
 
-@pytest.mark.parametrize("kind", ["csv", "json", "avro", "parquet", "orc"])
+@pytest.mark.parametrize(
+    "kind", ["csv", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("json", "avro", "orc")), "parquet"]
+)
 def test_rows_of_files_are_the_rows_of_the_table(
     kind: str, file_jobs: FileJobs, postgres: Postgres, tmp_path: Path
 ) -> None:
