@@ -130,8 +130,8 @@ class Application:
         return spark.newSession()
 
     def _start_spark(self, required: dict[str, str], needed: Sequence[str]) -> None:
-        from compose.local.errors import StackError
         from spark_jobs.spark.session import build_session, fetch_jars
+        from worker.fetch.errors import StackError
 
         sets = {*self._known_jars, *needed}
         try:

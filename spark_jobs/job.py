@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from compose.local.paths import cache_dir, home_dir
 from spark_jobs import registry
 from spark_jobs.config.keys import AVAILABLE_NOW, MATERIALIZE
 from spark_jobs.spark.filesystems import client_sets
+from worker.fetch.paths import cache_dir, home_dir
 
 if TYPE_CHECKING:
     from connectors.options import Config

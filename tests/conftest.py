@@ -21,17 +21,14 @@ from hypothesis import settings as hypothesis_settings
 from compose.local.cassandra import CassandraNode, speaks_cql
 from compose.local.cassandra_cluster import CassandraCluster, execute_cql
 from compose.local.connect import DEBEZIUM, JavaConnect
-from compose.local.console import say
 from compose.local.databases.mariadb_pair import MariaDbPair
 from compose.local.databases.mysql_debian import MySqlServer, find_mysql
 from compose.local.databases.mysql_pair import MySqlPair
-from compose.local.errors import Unavailable
 from compose.local.kafka import KafkaCluster, live_brokers
 from compose.local.mariadb import MariaDb, find_mariadb, speaks_mysql
 from compose.local.monitoring.prometheus import Prometheus, find_prometheus
 from compose.local.ports import LOOPBACK
 from compose.local.postgres import Postgres
-from compose.local.process.jvm import FAST_START
 from compose.local.registry import SchemaRegistry
 from compose.local.scylla.client import REAL, Emulation
 from compose.local.scylla.emulation import ScyllaEmulation
@@ -46,6 +43,9 @@ from tests.selection import (  # noqa: F401 - hooks of pytest
     pytest_sessionfinish,
     pytest_terminal_summary,
 )
+from worker.fetch.errors import Unavailable
+from worker.fetch.java import FAST_START
+from worker.terminal import say
 
 # By default Hypothesis asserts times (200 ms for an example): times are measured in tests/bench and asserted nowhere. Its other
 # defaults stay: with CI set, as .ci/run does, the same examples every time, else other ones each time.

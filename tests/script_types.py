@@ -14,13 +14,13 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from compose.local.console import say
-from compose.local.errors import StackError
-from compose.local.fetch.artifacts import load_manifest
-from compose.local.fetch.resolver import ArtifactResolver
-from compose.local.paths import cache_dir
 from worker.console.assets import STATIC
 from worker.console.libraries import FILES
+from worker.fetch.artifacts import load_manifest
+from worker.fetch.errors import StackError
+from worker.fetch.paths import cache_dir
+from worker.fetch.resolver import ArtifactResolver
+from worker.terminal import say
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

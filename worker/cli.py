@@ -7,10 +7,10 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from compose.local.errors import StackError
 from connectors.errors import MillraceError
 from worker import __version__
 from worker.command_help import list_commands, reject_command
+from worker.fetch.errors import StackError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

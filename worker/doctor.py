@@ -17,16 +17,15 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 from aiokafka.errors import KafkaError
 
-from compose.local.console import progress
-from compose.local.errors import StackError
-from compose.local.fetch.java import installed_java
-from compose.local.paths import cache_dir
 from connectors.errors import MillraceError
 from offsets.admin import TopicAdmin
 from offsets.topics import partitions_problem, policy_problem
 from worker.config.worker_config import parse_worker
 from worker.control import clients
 from worker.control.state.stores import internal_topics
+from worker.fetch.errors import StackError
+from worker.fetch.java import installed_java
+from worker.fetch.paths import cache_dir
 from worker.launch import read_connector
 from worker.migration import Finding, examine_connector
 from worker.plugins.providers import provider_finder
@@ -34,6 +33,7 @@ from worker.plugins.registry import PluginRegistry
 from worker.properties import load_properties
 from worker.secrets.masking import SecretMasker
 from worker.secrets.providers import ConfigTransformer, build_providers
+from worker.terminal import progress
 
 if TYPE_CHECKING:
     import argparse

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from aiokafka.errors import KafkaError
 
-from compose.local.console import progress
 from connectors.api import JobConnector
 from connectors.errors import ConfigInvalid, MillraceError, Retriable
 from offsets.admin import TopicAdmin
@@ -34,6 +33,7 @@ from worker.plugins.registry import PluginRegistry
 from worker.properties import load_properties
 from worker.secrets.masking import SecretMasker
 from worker.secrets.providers import ConfigTransformer, build_providers, find_references
+from worker.terminal import progress
 
 if TYPE_CHECKING:
     import argparse

@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from compose.local.console import Say, drop_line, progress, say
-from compose.local.errors import StackError
 from compose.local.process.service import wait_until
 from compose.local.worker import MillraceWorker
+from worker.fetch.errors import StackError
+from worker.terminal import Say, drop_line, progress, say
 
 _CREATED = 201
 

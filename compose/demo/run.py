@@ -19,17 +19,17 @@ from compose.demo.requests import IDENTITY, REQUESTS, RULES, AccessLog
 from compose.demo.rest import Rest
 from compose.demo.shop import CUSTOMERS, ORDERS, TABLES, Shop
 from compose.local.cassandra import CassandraNode
-from compose.local.console import Say, drop_line, progress, say
-from compose.local.errors import StackError
 from compose.local.kafka import KafkaCluster
 from compose.local.mariadb import MariaDb
 from compose.local.postgres import Postgres
-from compose.local.process.jvm import FAST_START
 from compose.local.process.service import Managed, wait_until
 from compose.local.registry import SchemaRegistry
 from compose.local.scylla.client import Emulation
 from compose.local.scylla.emulation import ScyllaEmulation
 from compose.local.worker import MillraceWorker
+from worker.fetch.errors import StackError
+from worker.fetch.java import FAST_START
+from worker.terminal import Say, drop_line, progress, say
 
 #: The connectors: customers out of MariaDB, orders out of Scylla, payments out of Cassandra's commit log, requests out of an
 #: access log.

@@ -17,10 +17,10 @@ from psycopg import sql
 from compose.demo.payments import PAYMENTS
 from compose.demo.requests import IDENTITY, REQUESTS
 from compose.demo.shop import CUSTOMERS, ORDERS, TABLES
-from compose.local.console import Say, say
-from compose.local.errors import StackError
-from compose.local.topics import read_topic
 from worker.converters.avro import AvroConverter
+from worker.fetch.errors import StackError
+from worker.kafka.whole_topics import read_topic
+from worker.terminal import Say, say
 
 if TYPE_CHECKING:
     from compose.demo.rest import Rest

@@ -8,14 +8,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from compose.local.console import Say, drop_line
-from compose.local.errors import StackError
-from compose.local.fetch.artifacts import load_manifest
-from compose.local.fetch.java import find_java
-from compose.local.fetch.resolver import ArtifactResolver
 from compose.local.ports import LOOPBACK, free_port, free_ports, taken_ports
 from compose.local.process.jvm import Heap, java_command
 from compose.local.process.service import Managed, Service
+from worker.fetch.artifacts import load_manifest
+from worker.fetch.errors import StackError
+from worker.fetch.java import find_java
+from worker.fetch.resolver import ArtifactResolver
+from worker.terminal import Say, drop_line
 
 DEFAULT_PORT = 9142  # 9042 is the Scylla emulation's
 #: The set of files of the manifest by version.

@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from compose.local.cassandra import CassandraNode
-from compose.local.console import Say, drop_line
-from compose.local.errors import StackError
 from compose.local.ports import free_port, is_free
 from compose.local.process.jvm import Heap
 from compose.local.process.service import wait_until
 from compose.local.scylla.wire import WireConnection
+from worker.fetch.errors import StackError
+from worker.terminal import Say, drop_line
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

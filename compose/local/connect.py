@@ -5,14 +5,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from compose.local.console import Say, drop_line
-from compose.local.fetch.artifacts import load_manifest
-from compose.local.fetch.java import find_java
-from compose.local.fetch.resolver import ArtifactResolver
 from compose.local.ports import LOOPBACK, free_port
 from compose.local.process.http import is_answering, send_request
 from compose.local.process.jvm import Heap, java_command, write_log4j, write_log4j_1, write_properties
 from compose.local.process.service import Managed, Service
+from worker.fetch.artifacts import load_manifest
+from worker.fetch.java import find_java
+from worker.fetch.resolver import ArtifactResolver
+from worker.terminal import Say, drop_line
 
 DEFAULT_PORT = 8083
 DEBEZIUM = "debezium"  # the set with Debezium's MariaDB connector

@@ -12,15 +12,15 @@ from functools import partial
 from pathlib import Path
 from typing import Self
 
-from compose.local.console import Say, drop_line
-from compose.local.errors import StackError
-from compose.local.fetch.artifacts import load_manifest
-from compose.local.fetch.java import Java, find_java
-from compose.local.fetch.resolver import ArtifactResolver
 from compose.local.ports import LOOPBACK, free_ports
-from compose.local.process.jvm import FAST_START, Heap, java_command, write_log4j, write_properties
+from compose.local.process.jvm import Heap, java_command, write_log4j, write_properties
 from compose.local.process.service import Managed, Service, wait_until
 from compose.local.security.kafka_security import KafkaListener, KafkaSecurity
+from worker.fetch.artifacts import load_manifest
+from worker.fetch.errors import StackError
+from worker.fetch.java import FAST_START, Java, find_java
+from worker.fetch.resolver import ArtifactResolver
+from worker.terminal import Say, drop_line
 
 DEFAULT_PORT = 9092
 _METADATA = 3  # the API key of Kafka's Metadata request

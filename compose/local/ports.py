@@ -7,8 +7,8 @@ from pathlib import Path
 from random import SystemRandom
 from typing import Final
 
-from compose.local.errors import StackError
 from compose.local.process.promises import open_promises
+from worker.fetch.errors import StackError
 
 LOOPBACK = "127.0.0.1"
 #: Not the shared generator: who seeds that one, as property tests do, would have all programs choose the same ports.

@@ -4,16 +4,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from compose.local.console import Say, drop_line
-from compose.local.fetch.artifacts import load_manifest
-from compose.local.fetch.java import find_java
-from compose.local.fetch.resolver import ArtifactResolver
-from compose.local.fetch.unpack import unpack_tar
-from compose.local.paths import cache_dir
 from compose.local.ports import LOOPBACK, free_ports
 from compose.local.process.http import is_answering
 from compose.local.process.jvm import Heap
 from compose.local.process.service import Managed, Service
+from worker.fetch.artifacts import load_manifest
+from worker.fetch.java import find_java
+from worker.fetch.paths import cache_dir
+from worker.fetch.resolver import ArtifactResolver
+from worker.fetch.unpack import unpack_tar
+from worker.terminal import Say, drop_line
 
 DEFAULT_PORT = 8081
 _JAVA_MINIMUM = 21

@@ -8,9 +8,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 
-from compose.local.errors import StackError
 from compose.local.ports import LOOPBACK
 from compose.local.process.service import Service
+from worker.fetch.errors import StackError
 
 DEFAULT_PORT: Final = 7077
 _MEMORY: Final = "1g"

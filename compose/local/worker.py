@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from compose.local.connect import worker_properties
-from compose.local.errors import StackError
 from compose.local.ports import LOOPBACK, free_port
 from compose.local.process.http import is_answering, send_request
 from compose.local.process.jvm import write_properties
 from compose.local.process.service import PATIENCE, Managed, Service, wait_until
+from worker.fetch.errors import StackError
+from worker.process_tree import list_children
 
 # The checkout or the installed packages: a worker process finds the same code as the program that starts it.
 _ROOT = Path(__file__).resolve().parent.parent.parent
@@ -148,18 +149,3 @@ class MillraceWorker(Managed):
             detached=self.detached,
             start_timeout=self.start_timeout,
         )
-
-
-def list_children(pid: int) -> list[int]:
-    """Process numbers of a process's direct children; none for a process that has ended, also while this looks."""
-    pids = []
-    try:
-        threads = list(Path(f"/proc/{pid}/task").iterdir())
-    except OSError:
-        return []
-    for thread in threads:
-        try:
-            pids += [int(number) for number in (thread / "children").read_text().split()]
-        except OSError:
-            continue  # a thread that ended meanwhile
-    return pids

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from compose.demo.run import JOBS, SOURCES
-from compose.local.errors import StackError
 from compose.local.process.service import wait_until
 from compose.soak.processes import list_descendants, read_arguments
+from worker.fetch.errors import StackError
 
 if TYPE_CHECKING:
     import random

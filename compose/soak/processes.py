@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from compose.local.worker import list_children
+from worker.process_tree import list_children
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Final
 from compose.demo import show
 from compose.demo.requests import REQUESTS
 from compose.demo.run import CUSTOMERS_SOURCE, ROWS, UNKNOWN, WAREHOUSE, Demo
-from compose.local.console import say
-from compose.local.errors import StackError
 from compose.local.process.service import wait_until
 from compose.soak.faults import FAULTS, list_processes, wait_recovered
 from compose.soak.processes import Usage, find_growth, find_processes, measure
 from compose.soak.secrets import find_leaks, read_locations
+from worker.fetch.errors import StackError
+from worker.terminal import say
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

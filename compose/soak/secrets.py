@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Final
 from confluent_kafka.admin import AdminClient
 
 from compose.demo.run import JOBS, SOURCES
-from compose.local.topics import read_topic
 from compose.soak.faults import list_processes
 from compose.soak.processes import read_arguments
+from worker.kafka.whole_topics import read_topic
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping

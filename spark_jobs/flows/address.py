@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from compose.local.paths import home_dir
 from connectors.errors import Fatal
+from worker.fetch.paths import home_dir
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

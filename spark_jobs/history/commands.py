@@ -9,11 +9,11 @@ import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-from compose.local.console import progress
 from connectors.errors import ConfigInvalid
 from spark_jobs.history.rolling import Rolling
 from spark_jobs.history.writing import HistoryWriter
 from spark_jobs.sinks.files import config as options
+from worker.terminal import progress
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

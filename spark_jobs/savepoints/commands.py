@@ -8,12 +8,12 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from compose.local.console import progress
 from connectors.errors import ConfigInvalid, Fatal
 from spark_jobs.control import Control
 from spark_jobs.job import control_folder
 from spark_jobs.savepoints.make import make_absolute, make_savepoint, summarize_savepoint
 from spark_jobs.savepoints.requests import JobSavepointRequest, request_savepoint
+from worker.terminal import progress
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -10,10 +10,10 @@ from importlib.metadata import distribution
 from pathlib import Path
 from typing import Final
 
-from compose.local.paths import cache_dir
 from connectors.entry_points import DISTRIBUTION
+from worker.fetch.paths import cache_dir
 
-PACKAGES: Final = ("spark_jobs", "connectors", "offsets", "worker", "compose")
+PACKAGES: Final = ("spark_jobs", "connectors", "offsets", "worker")
 #: A time for all members, so that the same files make the same zip.
 _TIME: Final = (2020, 1, 1, 0, 0, 0)
 _LEFT_OUT: Final = ("__pycache__",)

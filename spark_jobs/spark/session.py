@@ -11,13 +11,13 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from compose.local.fetch.artifacts import load_manifest
-from compose.local.fetch.java import Java, find_java
-from compose.local.fetch.resolver import ArtifactResolver
-from compose.local.paths import cache_dir
 from connectors.errors import Fatal
 from spark_jobs.flows.address import APPLICATION
 from spark_jobs.spark.gateway import is_gateway_open
+from worker.fetch.artifacts import load_manifest
+from worker.fetch.java import Java, find_java
+from worker.fetch.paths import cache_dir
+from worker.fetch.resolver import ArtifactResolver
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

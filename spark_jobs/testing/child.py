@@ -14,10 +14,10 @@ import sys
 import threading
 from typing import IO, TYPE_CHECKING, Any, Final, Self
 
-from compose.local.process.jvm import FAST_START
-from compose.local.worker import list_children
 from spark_jobs.spark.gateway import gateway_of
 from spark_jobs.testing.model import RuleBroken
+from worker.fetch.java import FAST_START
+from worker.process_tree import list_children
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

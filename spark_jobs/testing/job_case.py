@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.types import DoubleType, LongType, StringType
 
-from compose.local.topics import read_topic
 from spark_jobs.config import job_files as config
 from spark_jobs.contract import Column, TableSchema
 from spark_jobs.reports.progress import EventWriter
@@ -17,6 +16,7 @@ from spark_jobs.testing.batches import change
 from spark_jobs.testing.kit import key_column
 from spark_jobs.testing.model import RuleBroken, compare_rows, expected_rows
 from spark_jobs.testing.target import Unsupported
+from worker.kafka.whole_topics import read_topic
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

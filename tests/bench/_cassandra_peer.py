@@ -11,12 +11,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from compose.local.cassandra import JAVA_MODULES
-from compose.local.fetch.artifacts import load_manifest
-from compose.local.fetch.java import find_java
-from compose.local.fetch.resolver import ArtifactResolver
 from compose.local.ports import accepts_connections, free_port
 from compose.local.process.jvm import Heap, java_command, write_properties
 from compose.local.process.service import Managed, Service
+from worker.fetch.artifacts import load_manifest
+from worker.fetch.java import find_java
+from worker.fetch.resolver import ArtifactResolver
 
 if TYPE_CHECKING:
     from pathlib import Path

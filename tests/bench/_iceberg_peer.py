@@ -18,11 +18,11 @@ from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import NoSuchTableError
 
 from compose.local.connect import DEBEZIUM, JavaConnect
-from compose.local.fetch.artifacts import load_manifest
-from compose.local.fetch.resolver import ArtifactResolver
 from compose.local.process.jvm import Heap
 from tests.bench._common import cpu_seconds
 from tests.bench._row_events import DATABASE, TABLE
+from worker.fetch.artifacts import load_manifest
+from worker.fetch.resolver import ArtifactResolver
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from compose.local.console import say
 from compose.local.kafka import KafkaCluster
 from compose.local.monitoring.browser import ARGUMENTS, find_chromium
 from compose.local.process.service import wait_until
 from compose.local.worker import MillraceWorker
 from tests.bench._common import cpu_seconds, environment, spread
+from worker.terminal import say
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page

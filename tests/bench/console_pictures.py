@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Final
 
 import pymysql
 
-from compose.local.console import say
 from compose.local.kafka import KafkaCluster
 from compose.local.mariadb import MariaDb
 from compose.local.monitoring.browser import ARGUMENTS, find_chromium
 from compose.local.process.service import wait_until
 from compose.local.worker import MillraceWorker
+from worker.terminal import say
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

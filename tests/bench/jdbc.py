@@ -20,7 +20,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from compose.local.errors import Unavailable
 from compose.local.mariadb import MariaDb
 from compose.local.postgres import Postgres
 from connectors.options import ConfigDef, ConfigKey, ConfigType
@@ -31,6 +30,7 @@ from spark_jobs.sinks.jdbc.sink import JdbcSink
 from spark_jobs.spark.session import build_session
 from tests.bench._common import cpu_seconds, environment
 from tests.support.settings import jdbc_login
+from worker.fetch.errors import Unavailable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

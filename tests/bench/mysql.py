@@ -24,11 +24,11 @@ from compose.local.databases.server_pair import execute_sql
 from compose.local.kafka import KafkaCluster
 from compose.local.mariadb import MariaDb
 from compose.local.process.jvm import Heap
-from compose.local.topics import read_all
 from compose.local.worker import MillraceWorker
 from tests.bench import _mysql_rows as rows_of
 from tests.bench._common import cpu_seconds, environment, resident_bytes, spread, topic_ends, until_appended
 from tests.bench._mysql_rows import DATABASE, Write
+from worker.kafka.whole_topics import read_all
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence

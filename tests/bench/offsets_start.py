@@ -23,13 +23,13 @@ from aiokafka import AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 
 from compose.local.connect import JavaConnect
-from compose.local.errors import StackError
 from compose.local.kafka import KafkaCluster
 from compose.local.process.jvm import Heap
 from compose.local.worker import MillraceWorker
 from offsets.log import CompactedLog
 from offsets.store import OffsetStore
 from tests.bench._common import cpu_seconds, environment, spread
+from worker.fetch.errors import StackError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from compose.local.kafka import KafkaCluster
-from compose.local.process.jvm import FAST_START
 from compose.local.registry import SchemaRegistry
 from tests.bench._common import environment, spread
+from worker.fetch.java import FAST_START
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -23,11 +23,7 @@ from confluent_kafka import ConsumerGroupTopicPartitions
 from confluent_kafka.admin import AdminClient
 
 from compose.local.connect import JavaConnect
-from compose.local.fetch.artifacts import load_manifest
-from compose.local.fetch.resolver import ArtifactResolver
-from compose.local.fetch.unpack import unpack_tar
 from compose.local.kafka import KafkaCluster
-from compose.local.paths import cache_dir
 from compose.local.postgres import Postgres
 from compose.local.process.jvm import Heap
 from tests.bench import _iceberg_peer as iceberg
@@ -35,6 +31,10 @@ from tests.bench import _row_events as events
 from tests.bench._common import cpu_seconds, environment
 from tests.bench.rows import check, job_config
 from tests.support.job_process import Job
+from worker.fetch.artifacts import load_manifest
+from worker.fetch.paths import cache_dir
+from worker.fetch.resolver import ArtifactResolver
+from worker.fetch.unpack import unpack_tar
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

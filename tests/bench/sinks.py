@@ -31,7 +31,6 @@ from typing import TYPE_CHECKING, Final
 from pyspark import StorageLevel
 
 from compose.local.cassandra import CassandraNode
-from compose.local.errors import Unavailable
 from compose.local.process.jvm import Heap
 from compose.local.targets.clickhouse import ClickHouse
 from compose.local.targets.hbase import HBase
@@ -47,6 +46,7 @@ from tests.bench._common import cpu_seconds, environment
 from tests.bench.jdbc import changes, schema
 from tests.support.job_process import cpu_by_kind
 from tests.support.packed_rows import pack_rows
+from worker.fetch.errors import Unavailable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence

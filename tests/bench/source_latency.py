@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, Self
 from compose.local.cassandra import CassandraNode
 from compose.local.cassandra_cluster import execute_cql
 from compose.local.connect import DEBEZIUM, JavaConnect
-from compose.local.errors import StackError
 from compose.local.kafka import KafkaCluster
 from compose.local.mariadb import MariaDb
 from compose.local.ports import LOOPBACK, free_port
@@ -33,6 +32,7 @@ from tests.bench._cassandra_peer import DebeziumCassandra
 from tests.bench._common import cpu_seconds, environment, make_topic
 from tests.bench._latency_loads import CassandraRows, FileLines, Load, MySqlRows, ScyllaRows, SyslogMessages
 from tests.bench.mysql import BROKER, JSON, config
+from worker.fetch.errors import StackError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

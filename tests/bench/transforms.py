@@ -12,13 +12,13 @@ import argparse
 import sys
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from compose.local.errors import StackError
 from tests.bench._common import environment
 from tests.bench._debezium_transforms import different
 from tests.bench._debezium_transforms import lines as debezium_lines
 from tests.bench.converters import cost
 from tests.conformance.transforms.generate_vectors import run_java
 from tests.conformance.transforms.plugin.case_source import record_of
+from worker.fetch.errors import StackError
 from worker.transforms.pipeline import build_pipeline
 
 if TYPE_CHECKING:

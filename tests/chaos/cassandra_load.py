@@ -17,13 +17,13 @@ from cassandra.cluster import Cluster, ExecutionProfile, NoHostAvailable
 from cassandra.concurrent import execute_concurrent_with_args
 from cassandra.policies import WhiteListRoundRobinPolicy
 
-from compose.local.topics import read_topic
 from connectors.cql.mutations.definition import CqlColumn
 from connectors.cql.types import parse_type
 from connectors.formats.partition_update_codec import decode_update
 from tests.support.partition_merge import Table
 from tests.support.patient_cql import PATIENT
 from worker.converters.json_form.read import read_schema
+from worker.kafka.whole_topics import read_topic
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 from compose.local.process.identity import start_mark
-from compose.local.topics import read_topic
 from compose.local.worker import MillraceWorker
 from tests.chaos.delivery import Load, verify
 from tests.support.eventually import eventually
+from worker.kafka.whole_topics import read_topic
 
 #: Shorter than the defaults, so that the tests are; the tests' brokers allow it (conftest).
 FAST = {

@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from compose.local.console import say
 from compose.local.kafka import KafkaCluster, Ports
 from compose.local.ports import LOOPBACK, free_ports
-from compose.local.process.jvm import FAST_START
 from tests.chaos.cluster import Cluster
 from tests.chaos.delivery import Load
 from tests.chaos.proxy import Proxy
+from worker.fetch.java import FAST_START
+from worker.terminal import say
 
 #: Workers' sessions shorter than Kafka's usual lower bound save each test some seconds.
 QUICK = {"group.min.session.timeout.ms": "1000"}

@@ -5,8 +5,8 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from compose.local.topics import ReadRecord, read_topic
 from connectors.datagen.generator import identify, record, share_records
+from worker.kafka.whole_topics import ReadRecord, read_topic
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 import pymysql
 
-from compose.local.topics import read_topic
+from worker.kafka.whole_topics import read_topic
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from compose.local.topics import ReadRecord
+    from worker.kafka.whole_topics import ReadRecord
 
 #: Table -> (columns, key): one whose rows are divided among tasks, one with a string in the key, one that is not divided.
 TABLES = {

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from compose.local.scylla.client import Emulation, now_us
 from compose.local.scylla.writes import Delete, Insert, Update
-from compose.local.topics import ReadRecord, read_topic
+from worker.kafka.whole_topics import ReadRecord, read_topic
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from compose.local.cassandra import CassandraNode
-from compose.local.process.jvm import FAST_START
 from tests.chaos.cassandra_load import CassandraLoad, folded, updates
 from tests.chaos.cluster import PATIENCE, Cluster
+from worker.fetch.java import FAST_START
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

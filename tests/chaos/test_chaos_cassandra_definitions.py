@@ -11,11 +11,11 @@ import pytest
 from cassandra.concurrent import execute_concurrent_with_args
 
 from compose.local.cassandra import CassandraNode
-from compose.local.process.jvm import FAST_START
-from compose.local.topics import read_topic
 from tests.chaos.cassandra_load import CassandraLoad, updates
 from tests.chaos.cluster import PATIENCE, Cluster
 from tests.chaos.test_chaos_cassandra import CONVERTERS
+from worker.fetch.java import FAST_START
+from worker.kafka.whole_topics import read_topic
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

@@ -5,9 +5,9 @@ from collections.abc import Callable
 
 import pytest
 
-from compose.local.topics import ReadRecord
 from connectors.datagen.generator import record
 from tests.chaos.delivery import Load, compare
+from worker.kafka.whole_topics import ReadRecord
 
 LOAD = Load("c", "t", records=20)
 

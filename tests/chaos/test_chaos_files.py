@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from compose.local.topics import read_topic
 from tests.chaos.cluster import Cluster
+from worker.kafka.whole_topics import read_topic
 
 _LINES = 6000
 #: Lines that are in the file before the next victim dies.

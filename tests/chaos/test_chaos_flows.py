@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any, Final
 import psycopg
 import pytest
 
-from compose.local.process.jvm import FAST_START
 from spark_jobs.cli import describe_job
 from spark_jobs.testing.gate import Gate
 from tests.chaos.event_load import COLUMNS, effective_changes, write_events
 from tests.support.eventually import eventually
 from tests.support.job_process import Job
+from worker.fetch.java import FAST_START
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -20,12 +20,12 @@ import pytest
 
 from compose.local.kafka import KafkaCluster
 from compose.local.ports import LOOPBACK, free_port
-from compose.local.process.jvm import FAST_START
-from compose.local.topics import read_topic
 from tests.chaos.cluster import Cluster
 from tests.chaos.conftest import QUICK
 from tests.support.eventually import eventually
 from tests.support.log_senders import import_pylogbeat, start_rsyslog, start_syslog_ng
+from worker.fetch.java import FAST_START
+from worker.kafka.whole_topics import read_topic
 
 pytestmark = pytest.mark.slow
 

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from compose.local.kafka import KafkaCluster
-from compose.local.process.jvm import FAST_START
-from compose.local.topics import read_topic
 from tests.chaos.cluster import Cluster
 from tests.chaos.conftest import QUICK
+from worker.fetch.java import FAST_START
+from worker.kafka.whole_topics import read_topic
 
 _LINES = 6000
 #: Lines of each file; between two files the next victim dies.

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from compose.local.process.jvm import FAST_START
 from tests.support.job_process import Job
 from tests.support.update_topic import Load, check, committed_events, fill
+from worker.fetch.java import FAST_START
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 from compose.local.kafka import KafkaCluster
-from compose.local.process.jvm import FAST_START
-from compose.local.topics import read_topic
 from tests.chaos.event_load import write_events
 from tests.chaos.test_chaos_materializer import job_config
 from tests.chaos.test_chaos_sinks import config
 from tests.support.job_process import Job
 from tests.support.update_topic import Load, check, committed_events, fill
+from worker.fetch.java import FAST_START
+from worker.kafka.whole_topics import read_topic
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

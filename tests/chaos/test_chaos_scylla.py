@@ -12,10 +12,10 @@ import pytest
 
 from compose.local.scylla.client import Emulation, now_us
 from compose.local.scylla.writes import Insert
-from compose.local.topics import read_topic
 from tests.chaos.cluster import PATIENCE, Cluster
 from tests.chaos.proxy import Proxy
 from tests.chaos.scylla_load import ScyllaLoad, changes, until_all_there, verify
+from worker.kafka.whole_topics import read_topic
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

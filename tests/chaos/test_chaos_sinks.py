@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 import pytest
 
-from compose.local.process.jvm import FAST_START
-from compose.local.topics import read_topic
 from tests.chaos.event_load import COLUMNS, PARTITIONS, effective_changes, write_events
 from tests.support.job_process import Job
 from tests.support.update_topic import committed_events
+from worker.fetch.java import FAST_START
+from worker.kafka.whole_topics import read_topic
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -8,15 +8,15 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from compose.local.errors import StackError
-from compose.local.fetch.artifacts import load_manifest
-from compose.local.fetch.resolver import ArtifactResolver
-from compose.local.paths import cache_dir
+from worker.fetch.artifacts import load_manifest
+from worker.fetch.errors import StackError
+from worker.fetch.paths import cache_dir
+from worker.fetch.resolver import ArtifactResolver
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from compose.local.fetch.java import Java
+    from worker.fetch.java import Java
 
 _RELEASE = "17"
 

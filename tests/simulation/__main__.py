@@ -10,9 +10,9 @@ import sys
 import time
 from typing import TYPE_CHECKING, Final
 
-from compose.local.console import rewritable, rewrite
 from tests.simulation.delivery import run_delivery
 from tests.simulation.run import Verdict, run_seed, shorten
+from worker.terminal import rewritable, rewrite
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

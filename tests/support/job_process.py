@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from compose.local.worker import list_children
+from worker.process_tree import list_children
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection

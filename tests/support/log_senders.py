@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from compose.local.console import say
-from compose.local.errors import Unavailable
-from compose.local.fetch.artifacts import load_manifest
-from compose.local.fetch.debian import Unpacked, unpack_package
-from compose.local.fetch.packages import fetch_package
 from compose.local.process.service import Service
+from worker.fetch.artifacts import load_manifest
+from worker.fetch.debian import Unpacked, unpack_package
+from worker.fetch.errors import Unavailable
+from worker.fetch.packages import fetch_package
+from worker.terminal import say
 
 if TYPE_CHECKING:
     from pathlib import Path

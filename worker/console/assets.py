@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from compose.local.errors import StackError
 from worker.console.libraries import FILES, find_libraries
+from worker.fetch.errors import StackError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

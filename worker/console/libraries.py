@@ -12,11 +12,11 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from compose.local.console import Say, drop_line
-from compose.local.errors import StackError
-from compose.local.fetch.artifacts import load_manifest
-from compose.local.fetch.resolver import ArtifactResolver
-from compose.local.paths import cache_dir
+from worker.fetch.artifacts import load_manifest
+from worker.fetch.errors import StackError
+from worker.fetch.paths import cache_dir
+from worker.fetch.resolver import ArtifactResolver
+from worker.terminal import Say, drop_line
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any, Final
 import orjson
 from aiohttp import hdrs, web
 
-from compose.local.errors import StackError
 from connectors.errors import MillraceError
 from connectors.options import ConfigKey, ConfigType
 from worker.console.assets import PAGE, POLICY
 from worker.console.feed import rows_event
 from worker.console.resources.flow_editing import merge_patch
 from worker.console.rows import highest_role
+from worker.fetch.errors import StackError
 from worker.rest.call import empty_answer, json_answer
 from worker.rest.facade import RestError
 from worker.rest.operations import CONFLICT, FORWARD, UNKNOWN, QueryParameter, Reply, Tag

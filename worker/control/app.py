@@ -662,8 +662,8 @@ async def cluster_id(client: Mapping[str, Any]) -> str:
 
 def _fetch_libraries() -> None:
     """Fetch the libraries of the console's pages into the cache; a wheel has them already. Blocks."""
-    from compose.local.errors import StackError
     from worker.console.libraries import find_libraries
+    from worker.fetch.errors import StackError
 
     try:
         find_libraries()

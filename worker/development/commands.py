@@ -12,8 +12,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from compose.local import console
 from connectors.errors import ConfigInvalid, MillraceError
+from worker import terminal as console
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import msgspec
 from aiokafka.errors import KafkaError
 
-from compose.local.console import progress
 from connectors.cql.cluster.throttle import Pace
 from connectors.errors import ConfigInvalid, Retriable
 from offsets.admin import TopicAdmin
@@ -19,15 +18,16 @@ from worker.converters.base import create_converter
 from worker.converters.json import JsonConverter
 from worker.host.plan import converter_config
 from worker.kafka import clients as kafka_clients
+from worker.terminal import progress
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 
     from aiokafka import AIOKafkaConsumer, TopicPartition
 
-    from compose.local.console import Step
     from connectors.schema import Schema
     from worker.converters.base import Converter
+    from worker.terminal import Step
 
 _PROGRESS_S: Final = 1.0
 #: Pause between two questions, at most.

@@ -9,8 +9,6 @@ from compose.local import cassandra, connect, mariadb, postgres, registry, spark
 from compose.local.cassandra import CassandraNode
 from compose.local.commands.state import StackEntry
 from compose.local.connect import JavaConnect
-from compose.local.console import Say
-from compose.local.errors import StackError
 from compose.local.kafka import DEFAULT_PORT as KAFKA_PORT
 from compose.local.kafka import KafkaCluster, Ports
 from compose.local.mariadb import MariaDb
@@ -25,6 +23,8 @@ from compose.local.scylla import emulation
 from compose.local.scylla.emulation import ScyllaEmulation
 from compose.local.targets import opensearch
 from compose.local.targets.opensearch import OpenSearch
+from worker.fetch.errors import StackError
+from worker.terminal import Say
 
 WORKER_PORT = connect.DEFAULT_PORT
 _RULES = Path(__file__).parents[2] / "prometheus" / "alerts.yml"

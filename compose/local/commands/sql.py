@@ -11,9 +11,9 @@ from cassandra.cluster import Cluster, NoHostAvailable
 from cassandra.policies import RoundRobinPolicy
 
 from compose.local.commands.stack import Stack
-from compose.local.console import say
-from compose.local.errors import StackError
 from compose.local.scylla.client import Emulation
+from worker.fetch.errors import StackError
+from worker.terminal import say
 
 #: User, password and database of MariaDB and PostgreSQL in the local stack.
 _LOGIN: Final = "millrace"

@@ -11,11 +11,11 @@ from pathlib import Path
 
 from compose.local.commands.catalog import OFFERS, Offer, ServicePart, ServiceRequest
 from compose.local.commands.state import StackEntry, StateFile
-from compose.local.console import Say, progress, say
-from compose.local.errors import StackError
-from compose.local.paths import home_dir
 from compose.local.ports import accepts_connections
 from compose.local.process.service import Service
+from worker.fetch.errors import StackError
+from worker.fetch.paths import home_dir
+from worker.terminal import Say, progress, say
 
 _DOWN_TIMEOUT = 15.0  # seconds a service may take to end before it is killed
 

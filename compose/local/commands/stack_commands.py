@@ -8,8 +8,8 @@ from dataclasses import asdict
 from compose.local.commands.catalog import OFFERS
 from compose.local.commands.stack import ProcessHealth, Stack
 from compose.local.commands.state import StackEntry
-from compose.local.console import say
-from compose.local.errors import StackError
+from worker.fetch.errors import StackError
+from worker.terminal import say
 
 _SERVICES = "\n".join(f"  {offer.name:14}{offer.summary}" for offer in OFFERS.values())
 _PLACES = (

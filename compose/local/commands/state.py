@@ -10,9 +10,9 @@ from collections.abc import Container, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from compose.local.console import Say, drop_line
-from compose.local.errors import StackError
 from compose.local.process.identity import same_process
+from worker.fetch.errors import StackError
+from worker.terminal import Say, drop_line
 
 _FORMAT = 1
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from compose.local.databases.server_pair import ServerPair, execute_sql
-from compose.local.errors import StackError
 from compose.local.mariadb import MariaDb
 from compose.local.ports import LOOPBACK
+from worker.fetch.errors import StackError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from compose.local.console import Say
+    from worker.terminal import Say
 
 
 class MariaDbPair(ServerPair[MariaDb]):

@@ -9,12 +9,12 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from compose.local.console import Say, drop_line
-from compose.local.errors import StackError, Unavailable
-from compose.local.fetch.debian import Unpacked, unpack_package
 from compose.local.mariadb import server_options, speaks_mysql
 from compose.local.ports import LOOPBACK, free_port
 from compose.local.process.service import Managed, Service
+from worker.fetch.debian import Unpacked, unpack_package
+from worker.fetch.errors import StackError, Unavailable
+from worker.terminal import Say, drop_line
 
 _PACKAGE: Final = "mysql-server-core"
 _SUITE: Final = "sid"

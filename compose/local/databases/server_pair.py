@@ -6,11 +6,11 @@ from abc import ABC, abstractmethod
 from contextlib import ExitStack, closing
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
-from compose.local.console import Say, drop_line
 from compose.local.databases.mysql_debian import MySqlServer
-from compose.local.errors import StackError
 from compose.local.mariadb import MariaDb
 from compose.local.ports import LOOPBACK
+from worker.fetch.errors import StackError
+from worker.terminal import Say, drop_line
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -5,12 +5,12 @@ import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from compose.local.console import Say, drop_line
 from compose.local.monitoring.prometheus import unpack_debian
-from compose.local.paths import cache_dir
 from compose.local.ports import LOOPBACK, free_port
 from compose.local.process.http import is_answering
 from compose.local.process.service import Managed, Service
+from worker.fetch.paths import cache_dir
+from worker.terminal import Say, drop_line
 
 DEFAULT_PORT = 9093
 _PACKAGE = "prometheus-alertmanager"

@@ -8,11 +8,11 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from compose.local.console import Say, drop_line
-from compose.local.errors import StackError, Unavailable
-from compose.local.fetch.artifacts import load_manifest
-from compose.local.fetch.resolver import ArtifactResolver
-from compose.local.paths import cache_dir
+from worker.fetch.artifacts import load_manifest
+from worker.fetch.errors import StackError, Unavailable
+from worker.fetch.paths import cache_dir
+from worker.fetch.resolver import ArtifactResolver
+from worker.terminal import Say, drop_line
 
 #: No sandbox and no GPU: what it takes where neither namespaces nor a display can be counted on.
 ARGUMENTS = (

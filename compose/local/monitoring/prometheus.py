@@ -10,12 +10,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from compose.local.console import Say, drop_line, progress
-from compose.local.errors import StackError, Unavailable
-from compose.local.paths import cache_dir
 from compose.local.ports import LOOPBACK, free_port
 from compose.local.process.http import is_answering, send_request
 from compose.local.process.service import Managed, Service
+from worker.fetch.errors import StackError, Unavailable
+from worker.fetch.paths import cache_dir
+from worker.terminal import Say, drop_line, progress
 
 DEFAULT_PORT = 9090
 _ALERTMANAGERS = "alertmanagers.json"

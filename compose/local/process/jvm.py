@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from compose.local.fetch.java import Java
+from worker.fetch.java import Java
 
 # log4j 2, to standard output: service.py puts that into the log file.
 _LOG4J = """\
@@ -23,10 +23,6 @@ log4j.appender.console = org.apache.log4j.ConsoleAppender
 log4j.appender.console.layout = org.apache.log4j.PatternLayout
 log4j.appender.console.layout.ConversionPattern = %d{{ISO8601}} %-5p [%t] %c{{1}}: %m%n
 """
-
-# For tests and the demo: the quick compiler only. A server starts sooner and costs less CPU in its first minute, but is
-# slower for good after that, so nothing that is measured may run with it.
-FAST_START = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,8 +9,8 @@ from contextlib import contextmanager, suppress
 from io import FileIO
 from typing import Final
 
-from compose.local.paths import cache_dir
 from compose.local.process.identity import same_process, start_mark
+from worker.fetch.paths import cache_dir
 
 #: A server listens by then, or never will.
 _PROMISED_S: Final = 300.0

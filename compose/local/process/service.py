@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Self
 
-from compose.local.errors import StackError
 from compose.local.process.identity import same_process, signal_group, start_mark
+from worker.fetch.errors import StackError
 
 _POLL = 0.02  # seconds between two looks at a condition
 _LOG_LIMIT = 32 << 20  # bytes; a longer log is set aside at the next start

@@ -6,7 +6,7 @@ import subprocess
 from collections.abc import Sequence
 from typing import Final
 
-from compose.local.errors import Unavailable
+from worker.fetch.errors import Unavailable
 
 #: User and group `nobody`.
 NOBODY: Final = 65534

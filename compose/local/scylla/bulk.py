@@ -6,13 +6,13 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from compose.local.errors import StackError
 from compose.local.scylla.cells.codec import encode_cell, encode_varint
 from compose.local.scylla.cells.statements import quote_name
 from compose.local.scylla.client import Emulation, now_us
 from compose.local.scylla.schema import EmulatedColumn, EmulatedTable
 from compose.local.scylla.wire import CONSISTENCY, pack_batch
 from connectors.cql.types import CqlType
+from worker.fetch.errors import StackError
 
 _EPOCH_TICKS = 0x01B21DD213814000  # of time uuids, 1582-10-15, before 1970
 _INSERT = 2

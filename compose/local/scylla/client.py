@@ -14,7 +14,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from compose.local.errors import StackError
 from compose.local.scylla import schema
 from compose.local.scylla.cells.codec import join_cells, split_cells
 from compose.local.scylla.cells.cql import parse_write
@@ -36,6 +35,7 @@ from compose.local.scylla.writes import (
     time_uuid,
 )
 from connectors.cql.values import make_decoder
+from worker.fetch.errors import StackError
 
 #: Names a real Scylla that is used in place of the emulation.
 REAL = "MILLRACE_SCYLLA"

@@ -20,10 +20,10 @@ from cassandra.policies import WhiteListRoundRobinPolicy
 from cassandra.query import dict_factory
 
 from compose.local.cassandra import CassandraNode
-from compose.local.console import Say, drop_line, progress
-from compose.local.fetch.artifacts import load_manifest
-from compose.local.paths import cache_dir
-from compose.local.process.jvm import FAST_START
+from worker.fetch.artifacts import load_manifest
+from worker.fetch.java import FAST_START
+from worker.fetch.paths import cache_dir
+from worker.terminal import Say, drop_line, progress
 
 #: Which descriptions of streams a cluster has: those since Scylla 4.4, only the older ones, or both (it was upgraded).
 Streams = Literal["v2", "v1", "both"]

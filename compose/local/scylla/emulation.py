@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from compose.local.cassandra import CassandraNode, speaks_cql
-from compose.local.console import Say, drop_line
 from compose.local.ports import LOOPBACK, free_port, free_ports, taken_ports
 from compose.local.process.jvm import Heap
 from compose.local.process.service import Managed, Service
 from compose.local.scylla.dress import Streams, dressed_data
+from worker.terminal import Say, drop_line
 
 DEFAULT_PORT = 9042
 _ROOT = Path(__file__).parents[3]

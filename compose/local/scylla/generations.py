@@ -6,12 +6,12 @@ import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from compose.local.errors import StackError
 from compose.local.scylla.cells.codec import join_cells, split_cells
 from compose.local.scylla.dress import EMULATION
 from compose.local.scylla.schema import EmulatedTable
 from compose.local.scylla.topology import Ring, VnodeStreams
 from compose.local.scylla.wire import WireConnection, WireStatement
+from worker.fetch.errors import StackError
 
 _KEY = struct.pack(">i", 0)  # of the one partition of all generations
 

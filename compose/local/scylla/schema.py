@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from compose.local.errors import StackError
 from compose.local.scylla.cells.codec import sort_key, split_cells
 from compose.local.scylla.wire import Cell, WireConnection
 from connectors.cql.types import CqlType, parse_type, quote_name, to_text, udt_resolver
+from worker.fetch.errors import StackError
 
 LOG_SUFFIX = "_scylla_cdc_log"
 LISTS_PREFIX = "millrace_lists_"

@@ -11,9 +11,9 @@ import time
 from collections.abc import Sequence
 
 from compose.local.cassandra import speaks_cql
-from compose.local.console import say
 from compose.local.scylla.client import Emulation
 from compose.local.scylla.proxy import serve_proxy
+from worker.terminal import say
 
 _POLL = 0.05  # seconds
 _AGE_MS = 600_000  # of the first generation: tests write with timestamps of some minutes ago

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from compose.local.errors import StackError
+from worker.fetch.errors import StackError
 
 #: A cell that is not part of the statement, which differs from null.
 UNSET: Any = object()

@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from compose.local.errors import StackError
 from compose.local.scylla.cells.codec import encode_cell, split_fields, to_members, to_pairs
 from compose.local.scylla.schema import EmulatedColumn, EmulatedTable
 from connectors.cql.types import CqlType
+from worker.fetch.errors import StackError
 
 Key = tuple[bytes, ...]
 #: Cells of a multicell column: by element (set), key (map), time uuid (list) or field number (UDT, two bytes).

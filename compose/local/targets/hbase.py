@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Final, Self
 from xml.sax.saxutils import escape
 
-from compose.local.console import Say, drop_line
-from compose.local.fetch.artifacts import load_manifest
-from compose.local.fetch.java import find_java
-from compose.local.fetch.resolver import ArtifactResolver
 from compose.local.ports import LOOPBACK, free_ports
 from compose.local.process.jvm import Heap, java_command
 from compose.local.process.service import Managed, Service
+from worker.fetch.artifacts import load_manifest
+from worker.fetch.java import find_java
+from worker.fetch.resolver import ArtifactResolver
+from worker.terminal import Say, drop_line
 
 DEFAULT_PORT: Final = 9090
 #: HBase 2 logs by log4j 1.

@@ -4,14 +4,14 @@ from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
 
-from compose.local.console import Say, drop_line
-from compose.local.errors import Unavailable
-from compose.local.fetch.artifacts import load_manifest
-from compose.local.fetch.java import find_java
-from compose.local.fetch.resolver import ArtifactResolver
 from compose.local.ports import LOOPBACK, free_port
-from compose.local.process.jvm import FAST_START, Heap, java_command
+from compose.local.process.jvm import Heap, java_command
 from compose.local.process.service import Managed, Service
+from worker.fetch.artifacts import load_manifest
+from worker.fetch.errors import Unavailable
+from worker.fetch.java import FAST_START, find_java
+from worker.fetch.resolver import ArtifactResolver
+from worker.terminal import Say, drop_line
 
 
 @dataclass(slots=True)

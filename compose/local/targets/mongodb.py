@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from compose.local.console import Say, drop_line
-from compose.local.fetch.artifacts import load_manifest
-from compose.local.fetch.packages import fetch_package
 from compose.local.ports import LOOPBACK, free_port
 from compose.local.process.service import Managed, Service
 from compose.local.targets.hbase import accepts_connections
+from worker.fetch.artifacts import load_manifest
+from worker.fetch.packages import fetch_package
+from worker.terminal import Say, drop_line
 
 
 @dataclass(slots=True)

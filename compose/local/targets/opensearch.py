@@ -10,14 +10,14 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from compose.local.console import Say, drop_line
-from compose.local.fetch.artifacts import load_manifest
-from compose.local.fetch.java import find_java
-from compose.local.fetch.resolver import ArtifactResolver
 from compose.local.ports import LOOPBACK, free_ports
 from compose.local.process.jvm import Heap, java_command, write_log4j
 from compose.local.process.service import Managed, Service
 from compose.local.process.unprivileged import NOBODY, drop_privileges
+from worker.fetch.artifacts import load_manifest
+from worker.fetch.java import find_java
+from worker.fetch.resolver import ArtifactResolver
+from worker.terminal import Say, drop_line
 
 DEFAULT_PORT: Final = 9200
 _JAVA: Final = 21

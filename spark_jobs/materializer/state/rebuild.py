@@ -10,7 +10,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from compose.local.console import progress
 from connectors.errors import ConfigInvalid, Fatal
 from spark_jobs.config import job_files as frame_config
 from spark_jobs.control import Control, checkpoint_lock
@@ -31,6 +30,7 @@ from spark_jobs.materializer.state.changelog import Changelog
 from spark_jobs.spark.checkpoint import local_path
 from spark_jobs.spark.gateway import hadoop_configuration, jvm_of
 from spark_jobs.spark.session import build_session
+from worker.terminal import progress
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

@@ -19,9 +19,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from compose.local.errors import StackError
-from compose.local.fetch.artifacts import Artifact, load_manifest
-from compose.local.fetch.resolver import ArtifactResolver
 from connectors.errors import Skippable
 from tests.conformance.converters.java_runner import JavaConverters
 from tests.conformance.converters.spelling import double_of, float_of, schema_of, value_of
@@ -34,6 +31,9 @@ from worker.converters.javatext import double_text, float_text
 from worker.converters.json import JsonConverter
 from worker.converters.json_form.text import JsonSettings, schema_text, value_text
 from worker.converters.partitioner import hash_murmur2, positive_hashes
+from worker.fetch.artifacts import Artifact, load_manifest
+from worker.fetch.errors import StackError
+from worker.fetch.resolver import ArtifactResolver
 
 if TYPE_CHECKING:
     from connectors.schema import Schema

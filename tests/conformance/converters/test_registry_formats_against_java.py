@@ -14,9 +14,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from compose.local.errors import StackError
-from compose.local.fetch.artifacts import Artifact, load_manifest
-from compose.local.fetch.resolver import ArtifactResolver
 from connectors.errors import Skippable
 from connectors.schema import DATE, TIMESTAMP
 from tests.conformance.converters.java_runner import JavaConverters
@@ -45,6 +42,9 @@ from worker.converters.protobuf_form.compile import compile_protobuf
 from worker.converters.protobuf_form.read import protobuf_reader
 from worker.converters.protobuf_form.schema import META, ProtobufSettings, proto_file, proto_text
 from worker.converters.protobuf_form.write import message_bytes
+from worker.fetch.artifacts import Artifact, load_manifest
+from worker.fetch.errors import StackError
+from worker.fetch.resolver import ArtifactResolver
 
 if TYPE_CHECKING:
     from pathlib import Path

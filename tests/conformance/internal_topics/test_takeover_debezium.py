@@ -17,8 +17,8 @@ import pymysql
 import pytest
 from aiokafka.admin import AIOKafkaAdminClient
 
-from compose.local.topics import read_topic
 from tests.support.eventually import eventually
+from worker.kafka.whole_topics import read_topic
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import pytest
 from confluent_kafka import Producer
 
-from compose.local.process.jvm import FAST_START
 from tests.conformance.internal_topics.test_takeover import PROPERTIES, offset_of, states
 from tests.support.eventually import eventually
+from worker.fetch.java import FAST_START
 
 if TYPE_CHECKING:
     from collections.abc import Callable

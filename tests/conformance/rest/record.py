@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from compose.local.connect import JavaConnect
-from compose.local.process.jvm import FAST_START
+from worker.fetch.java import FAST_START
 
 from .answers import Names, roles, run
 from .scenario import FIRST, FORWARDED, STEPS

@@ -14,11 +14,11 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-from compose.local.fetch.artifacts import load_manifest
-from compose.local.fetch.java import find_java
-from compose.local.fetch.resolver import ArtifactResolver
 from tests.conformance.java_compiler import compiled
 from tests.conformance.transforms.debezium_expressions import CEL, GROOVY, ROUTES
+from worker.fetch.artifacts import load_manifest
+from worker.fetch.java import find_java
+from worker.fetch.resolver import ArtifactResolver
 
 VECTORS = Path(__file__).with_name("debezium_vectors.json.gz")
 DRIVER = Path(__file__).with_name("ApplyTransforms.java")

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from compose.local.connect import JavaConnect
-from compose.local.process.jvm import FAST_START
+from worker.fetch.java import FAST_START
 
 ANSWERS: Final = Path(__file__).with_name("validate_answers.json")
 _KAFKA: Final = "org.apache.kafka.connect.transforms."

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import strategies as st
 
-from compose.local.errors import StackError
 from tests.conformance.transforms import debezium_cases as cases
 from tests.conformance.transforms.debezium_expressions import CEL
 from tests.conformance.transforms.strategies import collect
 from tests.conformance.transforms.worker_pair import Outcome, compare, run_java, run_millrace
 from tests.selection import scaled
+from worker.fetch.errors import StackError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

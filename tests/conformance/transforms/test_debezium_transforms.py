@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from compose.local.errors import StackError
 from connectors.errors import ConfigInvalid
 from tests.conformance.transforms import debezium_cases
 from tests.conformance.transforms.debezium_expressions import CEL, GROOVY, ROUTES
 from tests.conformance.transforms.outcomes import Json, outcome
+from worker.fetch.errors import StackError
 from worker.transforms.pipeline import build_pipeline
 
 CASES, EXPECTED = debezium_cases.recorded()

@@ -11,10 +11,10 @@ import json
 
 import pytest
 
-from compose.local.errors import StackError
 from connectors.errors import ConfigInvalid
 from tests.conformance.transforms import generate_vectors
 from tests.conformance.transforms.outcomes import Json, outcome
+from worker.fetch.errors import StackError
 from worker.properties import parse_properties
 from worker.transforms.java.regex import compile_java, java_replacement
 from worker.transforms.pipeline import build_pipeline

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 
-from compose.local.errors import StackError
 from tests.conformance.transforms.strategies import KINDS, case, collect
 from tests.conformance.transforms.worker_pair import Outcome, compare, run_java, run_millrace
 from tests.selection import scaled
+from worker.fetch.errors import StackError
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -35,12 +35,12 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from compose.local.connect import JavaConnect
-from compose.local.fetch.artifacts import load_manifest
-from compose.local.fetch.java import find_java
-from compose.local.fetch.resolver import ArtifactResolver
-from compose.local.process.jvm import FAST_START, Heap
+from compose.local.process.jvm import Heap
 from compose.local.worker import MillraceWorker
 from tests.conformance.java_compiler import compiled
+from worker.fetch.artifacts import load_manifest
+from worker.fetch.java import FAST_START, find_java
+from worker.fetch.resolver import ArtifactResolver
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

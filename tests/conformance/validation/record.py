@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from compose.local.connect import JavaConnect
-from compose.local.process.jvm import FAST_START
 from tests.conformance.rest.answers import Answer, Names, ask, normalise
 from tests.conformance.rest.scenario import Step
 from tests.conformance.validation.cases import BASE, Case, cases
+from worker.fetch.java import FAST_START
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

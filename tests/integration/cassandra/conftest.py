@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from compose.local.cassandra import VERSIONS, CassandraNode
-from compose.local.console import say
-from compose.local.process.jvm import FAST_START
+from worker.fetch.java import FAST_START
+from worker.terminal import say
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -11,9 +11,9 @@ import pytest
 from aiokafka.errors import KafkaError
 
 from compose.local.cassandra_cluster import execute_cql
-from compose.local.topics import read_topic
 from compose.local.worker import MillraceWorker
 from tests.support.eventually import eventually
+from worker.kafka.whole_topics import read_topic
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -6,8 +6,8 @@ import time
 from typing import TYPE_CHECKING
 
 from compose.local.cassandra_cluster import execute_cql
-from compose.local.topics import read_topic
 from compose.local.worker import MillraceWorker
+from worker.kafka.whole_topics import read_topic
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -17,7 +17,6 @@ from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from compose.local.process.jvm import FAST_START
 from compose.local.worker import MillraceWorker
 from connectors.cql.cluster.session import CqlSession
 from connectors.errors import Fatal
@@ -25,6 +24,7 @@ from tests.support.cassandra_load import Workload, plain_row
 from tests.support.eventually import eventually
 from tests.support.job_process import Job
 from tests.support.settings import cql_session
+from worker.fetch.java import FAST_START
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

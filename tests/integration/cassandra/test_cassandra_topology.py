@@ -15,9 +15,6 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from compose.local.cassandra_cluster import CassandraCluster
-from compose.local.console import say
-from compose.local.process.jvm import FAST_START
-from compose.local.topics import read_all
 from compose.local.worker import MillraceWorker
 from connectors.cql.cluster.session import CqlSession
 from connectors.cql.mutations.compiled import CompiledDecoder
@@ -29,6 +26,9 @@ from tests.support.eventually import eventually_async, patience
 from tests.support.partition_merge import Table
 from tests.support.settings import cql_session
 from tests.unit.connectors.cql.mutation_world import SOURCE
+from worker.fetch.java import FAST_START
+from worker.kafka.whole_topics import read_all
+from worker.terminal import say
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping

@@ -16,8 +16,6 @@ import pytest_asyncio
 
 from compose.local.cassandra import CassandraNode
 from compose.local.cassandra_cluster import execute_cql
-from compose.local.errors import StackError
-from compose.local.process.jvm import FAST_START
 from compose.local.scylla.wire import WireConnection
 from connectors.cassandra import metrics
 from connectors.cassandra.log.directory import read_index, scan_directory
@@ -25,6 +23,8 @@ from connectors.cassandra.log.follower import LogFollower
 from connectors.cassandra.model import LogPosition
 from tests.support.eventually import patience
 from tests.support.settings import cassandra_log
+from worker.fetch.errors import StackError
+from worker.fetch.java import FAST_START
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator, Mapping

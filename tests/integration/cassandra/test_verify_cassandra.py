@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from compose.local.cassandra_cluster import execute_cql
-from compose.local.errors import StackError
 from compose.local.worker import MillraceWorker
 from tests.support.cassandra_load import Workload
 from tests.support.eventually import eventually
 from tests.support.verified import send, tables, verify
+from worker.fetch.errors import StackError
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from playwright.sync_api import Error, expect, sync_playwright
 
-from compose.local.console import say
 from compose.local.monitoring.browser import ARGUMENTS, Chromium, find_chromium
 from compose.local.process import service
 from compose.local.process.http import send_request
 from compose.local.worker import MillraceWorker
+from worker.terminal import say
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

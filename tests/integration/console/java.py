@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 from compose.local.connect import JavaConnect
 from compose.local.ports import free_port
 from compose.local.process.http import is_answering
-from compose.local.process.jvm import FAST_START
 from compose.local.process.service import Service
 from tests.support.eventually import eventually
+from worker.fetch.java import FAST_START
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

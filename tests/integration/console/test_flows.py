@@ -11,10 +11,10 @@ import pytest
 from confluent_kafka import Producer
 from playwright.sync_api import expect
 
-from compose.local.process.jvm import FAST_START
 from compose.local.process.service import wait_until
 from compose.local.worker import MillraceWorker
 from tests.integration.control._logs import read_topic
+from worker.fetch.java import FAST_START
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -10,7 +10,6 @@ import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka.errors import ProducerFenced
 
-from compose.local.topics import read_topic
 from compose.local.worker import MillraceWorker
 from connectors.datagen.generator import identify
 from connectors.errors import Retriable
@@ -19,6 +18,7 @@ from tests.chaos.delivery import Load
 from tests.integration.control._cluster import datagen, wait_for
 from tests.support.eventually import eventually_async
 from worker.control.fencing import fence_producers
+from worker.kafka.whole_topics import read_topic
 
 Factory = Callable[..., MillraceWorker]
 

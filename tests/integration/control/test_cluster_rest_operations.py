@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from aiokafka import AIOKafkaProducer
 
-from compose.local.topics import read_topic
 from compose.local.worker import MillraceWorker
 from offsets.records import connector_status_record, task_status_record
 from tests.integration.control._cluster import all_running, datagen, file_source, members, owners, wait_for
+from worker.kafka.whole_topics import read_topic
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

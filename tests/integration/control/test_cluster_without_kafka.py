@@ -10,10 +10,10 @@ import pytest
 
 from compose.local.kafka import KafkaCluster, Ports
 from compose.local.ports import LOOPBACK, free_port
-from compose.local.process.jvm import FAST_START
 from compose.local.worker import MillraceWorker
 from tests.chaos.proxy import Proxy
 from tests.integration.control._cluster import all_running, datagen, members, owners, wait_for
+from worker.fetch.java import FAST_START
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -21,9 +21,6 @@ from confluent_kafka.schema_registry.protobuf import ProtobufDeserializer, Proto
 from confluent_kafka.serialization import MessageField, SerializationContext
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, timestamp_pb2, wrappers_pb2
 
-from compose.local.errors import StackError
-from compose.local.fetch.artifacts import Artifact
-from compose.local.fetch.resolver import ArtifactResolver
 from connectors.errors import Fatal, Skippable
 from connectors.schema import (
     BOOLEAN,
@@ -44,6 +41,9 @@ from connectors.schema import (
     time,
     timestamp,
 )
+from worker.fetch.artifacts import Artifact
+from worker.fetch.errors import StackError
+from worker.fetch.resolver import ArtifactResolver
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

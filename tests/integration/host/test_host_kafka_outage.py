@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 from compose.local.kafka import KafkaCluster
-from compose.local.process.jvm import FAST_START
+from worker.fetch.java import FAST_START
 
 
 @pytest.fixture(scope="module")

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from compose.local.kafka import KafkaCluster
-from compose.local.process.jvm import FAST_START
 from tests.integration.host.conftest import told
+from worker.fetch.java import FAST_START
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 import pymysql
 import pytest
 
-from compose.local.errors import Unavailable
 from compose.local.monitoring.prometheus import Prometheus, find_prometheus
 from compose.local.ports import free_port
 from compose.local.worker import MillraceWorker
+from worker.fetch.errors import Unavailable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

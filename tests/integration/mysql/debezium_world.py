@@ -22,11 +22,11 @@ import pymysql
 from aiokafka import AIOKafkaConsumer, TopicPartition
 
 from compose.local.connect import DEBEZIUM, JavaConnect
-from compose.local.console import say
 from compose.local.kafka import KafkaCluster
 from compose.local.mariadb import MariaDb
-from compose.local.process.jvm import FAST_START
 from tests.support.eventually import eventually_async
+from worker.fetch.java import FAST_START
+from worker.terminal import say
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence

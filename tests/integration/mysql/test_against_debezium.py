@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 
-from compose.local.errors import Unavailable
 from compose.local.worker import MillraceWorker
 from tests.integration.mysql import debezium_world as world
 from tests.integration.mysql.debezium_compare import Deliberate, differences, heartbeats, listing, unexplained, unused
 from tests.selection import scaled
 from tests.support.eventually import eventually_async
+from worker.fetch.errors import Unavailable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

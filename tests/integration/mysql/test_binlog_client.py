@@ -18,7 +18,6 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from compose.local.errors import Unavailable
 from compose.local.mariadb import MariaDb
 from connectors.errors import ConfigInvalid, Fatal, Retriable
 from connectors.mysql.model import MARIADB, BinlogPosition, ConnectionSettings
@@ -30,6 +29,7 @@ from connectors.mysql.stream import positions
 from connectors.options import Password
 from tests.support.eventually import patience
 from tests.support.settings import mysql_connection, mysql_tls
+from worker.fetch.errors import Unavailable
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from compose.local.errors import Unavailable
 from compose.local.worker import MillraceWorker
 from tests.integration.mysql import debezium_world as world
 from tests.support.eventually import eventually, eventually_async
 from tests.support.transform_chains import KAFKA, UNWRAP, chain
+from worker.fetch.errors import Unavailable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Any
 import pymysql
 import pytest
 
-from compose.local.console import say
-from compose.local.errors import Unavailable
 from compose.local.mariadb import MariaDb
 from connectors.errors import Fatal
 from connectors.mysql.connector import MySqlConnector
 from connectors.testing.driver import Run
 from tests.integration.mysql.dialect import is_mysql, spoken
+from worker.fetch.errors import Unavailable
+from worker.terminal import say
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -13,7 +13,6 @@ import pymysql
 import pytest
 
 from compose.local.databases.mysql_debian import MySqlServer
-from compose.local.errors import Unavailable
 from compose.local.mariadb import MariaDb
 from connectors.errors import Fatal
 from connectors.mysql.connector import MySqlConnector
@@ -21,6 +20,7 @@ from connectors.mysql.stream.latency import TOTAL_SECONDS
 from connectors.testing.contexts import SavedOffsets
 from connectors.testing.driver import Run
 from tests.integration.mysql.dialect import is_mysql, spoken
+from worker.fetch.errors import Unavailable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

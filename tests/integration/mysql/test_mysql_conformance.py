@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, ClassVar
 import pymysql
 import pytest
 
-from compose.local.console import say
-from compose.local.errors import Unavailable
 from compose.local.mariadb import MariaDb
 from connectors.mysql.connector import MySqlConnector
 from connectors.mysql.model import BLOCK
 from connectors.testing import WAIVERS, Harness, connector_conformance, snapshot_conformance
+from worker.fetch.errors import Unavailable
+from worker.terminal import say
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator, Mapping

@@ -12,12 +12,12 @@ from aiokafka.structs import TopicPartition
 
 from compose.local.kafka import KafkaCluster
 from compose.local.ports import free_port
-from compose.local.process.jvm import FAST_START
 from connectors.errors import Fatal, Fenced, Retriable
 from offsets.admin import TopicAdmin
 from offsets.log import CompactedLog
 from tests.integration.offsets.topic_tools import Collected, admin_client, create_topic, producing
 from tests.support.eventually import eventually_async
+from worker.fetch.java import FAST_START
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable

@@ -74,7 +74,7 @@ def test_the_sdist_holds_what_a_wheel_is_made_of(sdist: Path) -> None:
     assert sdist.name == f"millrace-{version('millrace')}.tar.gz"
     with tarfile.open(sdist) as archive:
         names = {member.name.partition("/")[2] for member in archive if member.isfile()}
-    assert {*FILES, "PKG-INFO", "compose/local/fetch/artifacts.toml"} <= names
+    assert {*FILES, "PKG-INFO", "worker/fetch/artifacts.toml"} <= names
     assert {name.split("/")[0] for name in names} == {*PACKAGES, *FILES, "PKG-INFO", "millrace.egg-info"}
     assert {name for name in names if name.endswith(".py")} == {*_modules(), "setup.py"}
     assert not any("console/libraries/" in name for name in names)
@@ -94,7 +94,7 @@ def test_the_wheel_holds_what_the_packages_hold(wheel: Path) -> None:
     static = {str(path.relative_to(ROOT)) for path in (ROOT / "worker" / "console" / "static").iterdir()}
     assert static <= names
     assert any(name.startswith("worker/console/libraries/") for name in names)
-    assert {"compose/local/fetch/artifacts.toml", "compose/prometheus/alerts.yml"} <= names
+    assert {"worker/fetch/artifacts.toml", "compose/prometheus/alerts.yml"} <= names
 
 
 def test_the_bill_of_materials_is_next_to_the_wheel(wheel: Path) -> None:

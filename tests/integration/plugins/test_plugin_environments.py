@@ -7,8 +7,8 @@ import shutil
 import signal
 from typing import TYPE_CHECKING, Any
 
-from compose.local.topics import ReadRecord, read_topic
 from tests.integration.control._cluster import wait_for
+from worker.kafka.whole_topics import ReadRecord, read_topic
 
 from .conftest import put
 

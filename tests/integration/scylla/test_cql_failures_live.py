@@ -17,7 +17,6 @@ import pytest
 
 from compose.local.cassandra import CassandraNode
 from compose.local.ports import free_ports
-from compose.local.process.jvm import FAST_START
 from connectors.cql.cluster.failures import CqlLoginRefused
 from connectors.cql.cluster.session import CqlSession, QueryStats, SessionSettings
 from connectors.errors import ConfigInvalid, Retriable
@@ -25,6 +24,7 @@ from connectors.options import Password
 from tests.chaos.proxy import Proxy
 from tests.support.eventually import eventually_async, patience
 from tests.support.settings import cql_session, cql_tls
+from worker.fetch.java import FAST_START
 
 pytestmark = pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl is not installed")
 QUERY = "SELECT key FROM system.local WHERE key = ?"

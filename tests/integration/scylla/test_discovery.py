@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from compose.local.process.jvm import FAST_START
 from compose.local.scylla.client import Emulation
 from compose.local.scylla.emulation import ScyllaEmulation
 from compose.local.scylla.writes import Insert
@@ -29,6 +28,7 @@ from connectors.scylla.source.groups import assign_groups, encode_share
 from connectors.testing.contexts import SavedOffsets
 from connectors.testing.driver import Run
 from tests.support.eventually import patience
+from worker.fetch.java import FAST_START
 
 pytestmark = pytest.mark.asyncio
 

@@ -10,8 +10,8 @@ import pytest
 
 from compose.local.process.service import wait_until
 from compose.local.scylla.writes import Insert
-from compose.local.topics import read_topic
 from tests.support.eventually import eventually
+from worker.kafka.whole_topics import read_topic
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from compose.local.cassandra_cluster import execute_cql
-from compose.local.process.jvm import FAST_START
 from compose.local.scylla.client import Emulation, now_us
 from compose.local.scylla.emulation import ScyllaEmulation
 from compose.local.scylla.writes import Insert
 from tests.chaos.proxy import Proxy
+from worker.fetch.java import FAST_START
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from compose.local.console import say
 from compose.local.kafka import KafkaCluster
-from compose.local.process.jvm import FAST_START
 from compose.local.security.kafka_security import KafkaSecurity
 from tests.support.http_services import TokenEndpoint
+from worker.fetch.java import FAST_START
+from worker.terminal import say
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -17,9 +17,7 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # its stub forgets one
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, load_pem_private_key
 
-from compose.local.process.jvm import FAST_START
 from compose.local.security.kafka_security import MUTUAL, SCRAM, KafkaListener, jaas_config
-from compose.local.topics import read_topic
 from compose.local.worker import MillraceWorker
 from spark_jobs.spark import package
 from spark_jobs.spark.session import fetch_jars
@@ -27,6 +25,8 @@ from tests.integration.security.conftest import USERS, SecuredKafka
 from tests.integration.spark_jobs.frame.standalone_cluster import submit_command
 from tests.support.job_process import family
 from tests.support.update_topic import Load, check, fill
+from worker.fetch.java import FAST_START
+from worker.kafka.whole_topics import read_topic
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from compose.local.errors import StackError
 from compose.local.security.kafka_security import MUTUAL, OAUTH, PLAIN, SCRAM, KafkaListener, jaas_config
 from compose.local.worker import MillraceWorker
 from connectors.errors import Fatal
@@ -19,6 +18,7 @@ from offsets.admin import TopicAdmin
 from offsets.refusal import BrokerLoginRefused
 from tests.integration.security.conftest import USERS, SecuredKafka
 from tests.support.eventually import eventually
+from worker.fetch.errors import StackError
 from worker.host.delivery.commits import CommitUnit
 from worker.host.delivery.producer import Producer
 from worker.host.delivery.routes import ProducerSettings

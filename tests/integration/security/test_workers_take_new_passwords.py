@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from compose.local.security.kafka_security import SCRAM, jaas_config
-from compose.local.topics import read_topic
 from compose.local.worker import MillraceWorker
+from worker.kafka.whole_topics import read_topic
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from compose.local.process.jvm import FAST_START
 from spark_jobs.spark.session import build_session
+from worker.fetch.java import FAST_START
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

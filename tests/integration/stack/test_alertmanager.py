@@ -15,12 +15,12 @@ import pytest
 import yaml
 
 from compose.local.commands.catalog import OFFERS, ServiceRequest
-from compose.local.errors import Unavailable
 from compose.local.monitoring.alertmanager import Alertmanager, find_alertmanager
 from compose.local.monitoring.prometheus import Prometheus, tell_alertmanager
 from compose.local.ports import LOOPBACK
 from tests.support.eventually import eventually
 from tests.support.smtp_sink import smtp_sink
+from worker.fetch.errors import Unavailable
 
 COMPOSE = Path(__file__).parents[3] / "compose"
 

@@ -13,12 +13,12 @@ import pytest
 from compose.local.cassandra import VERSIONS, CassandraNode
 from compose.local.cassandra_cluster import CassandraCluster, execute_cql
 from compose.local.commands.catalog import OFFERS, ServiceRequest
-from compose.local.console import drop_line, say
-from compose.local.errors import StackError
 from compose.local.ports import LOOPBACK
-from compose.local.process.jvm import FAST_START
 from compose.local.scylla.emulation import ScyllaEmulation
 from tests.support.eventually import eventually
+from worker.fetch.errors import StackError
+from worker.fetch.java import FAST_START
+from worker.terminal import drop_line, say
 
 if TYPE_CHECKING:
     from collections.abc import Callable

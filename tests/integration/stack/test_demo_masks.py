@@ -40,8 +40,8 @@ from compose.demo.run import (
 from compose.demo.shop import CUSTOMERS, ORDERS, TABLES, Shop
 from compose.local.process.service import wait_until
 from compose.local.scylla.writes import Delete, Insert, Update
-from compose.local.topics import read_topic
 from tests.support.eventually import eventually
+from worker.kafka.whole_topics import read_topic
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -9,11 +9,11 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.errors import KafkaError
 
-from compose.local.errors import StackError
 from compose.local.kafka import KafkaCluster, live_brokers
 from compose.local.ports import LOOPBACK, is_free
-from compose.local.process.jvm import FAST_START
 from tests.support.eventually import eventually
+from worker.fetch.errors import StackError
+from worker.fetch.java import FAST_START
 
 Unique = Callable[[str], str]
 

@@ -15,8 +15,6 @@ import pytest
 from cassandra.cluster import Cluster, Session
 
 from compose.local.cassandra import CassandraNode, speaks_cql
-from compose.local.errors import StackError
-from compose.local.process.jvm import FAST_START
 from compose.local.scylla.bulk import fill_log
 from compose.local.scylla.client import Emulation, Logged
 from compose.local.scylla.dress import connect_session
@@ -39,6 +37,8 @@ from connectors.cql.types import parse_type, udt_resolver
 from connectors.cql.values import make_decoder
 from tests.support.eventually import eventually
 from tests.support.patient_cql import PATIENT
+from worker.fetch.errors import StackError
+from worker.fetch.java import FAST_START
 
 Keyspace = Callable[..., str]
 SLOW = pytest.mark.slow

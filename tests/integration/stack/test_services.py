@@ -10,12 +10,12 @@ from threading import Thread
 import pytest
 
 from compose.local.connect import JavaConnect
-from compose.local.errors import Unavailable
 from compose.local.monitoring.prometheus import Prometheus, find_prometheus
 from compose.local.ports import LOOPBACK
 from compose.local.process.http import send_request
 from compose.local.registry import SchemaRegistry
 from tests.support.eventually import eventually
+from worker.fetch.errors import Unavailable
 
 Unique = Callable[[str], str]
 COMPOSE = Path(__file__).parents[3] / "compose"

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from compose.local.errors import StackError
-from compose.local.fetch import pin
-from compose.local.fetch.artifacts import MANIFEST, Artifact, load_manifest
+from worker.fetch import pin
+from worker.fetch.artifacts import MANIFEST, Artifact, load_manifest
+from worker.fetch.errors import StackError
 
 
 def test_every_file_is_pinned_by_checksum_and_belongs_to_a_set() -> None:
@@ -44,7 +44,7 @@ def test_a_version_is_named_once_and_followed_everywhere() -> None:
     assert manifest.roots["registry"][0].split(":")[2] == manifest.versions["registry"]
     spark = manifest.roots["spark"][0].removesuffix(pin.ALONE).split(":")[2]
     setup = configparser.ConfigParser()
-    setup.read(MANIFEST.parents[3] / "setup.cfg", encoding="utf-8")
+    setup.read(MANIFEST.parents[2] / "setup.cfg", encoding="utf-8")
     assert f"pyspark>={spark},<" in setup["options.extras_require"]["spark"]
 
 

@@ -10,8 +10,8 @@ import pytest
 
 from compose.local.cassandra import VERSIONS, CassandraNode, artifact_set
 from compose.local.cassandra_cluster import CassandraCluster, even_tokens, middle_token
-from compose.local.errors import StackError
-from compose.local.fetch.artifacts import load_manifest
+from worker.fetch.artifacts import load_manifest
+from worker.fetch.errors import StackError
 
 if TYPE_CHECKING:
     from pathlib import Path

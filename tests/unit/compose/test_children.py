@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 
-from compose.local.worker import list_children
+from worker.process_tree import list_children
 
 
 def test_the_children_of_a_living_process_are_seen() -> None:

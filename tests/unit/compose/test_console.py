@@ -7,8 +7,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from compose.local.console import Step, live_line, progress, say
 from tests.support.eventually import eventually
+from worker.terminal import Step, live_line, progress, say
 
 
 class Terminal(io.StringIO):
@@ -22,7 +22,7 @@ class Terminal(io.StringIO):
 def terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
     screen = Terminal()
     # Not that of the interpreter: pytest puts its own there between a fixture and its test.
-    monkeypatch.setattr("compose.local.console.sys", SimpleNamespace(stderr=screen))
+    monkeypatch.setattr("worker.terminal.sys", SimpleNamespace(stderr=screen))
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("NO_COLOR", "1")
     return screen

@@ -14,13 +14,13 @@ import kubernetes_validate
 import pytest
 import yaml
 
-from compose.local.fetch.artifacts import load_manifest
 from connectors import debezium_metrics as debezium
 from connectors.cassandra.metrics import METRICS as CASSANDRA
 from connectors.logs.metrics import METRICS as LOGS
 from connectors.mysql.metrics import METRICS as MYSQL
 from connectors.scylla.metrics import METRICS as SCYLLA
 from worker.config.worker_config import parse_worker
+from worker.fetch.artifacts import load_manifest
 from worker.metrics.registry import METRICS, Family
 from worker.metrics.topics import TOPICS
 

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from compose.local.connect import worker_properties
-from compose.local.errors import StackError
 from compose.local.kafka import KafkaCluster, Ports, broker_properties, known_brokers, live_brokers
 from compose.local.ports import LOOPBACK, free_port
+from worker.fetch.errors import StackError
 
 
 def _ports(count: int) -> list[Ports]:

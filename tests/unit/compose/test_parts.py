@@ -14,13 +14,13 @@ from types import SimpleNamespace
 import pytest
 
 from compose.local import ports
-from compose.local.console import has_colours, say
-from compose.local.errors import StackError
-from compose.local.fetch.java import find_java, parse_version
-from compose.local.fetch.unpack import unpack_tar
-from compose.local.paths import cache_dir, home_dir
 from compose.local.ports import LOOPBACK, accepts_connections, free_port, free_ports, is_free
 from compose.local.process.jvm import write_properties
+from worker.fetch.errors import StackError
+from worker.fetch.java import find_java, parse_version
+from worker.fetch.paths import cache_dir, home_dir
+from worker.fetch.unpack import unpack_tar
+from worker.terminal import has_colours, say
 
 
 def test_a_taken_port_is_replaced() -> None:

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from compose.local.errors import StackError
 from compose.local.process.identity import same_process, signal_group, start_mark
 from compose.local.process.service import Service, log_tail, wait_until
 from tests.support.eventually import eventually
+from worker.fetch.errors import StackError
 
 ROOT = Path(__file__).parents[3]
 LOOP = "print('up', flush=True)\nimport signal\nwhile True: signal.pause()\n"

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from compose.local.errors import StackError
-from compose.local.fetch.artifacts import Artifact
-from compose.local.fetch.resolver import MAVEN_CENTRAL, ArtifactResolver, repository_urls
 from compose.local.ports import LOOPBACK, free_port
+from worker.fetch.artifacts import Artifact
+from worker.fetch.errors import StackError
+from worker.fetch.resolver import MAVEN_CENTRAL, ArtifactResolver, repository_urls
 
 
 @dataclass

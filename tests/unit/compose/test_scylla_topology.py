@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from compose.local.cassandra import node_settings
-from compose.local.errors import StackError
 from compose.local.scylla.proxy import plain_options, refuse_version, rename_tables, rewrite_frame
 from compose.local.scylla.schema import (
     EmulatedColumn,
@@ -34,6 +33,7 @@ from compose.local.scylla.topology import (
 )
 from compose.local.scylla.wire import UNSET, pack_cells, pack_frame, parse_rows
 from connectors.cql.types import parse_type
+from worker.fetch.errors import StackError
 
 TOKENS = st.integers(-(2**63), 2**63 - 1)
 

@@ -16,11 +16,11 @@ from compose.local.commands import stack_commands as commands
 from compose.local.commands.catalog import OFFERS, Offer, ServicePart, ServiceRequest
 from compose.local.commands.stack import ProcessHealth, Stack, check_health
 from compose.local.commands.state import StackEntry, StateFile
-from compose.local.errors import StackError
 from compose.local.ports import LOOPBACK, accepts_connections, free_port
 from compose.local.process.identity import start_mark
 from compose.local.process.service import Service
 from tests.support.eventually import eventually
+from worker.fetch.errors import StackError
 
 SERVER = (
     "import signal, socket, sys\ns = socket.create_server(('127.0.0.1', int(sys.argv[1])))\nwhile True: signal.pause()"

@@ -1,7 +1,11 @@
 """Every connector that is installed with this project: declared by the rules, and tested with the conformance kit."""
 
+from __future__ import annotations
+
+import ast
 import re
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -10,12 +14,17 @@ from connectors.testing.checks import CHECKS
 from connectors.testing.declarations import JOB_CHECKS
 from connectors.testing.fleet import installed_jobs
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
 ROOT = Path(__file__).parents[3]
 OURS = {
     name: connector
     for name, connector in installed_connectors().items()
     if connector.__module__.startswith("connectors.")
 }
+#: Sources of tables: they have the same parts.
+DATABASES = {"mysql", "scylla", "cassandra"}
 #: Connectors that move data themselves: their options and contract are checked here; the kit and TYPES.md are about records.
 JOBS = installed_jobs()
 
@@ -55,7 +64,10 @@ def test_every_database_passes_the_checks_of_snapshots(name: str) -> None:
 @pytest.mark.parametrize("name", OURS)
 def test_every_folder_reads_the_same(name: str) -> None:
     folder = ROOT / OURS[name].__module__.rpartition(".")[0].replace(".", "/")
-    assert {"connector.py", "config.py", "task.py", "TYPES.md"} <= {path.name for path in folder.iterdir()}
+    names = {path.name.removesuffix(".py") for path in folder.iterdir()}
+    assert {"connector", "config", "task", "TYPES.md"} <= names
+    if name in DATABASES:
+        assert {"events", "metrics", "model", "schema", "snapshot", "verify"} <= names
     assert (ROOT / "docs" / "connectors" / f"{name}.md").exists()
 
 
@@ -72,8 +84,8 @@ def test_no_connector_knows_the_worker_or_another_connector(name: str) -> None:
         "cql",
         "snapshot",
         "debezium_metrics",
-        "new_tables",
-        "number_keys",
+        "source_options",
+        "topic_names",
         "backoff",
         "codegen",
         "text_files",
@@ -83,11 +95,39 @@ def test_no_connector_knows_the_worker_or_another_connector(name: str) -> None:
         "wire",
         folder.name,
     }
-    imports = re.compile(r"^\s*(?:from|import) (worker|connectors|offsets|compose)(?:\.(\w+))?", re.MULTILINE)
     for path in folder.rglob("*.py"):
-        for package, module in imports.findall(path.read_text()):
-            assert package == "connectors", f"{path} imports {package}"
-            assert module in allowed | {""}, f"{path} imports connectors.{module}"
+        for package, *rest in imported_modules(path):
+            if package in {"worker", "offsets", "spark_jobs", "compose"}:
+                raise AssertionError(f"{path} imports {package}")
+            assert package != "connectors" or rest[0] in allowed, f"{path} imports connectors.{rest[0]}"
+
+
+def imported_modules(path: Path) -> Iterator[list[str]]:
+    """The dotted names that a file imports, in parts: of ``from a import b`` it is ``a.b``, whatever ``b`` is."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (alias.name.split(".") for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module is not None:
+            yield from (f"{node.module}.{alias.name}".split(".") for alias in node.names)
+
+
+#: What the command line starts for people on their own machine.
+STACK_COMMANDS = {
+    "worker/cli.py",
+    *(str(path.relative_to(ROOT)) for path in (ROOT / "worker/development").glob("*.py")),
+}
+
+
+@pytest.mark.parametrize("package", ["worker", "spark_jobs", "connectors", "offsets"])
+def test_the_product_runs_without_the_local_stack(package: str) -> None:
+    """Executors and images need no ``compose``."""
+    importing = {
+        str(path.relative_to(ROOT))
+        for path in (ROOT / package).rglob("*.py")
+        for first, *_ in imported_modules(path)
+        if first == "compose"
+    }
+    assert importing - STACK_COMMANDS == set()
 
 
 @pytest.mark.parametrize("name", JOBS)

@@ -7,8 +7,8 @@ Understood: INSERT INTO, UPDATE and DELETE of `keyspace.table` with literals, US
 import re
 from typing import Any
 
-from compose.local.errors import StackError
 from compose.local.scylla.writes import Append, Delete, DeleteRange, Insert, Prepend, Remove, SetAt, Update, Write
+from worker.fetch.errors import StackError
 
 _TOKEN = re.compile(
     r"""\s*(?:

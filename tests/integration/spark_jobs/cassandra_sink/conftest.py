@@ -10,9 +10,9 @@ from cassandra.cluster import Cluster
 from cassandra.query import dict_factory
 
 from compose.local.cassandra import CassandraNode
-from compose.local.process.jvm import FAST_START
 from spark_jobs.testing import Gate
 from tests.support.patient_cql import PATIENT
+from worker.fetch.java import FAST_START
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -12,7 +12,6 @@ from pyspark.sql import DataFrame
 from pyspark.sql.types import LongType, StringType
 
 from compose.local.cassandra import CassandraNode
-from compose.local.process.jvm import FAST_START
 from spark_jobs.contract import Column, TableChanges, TableSchema
 from spark_jobs.sinks.cassandra import cluster
 from spark_jobs.sinks.cassandra.client import CassandraClient
@@ -21,6 +20,7 @@ from spark_jobs.sinks.cassandra.sink import CassandraSink
 from spark_jobs.sinks.cassandra.tables import usable_name
 from spark_jobs.sinks.shared.model import SinkRow
 from spark_jobs.testing.kit import parse_config
+from worker.fetch.java import FAST_START
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -9,7 +9,6 @@ from cassandra.cluster import Cluster
 from pyspark.sql.types import LongType, StringType
 
 from compose.local.cassandra import CassandraNode
-from compose.local.process.jvm import FAST_START
 from connectors.errors import Retriable
 from spark_jobs.config import job_files as job_config
 from spark_jobs.contract import Column, TableSchema
@@ -18,6 +17,7 @@ from spark_jobs.testing.batches import BatchFeed
 from spark_jobs.testing.kit import key_column, make_sink
 from spark_jobs.write_ahead_log import FOLDER
 from tests.support.patient_cql import PATIENT
+from worker.fetch.java import FAST_START
 
 if TYPE_CHECKING:
     from pathlib import Path

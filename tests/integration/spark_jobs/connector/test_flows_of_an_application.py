@@ -14,9 +14,9 @@ import pytest
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # the module has them
 
-from compose.local.process.jvm import FAST_START
-from compose.local.worker import list_children
 from spark_jobs.control import process_age
+from worker.fetch.java import FAST_START
+from worker.process_tree import list_children
 
 if TYPE_CHECKING:
     from collections.abc import Callable

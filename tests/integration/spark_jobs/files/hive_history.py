@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.types import DecimalType, IntegerType, LongType, StringType, StructField, StructType, TimestampNTZType
 
-from compose.local.process.jvm import FAST_START
 from connectors.errors import Fatal
 from connectors.options import Config
 from spark_jobs.contract import Column, JobContext, TableSchema
@@ -21,6 +20,7 @@ from spark_jobs.sinks.files.config import CONFIG
 from spark_jobs.sinks.files.sink import FilesSink
 from spark_jobs.spark.session import build_session
 from tests.support.history_model import Change, Shape, batch
+from worker.fetch.java import FAST_START
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -10,12 +10,12 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from compose.local.process.jvm import FAST_START
 from spark_jobs import history
 from spark_jobs.history.commands import compact_table
 from spark_jobs.history.rolling import Rolling
 from spark_jobs.history.storage import HadoopStorage
 from spark_jobs.spark.session import build_session
+from worker.fetch.java import FAST_START
 
 
 def main() -> None:

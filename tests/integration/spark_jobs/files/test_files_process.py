@@ -11,9 +11,9 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
-from compose.local.process.jvm import FAST_START
 from spark_jobs import history
 from tests.support.job_process import Job
+from worker.fetch.java import FAST_START
 
 if TYPE_CHECKING:
     from pathlib import Path

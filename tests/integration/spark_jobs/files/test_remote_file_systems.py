@@ -13,10 +13,10 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
-from compose.local.process.jvm import FAST_START
 from compose.local.targets.hdfs import Hdfs
 from compose.local.targets.s3 import S3
 from tests.support.job_process import Job
+from worker.fetch.java import FAST_START
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -11,8 +11,8 @@ from typing import Any
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import NewTopic  # type: ignore[attr-defined]  # it is there, and documented
 
-from compose.local.process.jvm import FAST_START
 from tests.support.eventually import eventually
+from worker.fetch.java import FAST_START
 
 
 @dataclass

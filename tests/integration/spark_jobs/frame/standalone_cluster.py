@@ -8,10 +8,10 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Self
 
 from compose.local import spark
-from compose.local.errors import StackError
 from compose.local.ports import LOOPBACK, free_ports
 from compose.local.process.service import Service, wait_until
 from spark_jobs.spark.session import java_home
+from worker.fetch.errors import StackError
 
 if TYPE_CHECKING:
     from pathlib import Path

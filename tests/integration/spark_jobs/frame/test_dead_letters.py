@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from compose.local.topics import read_topic
 from connectors.errors import Fatal, Retriable
 from spark_jobs import dead_letters
 from spark_jobs.config.keys import FRAME
 from spark_jobs.dead_letters import DeadLetters
+from worker.kafka.whole_topics import read_topic
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -10,7 +10,6 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic  # type: ignore[attr-defined]  # they are documented
 
 from compose.local.kafka import KafkaCluster
-from compose.local.process.jvm import FAST_START
 from spark_jobs import runner
 from spark_jobs.config import job_files as config
 from spark_jobs.kafka.lag_watch import LagWatch
@@ -19,6 +18,7 @@ from spark_jobs.reports.troubles import Troubles
 from spark_jobs.run import state_after
 from tests.integration.spark_jobs.frame.test_runs import run
 from tests.support.eventually import eventually
+from worker.fetch.java import FAST_START
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 import pytest
 
-from compose.local.worker import list_children
 from spark_jobs import history
 from tests.integration.spark_jobs.frame.test_runs import NOW, run
 from tests.support.eventually import eventually
+from worker.process_tree import list_children
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

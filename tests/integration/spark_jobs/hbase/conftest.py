@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from compose.local.process.jvm import FAST_START
 from compose.local.targets.hbase import HBase
 from spark_jobs.sinks.hbase.config import CONFIG_DEF, parse_settings
 from spark_jobs.sinks.hbase.protocol import HbaseConnection, load_interface
+from worker.fetch.java import FAST_START
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pyspark.sql.types import IntegerType, StringType
 
-from compose.local.process.jvm import FAST_START
 from compose.local.targets.hbase import HBase
 from connectors.errors import Fatal, Retriable
 from spark_jobs.contract import Column, SchemaRefused, TableSchema
@@ -23,6 +22,7 @@ from spark_jobs.testing.kit import key_column, make_sink, parse_config
 from tests.integration.spark_jobs.hbase.conftest import Reader
 from tests.support.eventually import eventually
 from tests.support.tls_door import tls_door
+from worker.fetch.java import FAST_START
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -11,12 +11,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from compose.local.process.jvm import FAST_START
 from spark_jobs import history
 from spark_jobs.history.storage import HadoopStorage
 from spark_jobs.spark.session import build_session
 from tests.integration.spark_jobs.inputs.test_file_flows import ROWS, encode
 from tests.support.job_runs import run_job
+from worker.fetch.java import FAST_START
 
 KINDS = ("csv", "json", "avro", "parquet", "orc", "text")
 

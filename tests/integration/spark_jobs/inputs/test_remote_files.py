@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from compose.local.process.jvm import FAST_START
 from spark_jobs import history
 from tests.integration.spark_jobs.files.test_remote_file_systems import Remote, remote
 from tests.integration.spark_jobs.inputs.test_file_flows import ROWS
 from tests.integration.spark_jobs.sources.test_whole_jobs import Jobs
 from tests.support.job_process import Job
+from worker.fetch.java import FAST_START
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from compose.local.errors import Unavailable
 from compose.local.mariadb import MariaDb
 from compose.local.postgres import Postgres
 from connectors.errors import Fatal, Retriable
@@ -23,6 +22,7 @@ from spark_jobs.sinks.jdbc.config import CONFIG_DEF
 from spark_jobs.sinks.jdbc.dialect.dialects import load_dialect
 from spark_jobs.sinks.jdbc.sink import JdbcSink
 from tests.integration.spark_jobs.jdbc.conftest import database, simple
+from worker.fetch.errors import Unavailable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -12,7 +12,6 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.types import IntegerType, StringType
 
-from compose.local.errors import Unavailable
 from compose.local.postgres import Postgres
 from connectors.errors import Retriable
 from spark_jobs.config.job_files import check_job
@@ -27,6 +26,7 @@ from spark_jobs.testing.kit import key_column, make_sink
 from tests.integration.spark_jobs.jdbc.killed_jdbc import KILL_AT
 from tests.support.eventually import eventually
 from tests.support.settings import jdbc_login
+from worker.fetch.errors import Unavailable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

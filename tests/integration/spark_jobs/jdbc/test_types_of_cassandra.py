@@ -12,7 +12,6 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 
 from compose.local.cassandra_cluster import execute_cql
-from compose.local.process.jvm import FAST_START
 from compose.local.worker import MillraceWorker
 from spark_jobs.sources.debezium import DebeziumSource
 from tests.integration.spark_jobs.jdbc.test_types_of_the_reference import declared_types, plain
@@ -20,6 +19,7 @@ from tests.integration.spark_jobs.sources.test_sources_live import Bench
 from tests.support.eventually import eventually
 from tests.support.job_process import Job
 from worker.development.reference_types import type_cells, type_tables
+from worker.fetch.java import FAST_START
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -22,12 +22,12 @@ from confluent_kafka.cimpl import NewTopic
 
 from compose.local.kafka import KafkaCluster, Ports
 from compose.local.ports import LOOPBACK, free_ports
-from compose.local.process.jvm import FAST_START
-from compose.local.topics import read_topic
 from spark_jobs.spark.watchdog import EXIT_CODE, GRACE_S
 from tests.support.eventually import eventually
 from tests.support.kafka_gate import Gate, Moment
 from tests.support.transaction_steps import RECORDS, RETRIABLE
+from worker.fetch.java import FAST_START
+from worker.kafka.whole_topics import read_topic
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # it is there, and documented
 
-from compose.local.topics import read_topic
 from spark_jobs.sinks.kafka.config import target_topic
 from spark_jobs.testing import SinkTarget, Supports, Unsupported, cases, check_sink
 from tests.integration.spark_jobs.spark_json import from_json, in_json
+from worker.kafka.whole_topics import read_topic
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

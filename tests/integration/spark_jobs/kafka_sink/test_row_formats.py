@@ -12,7 +12,6 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # it is there, and documented
 from pyspark.sql.types import ArrayType, IntegerType, MapType, StringType, StructField, StructType, TimestampType
 
-from compose.local.topics import read_topic
 from connectors.errors import Fatal, Retriable
 from spark_jobs.config.job_files import check_job
 from spark_jobs.contract import RAW_COLUMNS, Batch, Column, JobContext, SchemaRefused, TableSchema
@@ -25,6 +24,7 @@ from spark_jobs.testing.batches import BatchFeed
 from spark_jobs.testing.kit import key_column, make_sink
 from tests.integration.spark_jobs.kafka_sink.test_kafka_conformance import KafkaTarget
 from tests.integration.spark_jobs.kafka_sink.test_kafka_sink import KillOnce
+from worker.kafka.whole_topics import read_topic
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from compose.local.process.jvm import FAST_START
-from compose.local.topics import read_topic
 from tests.support.eventually import eventually
 from tests.support.job_process import Job
 from tests.support.update_load import Model, changes
 from tests.support.update_topic import Load, check, fill
+from worker.fetch.java import FAST_START
+from worker.kafka.whole_topics import read_topic
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -12,8 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from compose.local.process.jvm import FAST_START
-from compose.local.topics import read_topic
 from connectors.errors import Fatal
 from spark_jobs.savepoints import commands
 from spark_jobs.savepoints.manifest import MANIFEST_FILE, read_manifest
@@ -21,6 +19,8 @@ from spark_jobs.spark.checkpoint import LocalFolder
 from tests.support.job_process import Job
 from tests.support.update_load import Event, Model, changes
 from tests.support.update_topic import Load, fill
+from worker.fetch.java import FAST_START
+from worker.kafka.whole_topics import read_topic
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -11,7 +11,6 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewPartitions  # type: ignore[attr-defined]  # the module has them
 
-from compose.local import topics as kafka_topics
 from connectors.errors import ConfigInvalid, Fatal
 from spark_jobs.config import job_files as job_config
 from spark_jobs.materializer import config as options
@@ -25,6 +24,7 @@ from spark_jobs.spark.checkpoint import LocalFolder
 from tests.integration.spark_jobs.materializer.test_many_topics import batch_of
 from tests.support.update_load import Model, changes, partition_key
 from tests.support.update_topic import Load, encoder_of
+from worker.kafka import whole_topics as kafka_topics
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence

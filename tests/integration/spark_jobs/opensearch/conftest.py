@@ -11,9 +11,9 @@ from urllib.parse import quote
 
 import pytest
 
-from compose.local.process.jvm import FAST_START
 from compose.local.targets.opensearch import OpenSearch
 from tests.support.login_door import login_door
+from worker.fetch.java import FAST_START
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -9,7 +9,6 @@ import pytest
 from pyspark.sql.types import DoubleType, IntegerType, LongType, StringType
 
 from compose.local.ports import free_port
-from compose.local.process.jvm import FAST_START
 from compose.local.targets.opensearch import OpenSearch
 from connectors.errors import Fatal, Retriable
 from spark_jobs.contract import Column, SchemaRefused, TableSchema
@@ -17,6 +16,7 @@ from spark_jobs.testing.batches import BatchFeed, change
 from spark_jobs.testing.kit import key_column, make_sink, parse_config
 from tests.integration.spark_jobs.opensearch.conftest import Reader
 from tests.support.tls_door import tls_door
+from worker.fetch.java import FAST_START
 
 if TYPE_CHECKING:
     from collections.abc import Callable

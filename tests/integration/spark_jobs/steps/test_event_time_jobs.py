@@ -13,7 +13,6 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # its stub forgets one
 
-from compose.local.process.jvm import FAST_START
 from connectors.errors import ConfigInvalid
 from spark_jobs import history
 from spark_jobs.kafka import ranges
@@ -24,6 +23,7 @@ from tests.integration.spark_jobs.steps import test_joins, test_windows
 from tests.integration.spark_jobs.steps.event_streams import SECOND, START_US, Event, random_batches
 from tests.support.eventually import eventually
 from tests.support.job_process import Job
+from worker.fetch.java import FAST_START
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

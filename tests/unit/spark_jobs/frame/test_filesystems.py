@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from compose.local.fetch.artifacts import load_manifest
 from spark_jobs.spark.filesystems import client_sets, hadoop_version, missing_clients
+from worker.fetch.artifacts import load_manifest
 
 
 @pytest.mark.parametrize(

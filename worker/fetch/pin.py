@@ -1,4 +1,4 @@
-"""Rewrites the pinned files of `artifacts.toml` from its `[roots]`: `python -m compose.local.fetch.pin`.
+"""Rewrites the pinned files of `artifacts.toml` from its `[roots]`: `python -m worker.fetch.pin`.
 
 For whoever raises a version; it needs Maven, which walks the dependencies. Nothing else in Millrace does.
 """
@@ -13,10 +13,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from xml.sax.saxutils import escape
 
-from compose.local.console import say
-from compose.local.errors import StackError
-from compose.local.fetch.artifacts import MANIFEST, load_manifest
-from compose.local.fetch.resolver import repository_urls
+from worker.fetch.artifacts import MANIFEST, load_manifest
+from worker.fetch.errors import StackError
+from worker.fetch.resolver import repository_urls
+from worker.terminal import say
 
 _SECTION = "[artifacts]\n"
 _POM = """\

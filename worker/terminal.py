@@ -1,4 +1,4 @@
-"""Progress lines for people, kept apart so that services can be used silently from tests."""
+"""Progress lines on a terminal, kept apart so that services can be used silently from tests."""
 
 import os
 import shutil

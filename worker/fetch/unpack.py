@@ -8,7 +8,7 @@ import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
-from compose.local.errors import StackError
+from worker.fetch.errors import StackError
 
 
 def unpack_tar(archive: Path, folder: Path) -> Path:

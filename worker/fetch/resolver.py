@@ -14,10 +14,10 @@ from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from compose.local.console import Say, Step, progress, say
-from compose.local.errors import StackError
-from compose.local.fetch.artifacts import Artifact
-from compose.local.paths import cache_dir
+from worker.fetch.artifacts import Artifact
+from worker.fetch.errors import StackError
+from worker.fetch.paths import cache_dir
+from worker.terminal import Say, Step, progress, say
 
 MAVEN_CENTRAL = "https://repo1.maven.org/maven2"
 NPM = "https://registry.npmjs.org"

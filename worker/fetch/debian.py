@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from compose.local.console import Say, drop_line, progress
-from compose.local.errors import StackError, Unavailable
-from compose.local.paths import cache_dir
+from worker.fetch.errors import StackError, Unavailable
+from worker.fetch.paths import cache_dir
+from worker.terminal import Say, drop_line, progress
 
 _MIRROR = "http://deb.debian.org/debian"
 _KEYS = Path("/usr/share/keyrings/debian-archive-keyring.gpg")

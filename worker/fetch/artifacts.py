@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from compose.local.errors import StackError
+from worker.fetch.errors import StackError
 
 MANIFEST = Path(__file__).with_name("artifacts.toml")
 

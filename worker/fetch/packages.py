@@ -5,9 +5,9 @@ import sys
 import tempfile
 from pathlib import Path
 
-from compose.local.console import Say, drop_line, progress
-from compose.local.errors import Unavailable
-from compose.local.paths import cache_dir
+from worker.fetch.errors import Unavailable
+from worker.fetch.paths import cache_dir
+from worker.terminal import Say, drop_line, progress
 
 
 def fetch_package(
