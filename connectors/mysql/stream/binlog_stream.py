@@ -15,7 +15,7 @@ from connectors.mysql.source import binlog_events as parse
 from connectors.mysql.source import event_types as types
 from connectors.mysql.source.payload import transaction_payload
 from connectors.mysql.source.statements import SqlStatement, classify_statement
-from connectors.mysql.stream import shards
+from connectors.mysql.stream.delivered import DeliveredRows
 from connectors.mysql.stream.encoded import EncodedRows
 
 if TYPE_CHECKING:
@@ -138,17 +138,7 @@ class BinlogStream:
         self._signals = signals
         self._apart = apart
         self._maps: dict[int, MySqlTableState | None] = {}
-        self._done = run_start.done if same_server else ()
-        # Without a count of events the rows count: the transaction started on another server, and may come after others here.
-        counted = same_server and bool(position.event or position.row)
-        self._skip_events = position.event if counted else 0
-        self._skip_row = position.row if counted else 0
-        self._skip_rows = 0 if counted else run_start.resume.rows
-        self._skip_gtid = run_start.resume.gtid
-        self._skip_pos = position.pos if counted else -1
-        self._skipping = bool(self._skip_events or self._skip_row or self._skip_rows)
-        if self._skipping:
-            cursor.half_done(self._skip_events, self._skip_row, run_start.resume.rows, run_start.resume.gtid)
+        self._delivered = DeliveredRows(cursor, run_start, position, same_server=same_server, log=log)
         self._wanted = True
         #: Rows of the present event so far: of a transaction payload, over all that is in it.
         self._unit_rows = 0
@@ -289,25 +279,11 @@ class BinlogStream:
             self._thread = event.thread
             self._commit_us = event.immediate_us
             self._framed = mariadb and not event.standalone
-        if self._skipping and mariadb:
-            self._check_domain(gtid_name)
+        if mariadb and self._delivered.half_done:
+            self._delivered.check_domain(gtid_name)
         self._begin_transaction(at, gtid_name)
         if self._wants_gtid is not None and gtid_name:
             self._wanted = self._wants_gtid(gtid_name.rpartition("-")[0] if mariadb else gtid_name.partition(":")[0])
-
-    def _check_domain(self, gtid: str) -> None:
-        """A domain's transactions come in order: if another one comes first, the one that was done in part does not exist."""
-        expected_gtid = self._skip_gtid
-        if self._skip_rows and gtid != expected_gtid and gtid.partition("-")[0] == expected_gtid.partition("-")[0]:
-            self._log.error(
-                "transaction %s, of which %d rows were sent, is not on this server, where %s comes in its place: "
-                "the rows were lost with the server that had them; start a new snapshot of the tables",
-                expected_gtid,
-                self._skip_rows,
-                gtid,
-            )
-            self._skipping, self._skip_rows = False, 0
-            self.cursor.caught_up()
 
     def _begin_transaction(self, at: int, gtid: str) -> None:
         if self._held is not None:
@@ -317,23 +293,24 @@ class BinlogStream:
             self._held.mark()
         self.cursor.begin(at, gtid)
         # What was sent of it before cannot be called back.
-        self._began = -1 if self._skipping and not self._other_domain() else len(self.out)
+        self._began = len(self.out)
+        if self._delivered.half_done:
+            if self._delivered.is_open_transaction():
+                self._began = -1
+            self._delivered.count_begin(at)
         self.encoded.began = self.encoded.count
         self._wanted = True
         if self._transactions is not None:
             self._transactions.begin(
                 self._make_source(at, 0, self.cursor.ts_sec), self.cursor.offset(0, 0, 0), self.out
             )
-        if self._skip_events and at < self._skip_pos:
-            self._skip_events += 1  # the place was counted from BEGIN, which comes after this
 
     def _end_transaction(self) -> None:
         """The open transaction ended with the event before ``cursor.pos``."""
         cursor = self.cursor
         self._ended = False
-        if self._skipping and not self._other_domain():
-            self._skipping = False
-            cursor.caught_up()
+        if self._delivered.half_done:
+            self._delivered.end_transaction()
         if self._transactions is not None and self._framed:
             self._transactions.end(
                 self._make_source(cursor.pos, 0, cursor.ts_sec),
@@ -351,10 +328,6 @@ class BinlogStream:
         self.settled = len(self.out)
         if self._puller is not None:
             self._puller.advance(self._reached)
-
-    def _other_domain(self) -> bool:
-        """Whether the transaction that is half done is yet to come, because this one is of another domain."""
-        return bool(self._skip_rows and self._skip_gtid) and self.cursor.gtid != self._skip_gtid
 
     def _handle_xid(self, raw: bytes, at: int, ts: int, size: int) -> None:
         del raw, at, ts, size
@@ -559,7 +532,7 @@ class BinlogStream:
         width = 2 if op == "u" else 1
         count, before = len(rows) // width, self._unit_rows
         self._unit_rows = before + count
-        first = self._count_done(before, count) if self._skipping else 0
+        first = self._delivered.count_rows(before, count)
         puller = self._puller
         if puller is not None:
             early = puller.changed(state.name, op, rows) if state.name in self._watched else ()
@@ -567,8 +540,8 @@ class BinlogStream:
                 return
             for rows_before in early:
                 self._send_early(state, rows_before, cursor.offset(cursor.events, before, cursor.tx_rows), self.out)
-        if self._done:
-            rows = self._mask_delivered(state, rows, width, before)
+        if self._delivered.by_others:
+            rows = self._delivered.mask_rows(state, rows, width, before)
         if first == count:
             return
         if first:
@@ -589,7 +562,8 @@ class BinlogStream:
         self, state: MySqlTableState, op: Literal["c", "u", "d"], raw: bytes, at: int, ts: int, size: int
     ) -> bool:
         """Take a rows event straight to bytes; False: it has to go the general way, and nothing has happened."""
-        if self._skipping or self._done:
+        delivered = self._delivered
+        if delivered.half_done or delivered.by_others:
             return False
         watched, withheld = self._watched, self._withheld  # nearly always empty, and a name's hash costs more
         if (watched and state.name in watched) or (withheld and state.name in withheld):
@@ -616,51 +590,10 @@ class BinlogStream:
             counters.deletes += rows
         counters.last_ts_ms = source.ts_ms
 
-    def _count_done(self, before: int, count: int) -> int:
-        """How many of the next rows are done: they come before the place at which the task began."""
-        cursor = self.cursor
-        if self._skip_rows:
-            if self._other_domain():
-                return 0
-            return max(0, min(count, self._skip_rows - cursor.tx_rows - before))
-        if cursor.events < self._skip_events:
-            return count
-        if cursor.events == self._skip_events:
-            return max(0, min(count, self._skip_row - before))
-        return 0
-
-    def _mask_delivered(self, state: MySqlTableState, rows: list[Any], width: int, before: int) -> list[Any]:
-        """The rows with None for those that a former owner has delivered."""
-        stream_spot = self.cursor.spot(before)
-        pending = [shard_done for shard_done in self._done if shard_done.spot > stream_spot]
-        if not pending:
-            # The stream has passed all positions: no former owner has delivered any of the following rows.
-            self._done = ()
-            self.cursor.set_done(())
-            return rows
-        column = shards.split_column(state.table)
-        kept = []
-        for number, row in enumerate(rows):
-            here = self.cursor.spot(before + number // width)
-            for shard_done in pending:
-                if row is not None and here < shard_done.spot:
-                    count = shard_done.shard.count
-                    owner = (
-                        0
-                        if count == 1
-                        else shards.shard_of_number(row[column], count)
-                        if column is not None
-                        else shards.shard_of_table(state.name, count)
-                    )
-                    if owner == shard_done.shard.index:
-                        row = None  # noqa: PLW2901
-            kept.append(row)
-        return kept
-
     def _refuse_rows(self, error: BadRow, state: MySqlTableState, at: int) -> None:
         """Rows of the event can't be decoded; in ``error.rows`` there is None in their places."""
         cursor = self.cursor
-        done = self._count_done(self._unit_rows, len(error.rows)) if self._skipping else 0
+        done = self._delivered.count_rows(self._unit_rows, len(error.rows))
         for number, column, reason, raw in error.bad:
             if number < done:
                 continue  # it was sent before the restart
