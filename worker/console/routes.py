@@ -23,7 +23,8 @@ from worker.rest.routing import REASONS, RequiredAccess
 from worker.rest.security.access import readable_names
 from worker.rest.security.signing import UNSIGNED
 from worker.rest.shapes import bodies
-from worker.rest.shapes.schemas import Config, ConfigBody, ConfigInfos, ConnectorRow, ConsoleSession
+from worker.rest.shapes.console_schemas import ConnectorRow, ConsoleSession
+from worker.rest.shapes.schemas import Config, ConfigBody, ConfigInfos
 from worker.secrets.masking import mask_config
 
 if TYPE_CHECKING:

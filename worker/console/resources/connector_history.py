@@ -13,7 +13,7 @@ from worker.rest.facade import RestError
 from worker.rest.operations import UNKNOWN, Reply, Tag
 from worker.rest.own.own_routes import OwnRoutes
 from worker.rest.routing import RequiredAccess
-from worker.rest.shapes.schemas import ConfigVersion, DeadLetter, Redriven
+from worker.rest.shapes.console_schemas import ConfigVersion, DeadLetter, Redriven
 from worker.secrets.masking import mask_config
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from worker.rest.call import json_answer
 from worker.rest.operations import Reply, Tag
 from worker.rest.own.own_routes import OwnRoutes
 from worker.rest.security.access import readable_names
-from worker.rest.shapes.schemas import Pipeline
+from worker.rest.shapes.console_schemas import Pipeline
 
 if TYPE_CHECKING:
     from aiohttp import web

@@ -12,7 +12,7 @@ from worker.rest.operations import QueryParameter, Reply, Tag
 from worker.rest.own.own_routes import OwnRoutes
 from worker.rest.routing import RequiredAccess
 from worker.rest.security.access import refuse_access
-from worker.rest.shapes.schemas import TopicRecords, TopicUse
+from worker.rest.shapes.console_schemas import TopicRecords, TopicUse
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -14,7 +14,7 @@ from worker.rest.operations import Reply, Tag
 from worker.rest.own.own_routes import OwnRoutes
 from worker.rest.routing import RequiredAccess
 from worker.rest.security.signing import UNSIGNED
-from worker.rest.shapes.schemas import Change, OwnChange, Sample, WorkerSamples
+from worker.rest.shapes.console_schemas import Change, OwnChange, Sample, WorkerSamples
 
 if TYPE_CHECKING:
     from aiohttp import web
