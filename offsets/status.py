@@ -70,8 +70,8 @@ class StatusState:
         tasks[record.task] = new
 
     def connectors(self) -> list[str]:
-        """Names of connectors that have a status."""
-        return list(self._connectors)
+        """Names of connectors that have a status, or a task with one."""
+        return list(self._connectors | self._tasks)
 
     def connector(self, name: str) -> ReportedStatus | None:
         """The connector's status, or None."""

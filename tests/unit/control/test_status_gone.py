@@ -241,3 +241,13 @@ def test_a_stopped_connector_stays_stopped_when_the_leader_is_late(worker: Worke
     worker.owners[UNITS[0]] = None
     worker.came(connector_status_record("c", ReportedStatus("UNASSIGNED", "w:1", 3)))
     assert worker.wrote() == set()
+
+
+def test_a_lost_workers_task_is_known_after_its_connector_was_removed_here(worker: Worker) -> None:
+    """Only the leader can remove its status from the topic: it has to know it."""
+    state = worker.store.state
+    worker.store.put(connector_status_record("c", None))
+    assert (state.connector("c"), state.connectors()) == (None, ["c"])
+    assert state.task("c", 1) is not None
+    worker.came(task_status_record("c", 1, None))
+    assert state.task("c", 1) is None

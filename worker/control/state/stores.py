@@ -209,7 +209,7 @@ class StatusStore:
         self._queue[key] = value
         self._returned.discard(key)
         (self._written_here.discard if value is None else self._written_here.add)(key)
-        self.state.apply(key, value)
+        self._apply(key, value)
         self._wake.set()
 
     def written(self, key: bytes) -> ReportedStatus | None:
@@ -224,7 +224,7 @@ class StatusStore:
             batch = {key: value for key, value in self._queue.items() if not self._is_outdated(key, value)}
             for key in self._queue.keys() - batch.keys():
                 del self._queue[key]
-                self.state.apply(key, self._written.get(key))
+                self._apply(key, self._written.get(key))
             if not batch:
                 continue
             try:
@@ -240,7 +240,7 @@ class StatusStore:
                 if key in self._queue and self._queue[key] is value:
                     del self._queue[key]
                     if key in self._returned:  # and somebody else's may have followed it
-                        self.state.apply(key, self._written.get(key))
+                        self._apply(key, self._written.get(key))
 
     def _is_outdated(self, key: bytes, value: bytes | None) -> bool:
         current, new = _status_of(key, self._written.get(key)), _status_of(key, value)
@@ -268,11 +268,25 @@ class StatusStore:
         for key, value in changed.items():
             if value is None or (key not in self._queue and (key in self._written_here or _UNASSIGNED in value)):
                 self._tell_listener(key, removed=value is None)
-        # A connector's removal removes its tasks' statuses. Those are in other partitions, and those that are still written may
-        # be of a connector that was recreated.
+        # Not before the listener knows: it reports again what runs here.
+        self._restore_tasks(forgotten)
+
+    def _apply(self, key: bytes, value: bytes | None) -> None:
+        """Fold a record into ``state``."""
+        forgotten = self._tasks_of(key) if value is None else []
+        self.state.apply(key, value)
+        self._restore_tasks(forgotten)
+
+    def _restore_tasks(self, forgotten: Iterable[tuple[bytes, Unit]]) -> None:
+        """Bring back what a connector's removal has removed from ``state``, but not from the topic.
+
+        There its tasks' statuses are in other partitions: some may be of a connector that was recreated, and of others the
+        leader has to know, which removes them.
+        """
         for key, unit in forgotten:
-            if key in self._written and self.state.task(*unit) is None:
-                self.state.apply(key, self._written[key])
+            status = self._queue.get(key, self._written.get(key))
+            if status is not None and self.state.task(*unit) is None:
+                self.state.apply(key, status)
 
     def _tasks_of(self, key: bytes) -> list[tuple[bytes, Unit]]:
         """The tasks that have a status, with its key, if ``key`` is that of their connector's status."""
