@@ -44,6 +44,11 @@ class UpdateCursor:
         written, local, ttl = self.timestamp(), self.local_time(), self.unsigned()
         self._timestamp_base, self._local_base, self._ttl_base = written, local, ttl
 
+    @property
+    def least_write_time(self) -> int:
+        """The least write time of all, as ``read_bases`` has read it, µs since 1970."""
+        return self._timestamp_base
+
     def byte(self) -> int:
         """The next byte."""
         value = self.data[self.pos]

@@ -191,7 +191,7 @@ class UpdateReader:
         return PartitionUpdate(
             source=source,
             key=key,
-            write_time=_newest_time(deletion, static, rows, ranges),
+            write_time=_newest_time(deletion, static, rows, ranges, default=cursor.least_write_time),
             deletion=deletion,
             static=static,
             rows=tuple(rows),
@@ -377,8 +377,10 @@ def _newest_time(
     static: UpdateRow | None,
     rows: Sequence[UpdateRow],
     ranges: Sequence[RangeDeletion],
+    *,
+    default: int,
 ) -> int:
-    """The newest write time in an update; 0 if it has no write times."""
+    """The newest write time in an update; ``default`` if it has no write times."""
     times = [item.deletion.write_time for item in ranges]
     if deletion is not None:
         times.append(deletion.write_time)
@@ -389,4 +391,4 @@ def _newest_time(
             times.append(row.deletion.write_time)
         times += [item.write_time for _, item in row.complex_deletions]
         times += [item.stamp.write_time for item in row.cells]
-    return max(times, default=0)
+    return max(times, default=default)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from hypothesis import strategies as st
 
 from connectors.cql.mutations.definition import CqlColumn, CqlTableDefinition, make_definition
+from connectors.cql.mutations.head import TIMESTAMP_EPOCH
 from connectors.cql.types import CqlType, freeze_type
 from connectors.formats.partition_update import (
     Cell,
@@ -120,7 +121,7 @@ def with_time(update: PartitionUpdate) -> PartitionUpdate:
     return PartitionUpdate(
         source=update.source,
         key=update.key,
-        write_time=max(times, default=0),
+        write_time=max(times, default=TIMESTAMP_EPOCH if update.rows or update.static else 0),
         deletion=update.deletion,
         static=update.static,
         rows=update.rows,
