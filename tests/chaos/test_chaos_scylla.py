@@ -169,6 +169,7 @@ def test_workers_are_killed(scene: Callable[..., Scene], exactly_once: bool) -> 
     stage.finish()
 
 
+@pytest.mark.slow
 @pytest.mark.proves("from scylla snapshot", "at-least-once", killed=["worker", "task host"])
 @pytest.mark.proves("from scylla snapshot", "exactly-once", killed=["worker", "task host"])
 @pytest.mark.parametrize("exactly_once", GUARANTEES)
@@ -211,6 +212,7 @@ def test_workers_are_killed_during_a_snapshot(scene: Callable[..., Scene], exact
         assert len(rows) == rows_before
 
 
+@pytest.mark.slow
 def test_task_hosts_are_killed_while_generations_change(scene: Callable[..., Scene]) -> None:
     stage = scene()
     stage.load.start()
@@ -277,6 +279,7 @@ def test_scylla_hangs(scene: Callable[..., Scene], scylla_node: ScyllaEmulation)
     stage.finish()
 
 
+@pytest.mark.slow
 def test_connections_break_in_the_middle_of_pages(scene: Callable[..., Scene], scylla_node: ScyllaEmulation) -> None:
     proxy = Proxy(int(scylla_node.address.rpartition(":")[2]))
     try:
@@ -290,6 +293,7 @@ def test_connections_break_in_the_middle_of_pages(scene: Callable[..., Scene], s
         proxy.close()
 
 
+@pytest.mark.slow
 def test_clocks_of_writers_differ(scene: Callable[..., Scene]) -> None:
     """Timestamps up to a second off, to both sides: within the confidence window, so nothing is missed."""
     stage = scene(skew_ms=1000)

@@ -150,7 +150,9 @@ def test_the_registry_is_asked_before_rules_are_saved(
     assert worker.request("POST", "/rules/preview", {"rules": RULES, "connector": name})[1]["warnings"], body
 
 
-@pytest.mark.parametrize("form", ["plain", "debezium", "ums"])
+@pytest.mark.parametrize(
+    "form", ["debezium", *(pytest.param(form, marks=pytest.mark.slow) for form in ("plain", "ums"))]
+)
 def test_unknown_lines_are_replayed_exactly_once(
     millrace: Callable[..., MillraceWorker], unique: Callable[[str], str], tmp_path: Path, bootstrap: str, form: str
 ) -> None:

@@ -8,6 +8,7 @@ from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 import pymysql
+import pytest
 
 from compose.local.worker import MillraceWorker
 from tests.support.eventually import eventually
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from compose.local.mariadb import MariaDb
 
 
+@pytest.mark.slow
 def test_what_differs_is_sent_again_and_a_restart_is_survived(mariadb: MariaDb, bootstrap: str, tmp_path: Path) -> None:
     name = f"repair_{secrets.token_hex(4)}"
     with (

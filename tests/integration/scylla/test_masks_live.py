@@ -35,6 +35,7 @@ def scylla(scylla_node: ScyllaEmulation) -> Iterator[Emulation]:
     client.close()
 
 
+@pytest.mark.slow
 async def test_no_form_shows_a_masked_column(scylla: Emulation, scylla_keyspace: Callable[..., str]) -> None:
     full = f"{scylla_keyspace()}.t"
     await asyncio.to_thread(

@@ -42,6 +42,7 @@ def time_us(record: Any) -> float:
     return stamp.timestamp() * 1_000_000
 
 
+@pytest.mark.slow
 async def test_each_task_promises_what_it_has_sent(scylla: Emulation, scylla_keyspace: Callable[..., str]) -> None:
     full = f"{scylla_keyspace()}.t"
     now = time.time_ns() // 1000

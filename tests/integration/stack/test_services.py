@@ -81,6 +81,7 @@ def test_the_runtimes_own_test_connectors_can_be_used(worker: JavaConnect, uniqu
     assert worker.request("DELETE", f"/connectors/{name}")[0] == 204
 
 
+@pytest.mark.slow
 def test_two_workers_of_a_group_are_a_cluster(java_connect: Callable[..., JavaConnect], unique: Unique) -> None:
     group = unique("cluster")
     one, two = java_connect(group=group), java_connect(group=group)
@@ -110,6 +111,7 @@ def test_the_reference_runs_standalone(
     worker.stop()
 
 
+@pytest.mark.slow
 def test_the_registry_keeps_schemas_over_a_kill(tmp_path: Path) -> None:
     with SchemaRegistry(tmp_path, port=None) as registry:
         status, body = send_request("POST", f"{registry.url}/subjects/kept-value/versions", {"schema": '"string"'})

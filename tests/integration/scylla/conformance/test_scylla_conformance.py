@@ -174,6 +174,6 @@ def _server(scylla: Emulation) -> None:
 
 
 TestVnodes = connector_conformance(ScyllaConnector, harness=Vnodes, waivers=WAIVERS.get("scylla"))
-TestTablets = connector_conformance(ScyllaConnector, harness=Tablets, waivers=WAIVERS.get("scylla"))
+TestTablets = pytest.mark.slow(connector_conformance(ScyllaConnector, harness=Tablets, waivers=WAIVERS.get("scylla")))
 TestSnapshots = snapshot_conformance(ScyllaConnector, harness=OnRequest)
-TestTabletSnapshots = snapshot_conformance(ScyllaConnector, harness=TabletsOnRequest)
+TestTabletSnapshots = pytest.mark.slow(snapshot_conformance(ScyllaConnector, harness=TabletsOnRequest))

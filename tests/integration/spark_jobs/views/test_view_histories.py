@@ -150,6 +150,7 @@ def small(spark: SparkSession) -> SparkSession:
     return session
 
 
+@pytest.mark.slow
 @pytest.mark.scaled
 @pytest.mark.parametrize("seed", range(scaled(1, 2000 // CASES)))
 def test_the_output_equals_the_answer_over_the_tables(

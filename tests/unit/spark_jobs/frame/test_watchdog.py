@@ -47,7 +47,7 @@ def test_an_error_in_the_block_ends_the_watch() -> None:
 
 _HANGING = """
 import ctypes
-from spark_jobs import watchdog
+from spark_jobs.spark import watchdog
 dog = watchdog.Watchdog(watchdog.end_process, grace_s=0.1)
 with dog.limit("pause of job-0", 0.1):
     ctypes.CDLL(None).pause()  # no signal comes: without a watchdog this never returns
