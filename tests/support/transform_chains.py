@@ -95,7 +95,14 @@ def _with_fields(names: Sequence[str]) -> st.SearchStrategy[Stage]:
         },
         optional={"replacement": st.sampled_from(["7", "***", "ß"])},
     )
-    return st.one_of(replaced, kept, masked, masked)
+    extracted = st.fixed_dictionaries(
+        {
+            "type": st.just(f"{KAFKA}.ExtractField$Key"),
+            "field": st.sampled_from(names),
+            "replace.null.with.default": _BOOLEANS,
+        }
+    )
+    return st.one_of(replaced, kept, masked, masked, extracted)
 
 
 _OTHERS: Final = st.one_of(

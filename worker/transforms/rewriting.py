@@ -76,6 +76,13 @@ class SymbolicStruct(NamedTuple):
         return Encoding(self.schema, _shape_of(self.struct))
 
 
+class SymbolicMember(NamedTuple):
+    """The keys of a table's records where they are no structs: a member of the connector's struct, or all the same."""
+
+    schema: Schema
+    member: Member | Fixed
+
+
 @dataclass(frozen=True, slots=True)
 class SymbolicRecord:
     """All records of one table.
@@ -90,7 +97,7 @@ class SymbolicRecord:
 
     topic: str
     headers: tuple[Header, ...]
-    key: SymbolicStruct | None
+    key: SymbolicStruct | SymbolicMember | None
     value: SymbolicStruct
     deletions: bool = True
 
@@ -138,7 +145,7 @@ def change_side(
         return replace(record, value=change(record.value), deletions=record.deletions and skip_null)
     if record.key is None:
         return record if skip_null else None
-    return replace(record, key=change(record.key))
+    return replace(record, key=change(record.key)) if isinstance(record.key, SymbolicStruct) else None
 
 
 def copy_members(symbol: SymbolicStruct, *, replace_null: bool) -> dict[str, Node]:

@@ -8,9 +8,19 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from connectors.errors import Fatal, Fenced
 from connectors.schema import Schema
+from connectors.wire import ROW, Fixed
 from worker.converters.simple_header import SimpleHeaderConverter
 from worker.host.delivery.routes import topic_complaint
-from worker.transforms.rewriting import Member, RewrittenForm, Struct, SymbolicRecord, SymbolicStruct, shared_paths
+from worker.transforms.rewriting import (
+    NULL,
+    Member,
+    RewrittenForm,
+    Struct,
+    SymbolicMember,
+    SymbolicRecord,
+    SymbolicStruct,
+    shared_paths,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -78,6 +88,55 @@ class _WholeForm:
         return [encode(row) for row in rows]  # type: ignore[misc]  # none is null
 
 
+class _MemberForm(_WholeForm):
+    """A ``RowForm`` of keys that are one member of the connector's struct.
+
+    Args:
+        encode: the converter's ordinary function for it.
+        member: which one, or the value of all keys.
+    """
+
+    def __init__(self, encode: Encode, member: Member | Fixed) -> None:
+        super().__init__(encode)
+        self._member = member
+        self._expression = ""
+        if isinstance(member, Fixed):
+            self._expression = self._name_constant(member)
+        elif member.marker != ROW:
+            raise ValueError(f"{member.path} is not a member of each row")
+
+    def unscaled(self, path: tuple[str, ...]) -> bool:
+        """See ``RowForm``: decimals are as records have them."""
+        del path
+        return False
+
+    def leaf(self, path: tuple[str, ...], name: str, *, nullable: bool = True, checked: bool = False) -> str:
+        """See ``RowForm``; "None" for what is not in the key."""
+        del checked
+        member = self._member
+        if isinstance(member, Member) and path == member.path:
+            present = name if member.present is None else self._name_constant(member.present)
+            null = "None" if member.null in {None, NULL} else self._name_constant(member.null)
+            self._expression = f"({null} if {name} is None else {present})" if nullable and null != present else present
+        return "None"
+
+    def build(self, path: tuple[str, ...], members: Mapping[str, str]) -> str:
+        """See ``RowForm``; "True" for a struct inside of the connector's."""
+        del members
+        return "True" if path else self._expression
+
+    def encode(self, rows: list[Any]) -> list[bytes]:
+        """See ``RowForm``; a null key is a matter of single records."""
+        if None in rows:
+            raise ValueError("a key is null")
+        return super().encode(rows)
+
+    def _name_constant(self, fixed: Fixed | None) -> str:
+        name = f"key_member_{len(self.names)}"
+        self.names[name] = None if fixed is None else fixed.value
+        return name
+
+
 class TaskWire:
     """See ``connectors.wire.Wire``.
 
@@ -117,13 +176,15 @@ class TaskWire:
             if isinstance(key, Schema):
                 if record.key is not original.key:
                     return None
+            elif isinstance(record.key, SymbolicMember):
+                key = record.key.schema
             else:
                 key = None if record.key is None else record.key.encoding
             await self._value.prepare(topic, value.schema)
             if key is not None:
                 await self._key.prepare(topic, key if isinstance(key, Schema) else key.schema)
             value_form = self._value.row_form(topic, value, "value")
-            key_form = None if key is None else self._key_form(topic, key)
+            key_form = None if key is None else self._key_form(topic, key, record.key)
             if value_form is None or (key is not None and key_form is None):
                 return None
             if self._value.header_encoder(topic, value.schema) is not None:
@@ -137,7 +198,12 @@ class TaskWire:
                 make_headers = partial(_same, make_headers(()))
             if record.value.struct != original.value.struct or not record.deletions:
                 value_form = RewrittenForm(value_form, record.value.struct, "value", deletions=record.deletions)
-            if key_form is not None and record.key and original.key and record.key.struct != original.key.struct:
+            if (
+                key_form is not None
+                and isinstance(record.key, SymbolicStruct)
+                and isinstance(original.key, SymbolicStruct)
+                and record.key.struct != original.key.struct
+            ):
                 key_form = RewrittenForm(key_form, record.key.struct, "key", deletions=True)
             if key is None and self._key.null_needs_schema and self._key.encoder(topic, None)(None) is not None:
                 return None
@@ -147,9 +213,12 @@ class TaskWire:
             return None
         return TaskRowWriter(topic, key_form, value_form, make_headers, shared)
 
-    def _key_form(self, topic: str, key: Encoding | Schema) -> RowForm | None:
+    def _key_form(
+        self, topic: str, key: Encoding | Schema, symbol: SymbolicStruct | SymbolicMember | None
+    ) -> RowForm | None:
         if isinstance(key, Schema):
-            return _WholeForm(self._key.encoder(topic, key))
+            encode = self._key.encoder(topic, key)
+            return _MemberForm(encode, symbol.member) if isinstance(symbol, SymbolicMember) else _WholeForm(encode)
         return self._key.row_form(topic, key, "key")
 
 

@@ -5,10 +5,12 @@ Source: org.apache.kafka.connect.transforms.ExtractField of Kafka 4.1 (KIP-821 f
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from connectors.errors import Skippable
 from connectors.options import Config, ConfigDef, ConfigKey, ConfigType
+from connectors.wire import Fixed
 from worker.transforms.base import (
     REPLACE_NULL_KEY,
     RecordFunction,
@@ -21,10 +23,12 @@ from worker.transforms.base import (
     not_a_struct,
 )
 from worker.transforms.field_path import SYNTAX_KEY, field_at, map_value, parse_path
+from worker.transforms.rewriting import Member, SymbolicMember, SymbolicStruct, copy_member
 
 if TYPE_CHECKING:
     from connectors.api import SourceRecord
     from connectors.schema import Field, Schema
+    from worker.transforms.rewriting import SymbolicRecord
 
 _PURPOSE = "field extraction"
 
@@ -46,6 +50,19 @@ class ExtractField(Transform):
     def __init__(self, config: Config, side: Side = Side.VALUE) -> None:
         super().__init__(config, side)
         self._steps = parse_path(config["field"], config["field.syntax.version"])
+
+    def rewrite(self, record: SymbolicRecord) -> SymbolicRecord | None:
+        """See ``Transform.rewrite``: a field of the key; of a value that is no struct each record has to be there."""
+        key = record.key
+        if self.side is not Side.KEY or not isinstance(key, SymbolicStruct) or len(self._steps) != 1:
+            return None
+        field = key.schema.field(self._steps[0])
+        if field is None:
+            return None
+        node = key.struct.members[field.name]
+        if self.config["replace.null.with.default"]:
+            node = copy_member(node, field.schema, replace_null=True)
+        return replace(record, key=SymbolicMember(field.schema, node)) if isinstance(node, Member | Fixed) else None
 
     def compile(self) -> RecordFunction:
         """See ``Transform.compile``."""

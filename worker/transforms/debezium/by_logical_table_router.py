@@ -34,7 +34,7 @@ from worker.transforms.debezium.events import (
     require_struct,
 )
 from worker.transforms.java.regex import compile_java, java_expression, java_replacement
-from worker.transforms.rewriting import Struct, SymbolicStruct, copy_members
+from worker.transforms.rewriting import Struct, SymbolicMember, SymbolicStruct, copy_members
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -141,6 +141,8 @@ class ByLogicalTableRouter(Transform):
         if not topic:
             return record
         key, value = record.key, record.value
+        if isinstance(key, SymbolicMember):
+            return None
         if key is not None:
             members: dict[str, Node] = copy_members(key, replace_null=True)
             if self._key_field is not None:

@@ -124,6 +124,13 @@ COMPILED = [
     [{"type": f"{KAFKA}.MaskField$Key", "fields": "id"}],
     [{"type": f"{KAFKA}.HoistField$Value", "field": "row"}],
     [{"type": f"{KAFKA}.HoistField$Key", "field": "key"}],
+    [{"type": f"{KAFKA}.ExtractField$Key", "field": "id"}],
+    [{"type": f"{KAFKA}.ReplaceField$Key", "renames": "id:k"}, {"type": f"{KAFKA}.ExtractField$Key", "field": "k"}],
+    [{"type": f"{KAFKA}.MaskField$Key", "fields": "id"}, {"type": f"{KAFKA}.ExtractField$Key", "field": "id"}],
+    [
+        {"type": f"{KAFKA}.InsertField$Key", "static.field": "s", "static.value": "ä"},
+        {"type": f"{KAFKA}.ExtractField$Key", "field": "s"},
+    ],
     [{"type": f"{KAFKA}.SetSchemaMetadata$Value", "schema.name": "s", "schema.version": "2"}],
     [{"type": f"{KAFKA}.RegexRouter", "regex": r"(.*)\.(.*)", "replacement": "lake.$2"}],
     [
@@ -166,6 +173,8 @@ def test_chains_that_are_compiled(stages: list[dict[str, str]], form: str, unwra
         {"type": UNWRAP, "add.headers": "row"},
         {"type": UNWRAP, "add.fields": "source"},
         {"type": f"{KAFKA}.Cast$Value", "spec": "id:string"},
+        {"type": f"{KAFKA}.ExtractField$Value", "field": "id"},
+        {"type": f"{KAFKA}.ExtractField$Key", "field": "nothing"},
     ],
 )
 def test_what_depends_on_the_record_needs_records(stage: dict[str, str]) -> None:
