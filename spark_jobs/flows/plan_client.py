@@ -18,7 +18,7 @@ _LONGEST_SHOWN: Final = 2000
 async def ask_plan(
     properties: Mapping[str, str], running: Mapping[str, str] | None, deadline_s: float
 ) -> dict[str, Any]:
-    """``flow_plan.plan_flow`` of these properties, which go to the process by its standard input.
+    """``planning.plan_flow`` of these properties, which go to the process by its standard input.
 
     Raises:
         ConfigInvalid: the configuration can't be planned.

@@ -1,6 +1,6 @@
 """From raw records to typed changes per table, on the driver: finds schemas, keeps tables, makes frames. Used by sources.
 
-Decoding itself is lazy: JSON in Python tasks (``rows``), Avro in the JVM (``avro_frame``).
+Decoding itself is lazy: JSON in Python tasks (``rows``), Avro in the JVM (``avro.frame``).
 """
 
 from __future__ import annotations

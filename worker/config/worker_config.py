@@ -1,6 +1,6 @@
 """The worker's properties: checks, and the values that follow from them.
 
-``config_keys.WORKER_CONFIG`` is the declaration; ``parse_worker`` checks a property file against it, maps Java class names
+``worker_keys.WORKER_CONFIG`` is the declaration; ``parse_worker`` checks a property file against it, maps Java class names
 through the alias tables of the parts they belong to, and collects a warning for every property that has no effect here.
 """
 

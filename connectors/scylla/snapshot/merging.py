@@ -46,7 +46,7 @@ A row without any write time gets the last moment before ``below``.
 
 **Positions.** One per group, in a source partition of its own (the group's with ``snapshot: "true"``): the ranges of tokens
 that are left, and where one begins with a token of which some rows were sent, which of them was the last
-(``snapshot_order``). They are in terms of tokens, so that the groups of a new generation continue with whatever the old ones
+(``order``). They are in terms of tokens, so that the groups of a new generation continue with whatever the old ones
 left, however the ring is divided by then (``find_remaining``).
 """
 

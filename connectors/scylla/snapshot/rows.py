@@ -27,7 +27,7 @@ class SnapshotRow(NamedTuple):
 
     Attributes:
         token: of its partition.
-        digest: identifies it and gives its position in its partition: see ``snapshot_order.Seek``.
+        digest: identifies it and gives its position in its partition: see ``order.Seek``.
         static: whether it is the static cells.
         raw: where it is from.
     """

@@ -1,4 +1,4 @@
-"""A function per writer's schema that reads Avro's binary form of a partition update into the classes of ``decode_schema``.
+"""A function per writer's schema that reads Avro's binary form of a partition update into the classes of ``schema``.
 
 It is straight-line Python made from the writer's own Avro schema: what the engine does not need (the position in the source,
 TTLs, names) is skipped, the rest goes into the objects without a dict in between. Any field order is read; names bind.

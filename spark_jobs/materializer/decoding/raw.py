@@ -1,7 +1,7 @@
 """Messages of the form ``partition-update-raw``: Cassandra's own bytes of an update in a thin envelope, read as the others are.
 
 The schema's parameters hold the table's definition, so the bytes are decoded by it and put into the classes of
-``decode_schema``: whatever reads a decoded partition update reads this one too. Values come as ``connectors.cql.values`` has
+``schema``: whatever reads a decoded partition update reads this one too. Values come as ``connectors.cql.values`` has
 them and need no readers.
 """
 

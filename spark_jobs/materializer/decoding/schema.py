@@ -1,7 +1,7 @@
 """The schema of a partition update, read: its columns, and a class per struct for msgspec to decode messages into.
 
 Both encodings give the same objects: JSON is decoded into the classes directly, Avro by a function made for the writer's schema
-(``decode_avro``).
+(``avro``).
 """
 
 from __future__ import annotations

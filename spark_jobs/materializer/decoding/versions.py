@@ -96,7 +96,7 @@ class WriterSchema(msgspec.Struct):
         order: its id in the registry; None without one.
         text: the schema as Avro's text, for the catalog.
         read: message and position of the value in it -> ``version.update``.
-        raw: whether messages hold the bytes of the source (``decode_raw``).
+        raw: whether messages hold the bytes of the source (``raw``).
     """
 
     version: UpdateVersion

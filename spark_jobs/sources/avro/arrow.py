@@ -1,4 +1,4 @@
-"""Makes Arrow arrays of columns that ``avro_vectors`` reads, with the values that ``avro.value`` gives in the JVM. In tasks.
+"""Makes Arrow arrays of columns that ``vectors`` reads, with the values that ``avro.value`` gives in the JVM. In tasks.
 
 Values that the JVM refuses, or that it may see otherwise than Arrow does, raise ``Broken``.
 """

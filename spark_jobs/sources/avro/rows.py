@@ -1,4 +1,4 @@
-"""Rows of Debezium's envelopes in Avro, as Arrow record batches: what ``avro_frame`` makes in the JVM, for whole batches.
+"""Rows of Debezium's envelopes in Avro, as Arrow record batches: what ``frame`` makes in the JVM, for whole batches.
 
 Used where a batch shows nothing new (``single_pass``). Anything that is not a plain change of a row, and anything that the JVM
 might see otherwise, makes no rows here: then the JVM reads the batch.
@@ -338,7 +338,7 @@ def _letter_array(letters: npt.NDArray[np.uint8]) -> pa.Array:
 
 
 class _SourceColumns:
-    """Positions and times of changes, as ``avro_frame`` finds them.
+    """Positions and times of changes, as ``frame`` finds them.
 
     Args:
         data: the bytes.

@@ -13,7 +13,7 @@ its base: of a key there is one. Every ``UPKEEP_EVERY`` files what has come sinc
 quarter of the base, the whole table is written again as a base with the number -1. Files are sorted by key.
 
 Spark reads and writes tables as a whole. Where the checkpoint is on this machine, a step may also look up rows by the values
-of columns and append some, without a Spark job (``state_files.py``): a small batch then takes milliseconds.
+of columns and append some, without a Spark job (``files.py``): a small batch then takes milliseconds.
 """
 
 from __future__ import annotations

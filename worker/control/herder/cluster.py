@@ -1,8 +1,8 @@
 """The cluster as REST sees it: Kafka Connect 4.1's ``DistributedHerder``, with the same messages where clients match on them.
 
-Split by subject: what connectors are and do here, offsets in ``herder_offsets``, snapshots and lag in ``herder_snapshots``,
-rules of logs in ``herder_rules`` and ``herder_rule_sets``, the console in ``herder_console`` and ``herder_topics``, the rest in
-``herder_admin``. Whatever changes the cluster goes through the leader; answers come from memory.
+Split by subject: what connectors are and do here, offsets in ``offsets``, snapshots and lag in ``snapshots``,
+rules of logs in ``rules`` and ``rule_sets``, the console in ``console`` and ``topics``, the rest in
+``admin``. Whatever changes the cluster goes through the leader; answers come from memory.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 The function is straight-line Python made for the schema: it takes the fields of a struct in one step, checks their classes in
 one expression, and joins the parts once. Numbers of variable length come from tables. What it can't vouch for (an absent
-field, a subclass, a number out of range ...) it leaves to ``avro_write``, which finds it right after all or says what is wrong.
+field, a subclass, a number out of range ...) it leaves to ``write``, which finds it right after all or says what is wrong.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 A struct is the bytes of its members in order, so an expression joins them: those of a member that differs from row to row,
 those of a struct in it, or a run of neighbours that the rows of an event share. The connector vouches for the values; what
-is checked or seldom (unions, enums, lists, maps) is written by ``avro_write``.
+is checked or seldom (unions, enums, lists, maps) is written by ``write``.
 """
 
 from __future__ import annotations

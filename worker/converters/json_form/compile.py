@@ -3,7 +3,7 @@
 The work is done by msgspec: a class is made for each struct, ``msgspec.convert`` checks types, ranges and missing fields of
 the whole value in C and puts the fields in order, ``msgspec.json`` writes them. Generated Python does only what is different in
 Java: floating point that Java prints in another form, decimals, defaults for null, maps with keys that aren't strings. Whatever
-``convert`` refuses goes to ``json_text``, which either finds it right after all or says what is wrong.
+``convert`` refuses goes to ``text``, which either finds it right after all or says what is wrong.
 """
 
 from __future__ import annotations

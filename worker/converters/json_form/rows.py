@@ -2,7 +2,7 @@
 
 A class is made for each struct of a table's records, with its members in order and without types: the connector vouches for
 the values, msgspec writes them. What all rows of an event share is JSON text that is made once (``msgspec.Raw``): neighbours
-that are shared make one such text, which is the value of the first of them. Text is corrected as ``json_compile`` does.
+that are shared make one such text, which is the value of the first of them. Text is corrected as ``compile`` does.
 """
 
 from __future__ import annotations

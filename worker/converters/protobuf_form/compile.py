@@ -1,7 +1,7 @@
 """Compiles one function per schema that writes Protobuf's binary form.
 
-As in ``avro_compile`` it is straight-line Python made for the schema: a struct's fields are taken in one step, their classes
-are checked in one expression, the parts are joined once. What it can't vouch for goes to ``protobuf_write``.
+As in ``avro_form.compile`` it is straight-line Python made for the schema: a struct's fields are taken in one step, their
+classes are checked in one expression, the parts are joined once. What it can't vouch for goes to ``write``.
 """
 
 from __future__ import annotations
