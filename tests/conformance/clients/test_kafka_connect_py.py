@@ -64,7 +64,13 @@ def test_every_call_of_the_client(
     )
     assert client.update_connector(name, {**config, "batch.size": "100"})["config"]["batch.size"] == "100"
     reaches("RUNNING")
-    client.restart_connector(name, include_tasks=True, only_failed=False)
+
+    def is_restarted() -> bool:
+        client.restart_connector(name, include_tasks=True, only_failed=False)
+        return True
+
+    # Java answers 409 as long as it has not read its last change back.
+    eventually(is_restarted, "it is restarted", 30, every=0.5, ignore=(HTTPError,))
     eventually(lambda: state("RUNNING"), "it runs", 30, every=0.1)
     client.restart_connector_task(name, 0)
     reaches("RUNNING")

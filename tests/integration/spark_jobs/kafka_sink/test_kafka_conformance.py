@@ -12,11 +12,13 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import pytest
-from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # it is there, and documented
+from confluent_kafka import IsolationLevel, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec  # type: ignore[attr-defined]  # it is there, and documented
 
 from spark_jobs.sinks.kafka.config import target_topic
 from spark_jobs.testing import SinkTarget, Supports, Unsupported, cases, check_sink
 from tests.integration.spark_jobs.spark_json import from_json, in_json
+from tests.support.eventually import eventually
 from worker.kafka.whole_topics import read_topic
 
 if TYPE_CHECKING:
@@ -54,10 +56,31 @@ class KafkaTarget(SinkTarget):
 
     def rows(self, schema: TableSchema) -> list[dict[str, Any]]:
         topic = target_topic("${namespace}.out", "", schema.namespace)
+        self.wait_for_markers(topic)
         found = read_topic(self.bootstrap, topic, committed=True)
         return [
             from_json(schema, json.loads(each.value, parse_float=Decimal)) for each in found if each.value is not None
         ]
+
+    def wait_for_markers(self, topic: str) -> None:
+        """Wait for the end of transactions in each partition: brokers write it after they have confirmed a commit."""
+        admin = AdminClient({"bootstrap.servers": self.bootstrap})
+        known = admin.list_topics(timeout=30).topics.get(topic)
+        if known is None:
+            return
+        partitions = [TopicPartition(topic, number) for number in known.partitions]
+
+        def ends(level: IsolationLevel) -> dict[int, int]:
+            latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+            asked = dict.fromkeys(partitions, latest)
+            answers = admin.list_offsets(asked, isolation_level=level)
+            return {partition.partition: answer.result(30).offset for partition, answer in answers.items()}
+
+        eventually(
+            lambda: ends(IsolationLevel.READ_COMMITTED) == ends(IsolationLevel.READ_UNCOMMITTED),
+            f"no transaction is open in {topic}",
+            every=0.1,
+        )
 
     def stored(self, column: Column, value: Any) -> Any:
         return in_json(column, value)
