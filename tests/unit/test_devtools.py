@@ -9,7 +9,16 @@ from typing import TYPE_CHECKING
 import pytest
 
 from worker.development import commands as devtools
-from worker.development.commands import LIGHT, ROOT, SUITES, UNIT, exit_code, find_elsewhere, run_bench
+from worker.development.commands import (
+    LIGHT,
+    ROOT,
+    SUITES,
+    UNIT,
+    exit_code,
+    find_elsewhere,
+    read_failed_tests,
+    run_bench,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -89,6 +98,48 @@ def test_failures_of_every_session_are_printed_at_the_end(
     end = lines[lines.index("session 1 ended with exit code 1") :]
     assert end[1].startswith("1| FAILED tests/first/test_first.py::test_it - AssertionError: the reason")
     assert end[2:] == ["session 2 ended with exit code 0"]
+
+
+@pytest.mark.parametrize(("line", "code"), [("assert found", 0), ("assert 0, 'always'", 1)], ids=["unstable", "broken"])
+def test_what_fails_next_to_another_session_is_run_once_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], line: str, code: int
+) -> None:
+    for folder in ("first", "second"):
+        (tmp_path / "tests" / folder).mkdir(parents=True)
+    (tmp_path / "tests" / "conftest.py").write_text((ROOT / "tests" / "failures.py").read_text(encoding="utf-8"))
+    (tmp_path / "tests" / "second" / "test_second.py").write_text("def test_it(): pass")
+    (tmp_path / "tests" / "first" / "test_first.py").write_text(
+        f"""
+from pathlib import Path
+
+def test_it():
+    mark = Path({str(tmp_path / "mark")!r})
+    found = mark.exists()
+    mark.touch()
+    {line}
+
+def test_other(): pass
+"""
+    )
+    monkeypatch.setattr(devtools, "ROOT", tmp_path)
+    monkeypatch.setattr(devtools, "UNIT", (("first",), ("second",)))
+    monkeypatch.delenv("CI", raising=False)
+
+    assert devtools.run_tests("unit", []) == code
+
+    output = capfd.readouterr().out
+    assert "once more, without the other session: tests/first/test_first.py::test_it\n" in output
+    assert ("UNSTABLE: " in output) is (code == 0)
+
+
+def test_only_a_few_failures_and_nothing_else_are_run_once_more(tmp_path: Path) -> None:
+    file = tmp_path / "failed"
+    assert read_failed_tests(file, []) == []
+    file.write_text("tests/a.py::test[ x]\nother.py::test\ntests/a.py::test[ x]\n")
+    assert read_failed_tests(file, ["1| FAILED tests/a.py::test[ x]"]) == ["tests/a.py::test[ x]"]
+    assert read_failed_tests(file, ["1| unexpected skip: the moon is full"]) == []
+    file.write_text("".join(f"tests/a.py::test_{number}\n" for number in range(9)))
+    assert read_failed_tests(file, []) == []
 
 
 def test_folders_of_other_sessions() -> None:

@@ -65,10 +65,10 @@ class KafkaTarget(SinkTarget):
     def wait_for_markers(self, topic: str) -> None:
         """Wait for the end of transactions in each partition: brokers write it after they have confirmed a commit."""
         admin = AdminClient({"bootstrap.servers": self.bootstrap})
-        known = admin.list_topics(timeout=30).topics.get(topic)
-        if known is None:
+        metadata = admin.list_topics(timeout=30).topics.get(topic)
+        if metadata is None:
             return
-        partitions = [TopicPartition(topic, number) for number in known.partitions]
+        partitions = [TopicPartition(topic, number) for number in metadata.partitions]
 
         def ends(level: IsolationLevel) -> dict[int, int]:
             latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
