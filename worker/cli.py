@@ -484,6 +484,16 @@ def main(argv: Sequence[str] | None = None) -> int:
             return job(arguments[1:])
         except KeyboardInterrupt:
             return 130
+    try:
+        return _run_command(arguments)
+    except (MillraceError, StackError) as error:
+        print(f"millrace: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+
+
+def _run_command(arguments: list[str]) -> int:
     top, summaries = build_parser()
     first = arguments[0] if arguments else "--help"
     if first in {"-h", "--help", "help"}:
@@ -498,13 +508,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         options.connectors += map(Path, extra_arguments)
     elif extra_arguments:
         top.error(f"unrecognized arguments: {' '.join(extra_arguments)}")
-    try:
-        return int(options.run(options))
-    except (MillraceError, StackError) as error:
-        print(f"millrace: {error}", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        return 130
+    return int(options.run(options))
 
 
 if __name__ == "__main__":

@@ -134,12 +134,18 @@ def test_other(): pass
 
 def test_only_a_few_failures_and_nothing_else_are_run_once_more(tmp_path: Path) -> None:
     file = tmp_path / "failed"
-    assert read_failed_tests(file, []) == []
+    failed = (1, ["1| FAILED tests/a.py::test[ x]"])
+    assert read_failed_tests(file, [failed]) == []
     file.write_text("tests/a.py::test[ x]\nother.py::test\ntests/a.py::test[ x]\n")
-    assert read_failed_tests(file, ["1| FAILED tests/a.py::test[ x]"]) == ["tests/a.py::test[ x]"]
-    assert read_failed_tests(file, ["1| unexpected skip: the moon is full"]) == []
+    assert read_failed_tests(file, [failed, (0, [])]) == ["tests/a.py::test[ x]"]
+    assert read_failed_tests(file, [(1, [*failed[1], "1| unexpected skip: the moon is full"])]) == []
+    assert read_failed_tests(file, [failed, (2, ["2| ERROR tests/b.py"])]) == [], (
+        "a session could not collect its tests"
+    )
+    assert read_failed_tests(file, [failed, (1, [])]) == [], "a session broke off"
+    assert read_failed_tests(file, [failed, (-9, [])]) == [], "a session was killed"
     file.write_text("".join(f"tests/a.py::test_{number}\n" for number in range(9)))
-    assert read_failed_tests(file, []) == []
+    assert read_failed_tests(file, [failed]) == []
 
 
 def test_folders_of_other_sessions() -> None:

@@ -143,28 +143,25 @@ def run_tests(suite: str, pytest_args: list[str]) -> int:
         ]
         for group in groups
     ]
-    failed_names = Path(tempfile.mkdtemp(prefix="millrace-tests-")) / "failed"
     # Compiled modules are kept, next to what is installed: hundreds of processes of a run import the same ones.
-    environment = {
-        **os.environ,
-        "PYTHONPYCACHEPREFIX": str(Path(sys.prefix) / "pycache"),
-        "MILLRACE_FAILED_TESTS": str(failed_names),
-    }
+    environment = {**os.environ, "PYTHONPYCACHEPREFIX": str(Path(sys.prefix) / "pycache")}
     environment.pop("PYTHONDONTWRITEBYTECODE", None)
     if len(commands) == 1:
         return subprocess.run(commands[0], cwd=root, env=environment, check=False).returncode
-    with ThreadPoolExecutor(len(commands)) as pool:
+    with tempfile.TemporaryDirectory(prefix="millrace-tests-") as folder, ThreadPoolExecutor(len(commands)) as pool:
+        failed_names = Path(folder) / "failed"
+        environment["MILLRACE_FAILED_TESTS"] = str(failed_names)
         sessions = [
             pool.submit(_run_session, number, command, root, environment) for number, command in enumerate(commands, 1)
         ]
         results = [session.result() for session in sessions]
+        failed_tests = read_failed_tests(failed_names, results)
+    del environment["MILLRACE_FAILED_TESTS"]
     # Sessions end at different times: without this, thousands of lines of the last one follow the failures of the others.
     for number, (code, reports) in enumerate(results, 1):
         print(f"session {number} ended with exit code {code}", *reports, sep="\n")
-    failed_tests = read_failed_tests(failed_names, [line for _, reports in results for line in reports])
-    code = exit_code([code for code, _ in results])
-    if code != _TESTS_FAILED or not failed_tests:
-        return code
+    if not failed_tests:
+        return exit_code([code for code, _ in results])
     print(f"once more, without the other session: {', '.join(failed_tests)}", flush=True)
     command = [sys.executable, "-u", "-m", "pytest", *failed_tests, *args]
     code = subprocess.run(command, cwd=root, env=environment, check=False).returncode
@@ -173,14 +170,20 @@ def run_tests(suite: str, pytest_args: list[str]) -> int:
     return code
 
 
-def read_failed_tests(file: Path, reports: Sequence[str]) -> list[str]:
-    """The tests that failed, to be run once more; none if there is something else, or if they are too many for chance.
+def read_failed_tests(file: Path, results: Sequence[tuple[int, Sequence[str]]]) -> list[str]:
+    """The tests that failed, to be run once more; none if anything else is wrong, or if they are too many for chance.
 
     Args:
         file: their names, as ``tests/failures.py`` writes them.
-        reports: the lines of the sessions' summaries.
+        results: of each session the exit code, and the lines of its summary. A session that broke off has no summary: what it
+            has not run must not pass for run.
     """
-    if not file.exists() or any(_UNEXPECTED_SKIP in line for line in reports):
+    for code, reports in results:
+        if code not in {0, _TESTS_FAILED, _NO_TESTS} or (code == _TESTS_FAILED and not reports):
+            return []
+        if any(_UNEXPECTED_SKIP in line for line in reports):
+            return []
+    if not file.exists():
         return []
     names = dict.fromkeys(name for name in file.read_text(encoding="utf-8").splitlines() if name.startswith("tests/"))
     return list(names) if len(names) <= _MOST_UNSTABLE else []

@@ -1,1 +1,1 @@
-"""Brings servers to this machine: pinned files, packages and a Java runtime."""
+"""Brings into the cache what is no Python package: pinned files, archives, and a Java runtime."""

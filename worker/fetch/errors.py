@@ -1,4 +1,4 @@
-"""The errors of the local stack, by what the caller can do about them."""
+"""The errors of the local stack and of downloads, by what the caller can do about them."""
 
 
 class StackError(Exception):

@@ -21,8 +21,19 @@ _TAIL = 30  # lines of the log in an error
 _REVISIONS = 3  # of one start
 _SAID_LIMIT = 1 << 20  # bytes of what a process wrote that are looked into
 
+
+def _read_patience() -> float:
+    value = os.environ.get("MILLRACE_PATIENCE", "1")
+    try:
+        return float(value)
+    except ValueError:
+        raise StackError(
+            f"MILLRACE_PATIENCE must be a number, such as 4, but is {value!r}; change or unset it"
+        ) from None
+
+
 #: What deadlines are multiplied by: more than 1 on a machine that is known to be slow or busy.
-PATIENCE: Final = float(os.environ.get("MILLRACE_PATIENCE", "1"))
+PATIENCE: Final = _read_patience()
 
 
 def wait_until(condition: Callable[[], bool], timeout: float, poll: float = _POLL) -> bool:

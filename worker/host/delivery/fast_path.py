@@ -116,13 +116,15 @@ class _MemberForm(_WholeForm):
         member = self._member
         if isinstance(member, Member) and path == member.path:
             present = name if member.present is None else self._name_constant(member.present)
-            null = "None" if member.null in {None, NULL} else self._name_constant(member.null)
+            null = "None" if member.null in (None, NULL) else self._name_constant(member.null)
             self._expression = f"({null} if {name} is None else {present})" if nullable and null != present else present
         return "None"
 
     def build(self, path: tuple[str, ...], members: Mapping[str, str]) -> str:
         """See ``RowForm``; "True" for a struct inside of the connector's."""
         del members
+        if not path and not self._expression:
+            raise ValueError("the key's member is not a member of the connector's keys")
         return "True" if path else self._expression
 
     def encode(self, rows: list[Any]) -> list[bytes]:
