@@ -220,6 +220,8 @@ class _Path:
             own_offsets_topic=None,
             active_topics=set(),
             topic_used=lambda _: None,
+            metrics=None,
+            refresh_secrets=None,
             wire=None,
         )
         session = TaskSession(plan, TaskStats(HostTaskId("gate", 0)), lambda: None)

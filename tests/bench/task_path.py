@@ -123,12 +123,12 @@ async def run(arguments: argparse.Namespace, folder: Path) -> dict[str, float]:
     profile = cProfile.Profile() if arguments.profile else None
     if profile:
         profile.enable()
-    while session.producer.acked_rows < arguments.skip:
+    while session.producer.acked.rows < arguments.skip:
         await asyncio.sleep(0.001)
         control.check()
-    skipped = session.producer.acked_rows
+    skipped = session.producer.acked.rows
     began, cpu = time.perf_counter(), time.process_time()
-    while session.producer.acked_rows < arguments.rows:
+    while session.producer.acked.rows < arguments.rows:
         await asyncio.sleep(0.005)
         control.check()
     wall, cpu = time.perf_counter() - began, time.process_time() - cpu
@@ -143,8 +143,8 @@ async def run(arguments: argparse.Namespace, folder: Path) -> dict[str, float]:
         "poll": stats.poll_s / rows * 1e6,
         "transform": stats.transform_s / rows * 1e6,
         "convert": stats.convert_s / rows * 1e6,
-        "append": session.append_s / rows * 1e6,
-        "batches": session.producer.acked_batches,
+        "append": session.delivery.append_s / rows * 1e6,
+        "batches": session.producer.acked.batches,
     }
     await host.handle(StopTask(task, 5))
     await host.close(5)

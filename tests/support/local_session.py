@@ -45,6 +45,7 @@ def local_session(task: SourceTask, refresh_secrets: Callable[[], Awaitable[bool
     plan = stub(
         scrub=str,
         refresh_secrets=refresh_secrets,
+        metrics=None,
         id=HostTaskId("c", 0),
         options=CONNECTOR.parse({"errors.retry.delay.max.ms": "1"}),
         log=logging.LoggerAdapter(logging.getLogger(__name__), {}),

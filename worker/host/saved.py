@@ -115,7 +115,7 @@ async def write_pairs(producer: Producer, topic: str, pairs: Pairs) -> None:
     Raises:
         MillraceError: the producer died.
     """
-    producer.uncounted.add(topic)
+    producer.acked.uncounted.add(topic)
     route = await producer.route(topic)
     written = asyncio.Event()
     unit = CommitUnit()

@@ -14,8 +14,8 @@ from connectors.schema import INT32, INT64, STRING
 from worker.converters.json import JsonConverter
 from worker.converters.simple_header import SimpleHeaderConverter
 from worker.converters.string import StringConverter
+from worker.host.delivery.batch_delivery import unit_of
 from worker.host.delivery.convert import Conversion, Refused, split_runs
-from worker.host.delivery.session import TaskSession
 from worker.host.errors import ErrorStage
 
 if TYPE_CHECKING:
@@ -238,15 +238,15 @@ def test_a_unit_has_the_last_position_of_each_partition() -> None:
         SourceRecord(b, {"n": 4}, "t"),
         SourceRecord(a, {"n": 5}, "t", timestamp=77),
     ]
-    unit = TaskSession.unit_of(Batch(records))
+    unit = unit_of(Batch(records))
     assert {partition["p"]: offset for _, partition, offset in unit.positions} == {"a": {"n": 5}, "b": {"n": 4}}
     assert unit.timestamp == 77
     bad = (BadRecord({"p": "a"}, {"n": 9}, ValueError()), BadRecord({"p": "c"}, {"n": 6}, ValueError()))
-    unit = TaskSession.unit_of(Batch(records, bad, (({"p": "b"}, {"n": 8}), ({"p": "d"}, None))))
+    unit = unit_of(Batch(records, bad, (({"p": "b"}, {"n": 8}), ({"p": "d"}, None))))
     assert {partition["p"]: offset for _, partition, offset in unit.positions} == {
         "a": {"n": 5},
         "b": {"n": 8},
         "c": {"n": 6},
         "d": None,
     }
-    assert TaskSession.unit_of(Batch([])).positions == ()
+    assert unit_of(Batch([])).positions == ()

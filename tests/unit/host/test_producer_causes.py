@@ -11,7 +11,8 @@ from aiokafka.errors import IllegalOperation, ProducerFenced, UnknownError
 
 from connectors.errors import Fenced
 from tests.unit.host.test_record_chunks import filled
-from worker.host.delivery.producer import Producer, TransactionLost
+from worker.host.delivery.producer import Producer
+from worker.host.delivery.producer_errors import TransactionLost
 from worker.host.delivery.routes import ProducerSettings, TopicPartitionWriter
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ import pytest
 
 from connectors.errors import ConfigInvalid, Fatal
 from worker.host.connector_runner import as_text, limit_tasks, restore_references
-from worker.host.delivery.producer import classify_error
+from worker.host.delivery.producer_errors import classify_error
 from worker.host.delivery.routes import DEFAULT_BATCH_SIZE
 from worker.host.plan import converter_config, exactly_once, producer_settings
 from worker.host.task_metrics import Metrics

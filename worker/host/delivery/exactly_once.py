@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from connectors.errors import MillraceError
 from worker.host.delivery.commits import Ledger
-from worker.host.delivery.producer import TransactionLost
+from worker.host.delivery.producer_errors import TransactionLost
 from worker.host.delivery.session import TaskSession
 from worker.host.errors import retry_pauses
 from worker.host.saved import write_pairs
@@ -130,7 +130,7 @@ class TransactionalSession(TaskSession):
         if not self._open:
             await self.kafka.begin()
             self._open = True
-            self._rows = self.kafka.acked_rows
+            self._rows = self.kafka.acked.rows
 
     async def commit_regularly(self) -> None:
         """With ``transaction.boundary=interval``, commit at each interval."""
@@ -174,7 +174,7 @@ class TransactionalSession(TaskSession):
             await producer.drain()
             offsets = self.ledger.take()
             pairs = self.plan.offsets.pairs(offsets)
-            rows = producer.acked_rows - self._rows
+            rows = producer.acked.rows - self._rows
             if pairs:
                 await write_pairs(producer, self.plan.own_offsets_topic or self.plan.offsets_topic, pairs)
         except BaseException as error:

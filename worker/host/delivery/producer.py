@@ -11,16 +11,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import time
 from typing import TYPE_CHECKING, Any, Final
 
-from aiokafka import AIOKafkaProducer
 from aiokafka import errors as kafka
 
-from connectors.errors import Fatal, Fenced, MillraceError
-from offsets.aiokafka_internals import sender_task
+from connectors.errors import Fatal, Fenced
 from offsets.fetch import abandon_producer
-from offsets.refusal import find_refusal
+from worker.host.delivery.producer_client import ProducerConnector
+from worker.host.delivery.producer_counts import AckedRecords, UnackedRecords
+from worker.host.delivery.producer_errors import TransactionLost, cause_of, classify_error, permission_hint
 from worker.host.delivery.routes import (
     ProducerSettings,
     RecordTooLarge,
@@ -34,96 +33,13 @@ from worker.kafka.clients import renew
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
+    from aiokafka import AIOKafkaProducer
+
     from worker.host.delivery.chunk import RecordChunk
     from worker.host.delivery.commits import CommitUnit
 
-_START_DEADLINE_S: Final = 30.0
-#: How many seconds Kafka may refuse a client that it accepted before.
-_REFUSED_S: Final = 60.0
+_METADATA_DEADLINE_S: Final = 30.0
 _REFRESH_S: Final = 5.0
-#: Kafka's error number for a record that the broker's checks refuse; aiokafka has no class for it.
-_INVALID_RECORD: Final = 87
-
-
-class TransactionLost(MillraceError):
-    """The open transaction can't be committed; its owner must start again from the last committed position."""
-
-
-class TopicTally:
-    """The records of a topic that Kafka has acknowledged.
-
-    Attributes:
-        records: how many.
-        bytes: of their batches, compressed.
-        latest_ms: timestamp of the last record of the latest poll, milliseconds since 1970; None if it has none.
-        delay_ms: its age when it was acknowledged.
-    """
-
-    __slots__ = ("bytes", "delay_ms", "latest_ms", "records")
-
-    def __init__(self) -> None:
-        self.records = 0
-        self.bytes = 0
-        self.latest_ms: int | None = None
-        self.delay_ms = 0.0
-
-    def add(self, chunk: RecordChunk) -> None:
-        """Count a chunk, which was acknowledged now."""
-        self.records += chunk.count
-        self.bytes += chunk.size()
-        timestamp = chunk.units[-1].timestamp if chunk.units else None
-        if timestamp is not None:
-            self.latest_ms = timestamp
-            self.delay_ms = max(0.0, time.time() * 1000 - timestamp)
-
-
-def classify_error(error: BaseException) -> str:
-    """Classify a failed batch: ``fenced``, ``fatal``, ``split`` (a record in it is refused) or ``rebuild`` (an outage)."""
-    if isinstance(error, kafka.ProducerFenced | kafka.InvalidProducerEpoch | kafka.TransactionCoordinatorFenced):
-        return "fenced"
-    if (
-        isinstance(
-            error,
-            kafka.MessageSizeTooLargeError
-            | kafka.RecordListTooLargeError
-            | kafka.InvalidTimestampError
-            | kafka.CorruptRecordException,
-        )
-        or getattr(error, "errno", None) == _INVALID_RECORD
-    ):
-        return "split"
-    if isinstance(
-        error,
-        kafka.TopicAuthorizationFailedError
-        | kafka.ClusterAuthorizationFailedError
-        | kafka.TransactionalIdAuthorizationFailed
-        | kafka.InvalidTopicError
-        | kafka.UnsupportedVersionError
-        | kafka.UnsupportedForMessageFormatError
-        | kafka.InvalidRequiredAcksError
-        | kafka.PolicyViolationError
-        | kafka.SaslAuthenticationFailed
-        | kafka.UnsupportedCodecError,
-    ):
-        return "fatal"
-    return "rebuild"
-
-
-def _permission_hint(error: BaseException) -> str:
-    """Return the missing permission, as a sentence; "" if the error is about something else."""
-    if isinstance(error, kafka.ClusterAuthorizationFailedError):
-        return ". Give its user the permission Write on the topics it writes to, or IdempotentWrite on the cluster"
-    if isinstance(error, kafka.TransactionalIdAuthorizationFailed):
-        return ". Give its user the permissions Describe and Write on its transactional ids (they begin with group.id)"
-    return ""
-
-
-def cause_of(error: BaseException, client: AIOKafkaProducer) -> BaseException:
-    """The error that ended the client's sender, where ``error`` only says that the client's state permits no such call."""
-    sender = sender_task(client)
-    if isinstance(error, kafka.IllegalOperation | AssertionError) and sender.done() and not sender.cancelled():
-        return sender.exception() or error
-    return error
 
 
 class Producer:
@@ -153,6 +69,7 @@ class Producer:
         self._fail = fail
         self._rejected = rejected
         self._log = logging.getLogger(f"{__name__}.{name}")
+        self._connector = ProducerConnector(name, settings, self._log)
         self._client: AIOKafkaProducer | None = None
         self._ready = asyncio.Event()
         self._broken = asyncio.Event()
@@ -163,23 +80,14 @@ class Producer:
         self._splits: list[tuple[TopicPartitionWriter, RecordChunk, Exception]] = []
         self._dead: Exception | None = None
         self._died = asyncio.Event()
-        self._idle = asyncio.Event()
-        self._idle.set()
-        self.room = asyncio.Event()
-        self.room.set()
-        self.rows = 0
-        self.rows_max = 0
-        self.bytes = 0
-        #: Topics whose records are not the source's (offsets) and are left out of ``acked_rows`` and ``acked_bytes``.
-        self.uncounted: set[str] = set()
-        self.acked_rows = 0
-        self.acked_bytes = 0
-        #: What was acknowledged since the last ``take_topics``, by topic.
-        self._topics: dict[str, TopicTally] = {}
-        self.acked_batches = 0
-        self.latency_s = 0.0
+        self.unacked = UnackedRecords(settings)
+        self.acked = AckedRecords()
         self.rebuilds = 0
-        self._let_in = False
+
+    @property
+    def room(self) -> asyncio.Event:
+        """Set while more records may be appended."""
+        return self.unacked.room
 
     # Life.
 
@@ -190,7 +98,7 @@ class Producer:
             Fatal: Kafka refuses this client.
             Fenced: another owner of the transactional id came in between.
         """
-        self._client = await self._connect_client()
+        self._client = await self._connector.connect()
         self._ready.set()
         self._supervisor = asyncio.create_task(self._replace_clients(), name=f"{self.name}|producer")
 
@@ -211,49 +119,8 @@ class Producer:
                 self._watch.cancel()
             client, self._client = self._client, None
             if client is not None:
-                await abandon_producer(client, 2.0 if self.rows == 0 else 0)
-            self._idle.set()
-            self.room.set()
-
-    async def _connect_client(self) -> AIOKafkaProducer:
-        # Batches are made and timed here, not in aiokafka.
-        refused_since: float | None = None
-        for delay in retry_pauses():
-            arguments = {"enable_idempotence": True, **self.settings.arguments, "linger_ms": 0}
-            client = AIOKafkaProducer(**arguments)
-            try:
-                async with asyncio.timeout(_START_DEADLINE_S):
-                    await client.start()
-            except (kafka.KafkaError, TimeoutError, OSError) as error:
-                await abandon_producer(client, 0)
-                kind = classify_error(error)
-                if kind == "fenced":
-                    raise Fenced(f"{self.name}: another process owns the transactional id: {error!r}") from error
-                if kind == "fatal" or isinstance(error, kafka.InvalidTransactionTimeout):
-                    raise Fatal(
-                        f"{self.name}: Kafka refuses the producer: {error!r}{_permission_hint(error)}"
-                    ) from error
-                refused = await find_refusal(arguments)
-                now = asyncio.get_running_loop().time()
-                refused_since = None if refused is None else now if refused_since is None else refused_since
-                # Who was let in before may be in the middle of a rotation: the new secret comes a little later.
-                if refused is not None and (not self._let_in or now - (refused_since or now) > _REFUSED_S):
-                    raise Fatal(f"{self.name}: {refused}") from error
-                self._log.warning(
-                    "%s: no connection to Kafka at %s (%s), trying again in %.1f s",
-                    self.name,
-                    arguments.get("bootstrap_servers"),
-                    refused or repr(error),
-                    delay,
-                )
-                await asyncio.sleep(delay)
-            except BaseException:
-                await abandon_producer(client, 0)
-                raise
-            else:
-                self._let_in = True
-                return client
-        raise AssertionError("back-off never ends")
+                await abandon_producer(client, 2.0 if self.unacked.rows == 0 else 0)
+            self.unacked.wake_all()
 
     def credentials_changed(self) -> None:
         """Log in with the settings' arguments as they are now from the next connection on; what is connected stays so."""
@@ -295,7 +162,7 @@ class Producer:
             if is_known:
                 return len(client.client.cluster.partitions_for_topic(topic) or ())
             try:
-                async with asyncio.timeout(_START_DEADLINE_S):
+                async with asyncio.timeout(_METADATA_DEADLINE_S):
                     return len(await client.partitions_for(topic))
             except (kafka.KafkaError, TimeoutError, OSError) as caught:
                 error = caught
@@ -317,20 +184,9 @@ class Producer:
 
     def account(self, rows: int, size: int) -> None:
         """Count what was appended."""
-        self.rows += rows
-        self.bytes += size
-        self.rows_max = max(self.rows_max, self.rows)
-        if self.rows:
-            self._idle.clear()
-            if self._watch is None:
-                self._watch = asyncio.get_running_loop().call_later(self.settings.stall_s / 2, self._check_stall)
-        if self.rows >= self.settings.max_rows or self.bytes >= self.settings.max_bytes:
-            self.room.clear()
-
-    def take_topics(self) -> dict[str, TopicTally]:
-        """Return the counts of what was acknowledged since the last call, by topic."""
-        taken, self._topics = self._topics, {}
-        return taken
+        self.unacked.add(rows, size)
+        if self.unacked.rows and self._watch is None:
+            self._watch = asyncio.get_running_loop().call_later(self.settings.stall_s / 2, self._check_stall)
 
     def flush(self) -> None:
         """Send batches that are not full too; does not wait."""
@@ -345,7 +201,7 @@ class Producer:
             MillraceError: what ``fail`` was called with.
         """
         self.flush()
-        await self._idle.wait()
+        await self.unacked.empty.wait()
         self.check()
 
     async def wait_for(self, event: asyncio.Event) -> None:
@@ -437,27 +293,9 @@ class Producer:
             return
         now = asyncio.get_running_loop().time()
         writer.unacked.remove(chunk)
-        if writer.topic not in self.uncounted:
-            self.acked_rows += chunk.count
-            self.acked_bytes += chunk.size()
-            tally = self._topics.get(writer.topic)
-            if tally is None:
-                tally = self._topics[writer.topic] = TopicTally()
-            tally.add(chunk)
-        self.acked_batches += 1
-        self.latency_s += now - chunk.sent
-        self._release_chunk(chunk)
+        self.acked.add(writer.topic, chunk, now - chunk.sent)
+        self.unacked.release_chunk(chunk)
         writer.wake.set()
-
-    def _release_chunk(self, chunk: RecordChunk) -> None:
-        self.rows -= chunk.count
-        self.bytes -= chunk.accounted
-        if self.rows < self.settings.max_rows and self.bytes < self.settings.max_bytes:
-            self.room.set()
-        for unit in chunk.units:
-            unit.release()
-        if self.rows == 0:
-            self._idle.set()
 
     # Failures.
 
@@ -466,8 +304,7 @@ class Producer:
         if self._dead is None:
             self._dead = error
             self._died.set()
-            self._idle.set()
-            self.room.set()
+            self.unacked.wake_all()
             self._fail(error)
 
     def _handle_failure(self, writer: TopicPartitionWriter, chunk: RecordChunk, error: BaseException) -> None:
@@ -505,7 +342,7 @@ class Producer:
 
     def _check_stall(self) -> None:
         self._watch = None
-        if not self.rows or self._dead is not None:
+        if not self.unacked.rows or self._dead is not None:
             return
         loop = asyncio.get_running_loop()
         oldest = min(
@@ -536,7 +373,7 @@ class Producer:
                 if client is not None:
                     await abandon_producer(client, 0)
                 rejected = self._requeue_chunks(writers)
-                self._client = await self._connect_client()
+                self._client = await self._connector.connect()
                 self._ready.set()
                 for writer in writers:
                     self.serve(writer)
@@ -550,7 +387,7 @@ class Producer:
             raise Fatal(str(error))
         key, value = chunk.records()[0]
         await self._rejected(topic, key, value, chunk.units, error)
-        self._release_chunk(chunk)
+        self.unacked.release_chunk(chunk)
 
     def _requeue_chunks(self, writers: list[TopicPartitionWriter]) -> list[tuple[str, RecordChunk, Exception]]:
         """Put what is not acknowledged in line again; returns chunks with the single record that the broker refuses."""
@@ -562,7 +399,7 @@ class Producer:
                 del writer.unacked[index]
                 for offset, piece in enumerate(pieces):
                     writer.unacked.insert(index + offset, piece)
-                self.bytes += sum(piece.accounted for piece in pieces) - chunk.accounted
+                self.unacked.bytes += sum(piece.accounted for piece in pieces) - chunk.accounted
                 for unit in chunk.units:
                     unit.release()
             else:
@@ -608,6 +445,6 @@ class Producer:
                 ) from error
             if classify_error(error) == "fatal":
                 raise Fatal(
-                    f"{self.name}: Kafka refuses to {action} a transaction: {error!r}{_permission_hint(error)}"
+                    f"{self.name}: Kafka refuses to {action} a transaction: {error!r}{permission_hint(error)}"
                 ) from error
             raise TransactionLost(f"{self.name}: could not {action} a transaction: {error!r}") from error

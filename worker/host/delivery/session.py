@@ -13,34 +13,29 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final
 
 from connectors.backoff import Backoff
-from connectors.errors import ConfigInvalid, Fatal, MillraceError, Retriable, Skippable
-from connectors.wire import EncodedBatch
+from connectors.errors import ConfigInvalid, Fatal, MillraceError, Retriable
 from offsets.topics import ensure_internal_topic
-from worker.host.delivery.commits import CommitUnit, Ledger, position_key
-from worker.host.delivery.convert import Conversion, Refused, split_runs
-from worker.host.delivery.fast_path import compare_records, count_encoded, headers_of, last_timestamp, parts_of
-from worker.host.delivery.producer import Producer, TopicTally
-from worker.host.delivery.routes import topic_complaint
-from worker.host.errors import DeadLetterRecord, ErrorHandler, ErrorStage, retry_pauses
+from worker.host.delivery.batch_delivery import BatchDelivery, unit_of
+from worker.host.delivery.commits import Ledger
+from worker.host.delivery.fast_path import count_encoded
+from worker.host.delivery.producer import Producer
+from worker.host.delivery.producer_figures import ProducerFigures
+from worker.host.delivery.refusals import SourceRefusals
+from worker.host.errors import retry_pauses
 from worker.host.instructions import InstructionSchedule
 from worker.host.saved import own_offsets_topic_settings, write_pairs
-from worker.host.tracing import BatchTraces
-from worker.metrics import topics
 from worker.protocol import VERIFICATION
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 
-    from connectors.api import Batch, Instruction, Position, SourceRecord, SourceTask
-    from worker.host.delivery.commits import Committable
-    from worker.host.delivery.routes import TopicRoute
+    from connectors.api import Batch, Instruction, SourceTask
+    from worker.host.delivery.commits import Committable, CommitUnit
     from worker.host.plan import TaskPlan
     from worker.protocol import TaskStats
 
 log = logging.getLogger(__name__)
 
-#: Records handled before the event loop gets its turn: about 3 ms.
-SLICE: Final = 1000
 _EMPTY_PAUSE_S: Final = 0.001
 _LONGEST_EMPTY_PAUSE_S: Final = 0.1
 #: Upper bounds of the commit time histogram in seconds; +Inf follows.
@@ -49,8 +44,6 @@ COMMIT_BUCKETS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0
 _STABLE_S: Final = 60.0
 #: The longest pause between commits until a task has saved its first positions, in seconds.
 _FIRST_COMMIT_S: Final = 1.0
-#: How many seconds a source may refuse a task that it accepted before, where config providers may give new secrets.
-_REFUSED_S: Final = 60.0
 
 
 class TaskSession:
@@ -71,9 +64,6 @@ class TaskSession:
         self.task: SourceTask | None = None
         self.resumed = asyncio.Event()
         self.resumed.set()
-        self.errors = ErrorHandler(
-            plan.id, plan.options, stats, plan.log, plan.producer.max_request_size - 1024, plan.scrub
-        )
         self._name = str(plan.id)
         self._worker: asyncio.Task[None] | None = None
         self._failed: asyncio.Future[Exception] = asyncio.get_running_loop().create_future()
@@ -83,19 +73,11 @@ class TaskSession:
         self._committing = asyncio.Lock()
         #: While a verification waits for the task's offsets.
         self._commit_soon = asyncio.Event()
-        self._routes: dict[str, TopicRoute] = {}
         self._batch_sizes: dict[str, int] = {}
-        self._counted = (0, 0, 0, 0.0)
         self._instructions = InstructionSchedule(self._instruct_task)
-        #: Whether the source gave a batch, and since when it refuses the task after that.
-        self._let_in = False
-        self._refused_since: float | None = None
-        #: Whether new secrets came since the source's coroutine last began.
-        self._renewed = False
-        self._conversion = Conversion(plan.key_converter, plan.value_converter, plan.header_converter, self.persist)
-        self._traces = BatchTraces()
-        #: Seconds spent on appending to batches; the other stages are in ``stats``.
-        self.append_s = 0.0
+        self._refusals = SourceRefusals(plan.refresh_secrets)
+        self.delivery = BatchDelivery(plan, stats, lambda: self.kafka, self.persist, self._check)
+        self._figures = ProducerFigures(plan.metrics, stats)
 
     # What the task runner calls.
 
@@ -158,7 +140,7 @@ class TaskSession:
 
     def secrets_changed(self, names: Sequence[str]) -> None:
         """Tell the task, if it works, that these password options have new values; an error fails it."""
-        self._renewed = True
+        self._refusals.secrets_changed()
         if self._worker is None or self.task is None:
             return
         try:
@@ -206,34 +188,10 @@ class TaskSession:
         left = self._until - asyncio.get_running_loop().time()
         return max(0.05, left - min(1.0, left / 2))
 
-    def _report_topic(self, topic: str, tally: TopicTally) -> None:
-        numbers, labels = self.plan.metrics, {"topic": topic}
-        numbers.add(topics.RECORDS, tally.records, labels)
-        numbers.add(topics.BYTES, tally.bytes, labels)
-        if tally.latest_ms is not None:
-            numbers.set(topics.DELAY, tally.delay_ms / 1000, labels)
-            numbers.set(topics.LAST, tally.latest_ms / 1000, labels)
-
     def refresh_stats(self) -> None:
         """Bring the numbers up to date that are not kept there all the time."""
-        producer = self.producer
-        if producer is None:
-            return
-        now = (producer.acked_rows, producer.acked_bytes, producer.acked_batches, producer.latency_s)
-        before, self._counted = self._counted, now
-        stats = self.stats
-        for topic, tally in producer.take_topics().items():
-            self._report_topic(topic, tally)
-        stats.written += now[0] - before[0]
-        stats.bytes_written += now[1] - before[1]
-        stats.produce_batches += now[2] - before[2]
-        stats.produce_latency_s += now[3] - before[3]
-        stats.active = producer.rows
-        stats.active_bytes = producer.bytes
-        stats.active_limit = producer.settings.max_rows
-        stats.active_limit_bytes = producer.settings.max_bytes
-        stats.active_max = max(stats.active_max, producer.rows_max)
-        producer.rows_max = producer.rows
+        if self.producer is not None:
+            self._figures.refresh(self.producer)
 
     # Begin and end.
 
@@ -254,10 +212,11 @@ class TaskSession:
     async def _start_producer(self) -> None:
         await self.plan.turn()
         self.refresh_stats()
-        self._counted = (0, 0, 0, 0.0)
-        self._traces.lost("the batch was restarted")
-        self._routes = {}
-        self.producer = Producer(self._name, self.plan.producer, self.fail, self._reject_record, self._batch_sizes)
+        self._figures.begin()
+        self.delivery.restart()
+        self.producer = Producer(
+            self._name, self.plan.producer, self.fail, self.delivery.reject_record, self._batch_sizes
+        )
         await self.producer.start()
 
     def fail(self, error: Exception) -> None:
@@ -284,9 +243,7 @@ class TaskSession:
             self.refresh_stats()
             if self.producer is not None:
                 await self.producer.close()
-            self._traces.lost("the task ended")
-            with contextlib.suppress(Exception):
-                await self._conversion.close()
+            await self.delivery.close()
 
     async def last_commit(self) -> None:
         """Commit at the end of a run."""
@@ -302,7 +259,7 @@ class TaskSession:
         while True:
             await self.plan.turn()
             task.instruct(self._instructions.current)
-            self._renewed = False
+            self._refusals.begin()
             generator = task.batches()
             began = time.monotonic()
             fault: Exception
@@ -311,7 +268,7 @@ class TaskSession:
             except Retriable as error:
                 fault = error
             except ConfigInvalid as error:
-                fault = await self._retry_fault(error)
+                fault = await self._refusals.retry_fault(error)
             finally:
                 await self._close_generator(generator)
             now = time.monotonic()
@@ -328,28 +285,6 @@ class TaskSession:
             self.stats.last_error_ms = int(time.time() * 1000)
             self.plan.log.warning("%s: the source is away (%s), trying again in %.1f s", self._name, fault, pause)
             await asyncio.sleep(pause)
-
-    async def _retry_fault(self, error: ConfigInvalid) -> Exception:
-        """Return the fault after which to retry, if new secrets may fix ``error``.
-
-        A source that refuses a task that it accepted before may be in the middle of a rotation: config providers are asked for
-        new values at once, and for a while with each further try. New values may also have come while it was being refused.
-
-        Raises:
-            ConfigInvalid: they can't.
-        """
-        if self.plan.refresh_secrets is None:
-            raise error
-        now = time.monotonic()
-        if await self.plan.refresh_secrets() or self._renewed:
-            self._refused_since = None
-            return Retriable(f"{error} (there are new secrets meanwhile)")
-        if not self._let_in:
-            raise error
-        self._refused_since = now if self._refused_since is None else self._refused_since
-        if now - self._refused_since > _REFUSED_S:
-            raise error
-        return Retriable(str(error))
 
     async def settle(self) -> None:
         """Wait until all that was given is delivered, so that a new generator begins right behind it."""
@@ -380,7 +315,7 @@ class TaskSession:
                 await self._wait_forever()
             took = perf_counter() - began
             self._check()
-            self._let_in, self._refused_since = True, None
+            self._refusals.accepted()
             stats.polls += 1
             stats.poll_s += took
             stats.poll_s_max = max(stats.poll_s_max, took)
@@ -388,7 +323,7 @@ class TaskSession:
             count = len(batch.records) + (count_encoded(batch) if batch.encoded else 0)
             if count or batch.bad or batch.offsets or batch.transaction or batch.receipt is not None:
                 empty_pauses.reset()
-                self._traces.begin(self.plan.tracing, self.plan.id, stats, took, count)
+                self.delivery.traces.begin(self.plan.tracing, self.plan.id, stats, took, count)
                 await self.handle(batch)
                 await asyncio.sleep(0)
             else:
@@ -407,197 +342,11 @@ class TaskSession:
 
     async def handle(self, batch: Batch) -> None:
         """Take a batch through to Kafka; returns when it is in the producer, not when it is acknowledged."""
-        unit = self.unit_of(batch)
+        unit = unit_of(batch)
         self.ledger.add(unit)
-        await self.deliver(batch, unit)
-        self._traces.delivered(unit)
+        await self.delivery.deliver(batch, unit)
+        self.delivery.traces.delivered(unit)
         unit.release()
-
-    @staticmethod
-    def unit_of(batch: Batch) -> CommitUnit:
-        """The unit of a batch: the last position of each source partition in it."""
-        records = batch.records
-        positions: dict[object, tuple[object, Position, Position | None]] = {}
-        for bad in batch.bad:
-            key = position_key(bad.source_partition)
-            positions[key] = (key, bad.source_partition, bad.source_offset)
-        if records:
-            # The same partition object is shared by many records: one look at each object, not at each record.
-            last = {id(record.source_partition): index for index, record in enumerate(records)}
-            for index in sorted(last.values()):
-                record = records[index]
-                key = position_key(record.source_partition)
-                positions[key] = (key, record.source_partition, record.source_offset)
-        for partition, offset in batch.offsets:
-            key = position_key(partition)
-            positions[key] = (key, partition, offset)
-        return CommitUnit(tuple(positions.values()), last_timestamp(batch), batch.receipt)
-
-    async def deliver(self, batch: Batch, unit: CommitUnit) -> None:
-        """Transform, convert and hand over all records of a batch."""
-        stats = self.stats
-        count = len(batch.records) + (count_encoded(batch) if batch.encoded else 0)
-        stats.polled += count + len(batch.bad)
-        stats.batch_size_max = max(stats.batch_size_max, count)
-        for bad in batch.bad:
-            await self._skip_record(self.errors.bad(ErrorStage.TASK_POLL, bad.error, bad), unit)
-        for part in parts_of(batch) if batch.encoded else (batch.records,) if count else ():
-            if isinstance(part, EncodedBatch):
-                await self._deliver_encoded(part, unit)
-            else:
-                await self._deliver_records(part, unit)
-        for route in self._routes.values():
-            route.kick()
-
-    async def _deliver_records(self, records: Sequence[SourceRecord], unit: CommitUnit) -> None:
-        if len(records) <= SLICE:
-            await self._deliver_slice(records, unit)
-            return
-        for start in range(0, len(records), SLICE):
-            await self._deliver_slice(records[start : start + SLICE], unit)
-            await self._yield_loop()
-
-    async def _yield_loop(self) -> None:
-        """Let others have the event loop, between two slices of a batch."""
-        await asyncio.sleep(0)
-        await self.kafka.room.wait()
-        self._check()
-
-    async def _deliver_encoded(self, part: EncodedBatch, unit: CommitUnit) -> None:
-        """Hand over records that are bytes already."""
-        if self.plan.wire is not None and self.plan.wire.verify:
-            await self._verify_batch(part)
-        began = perf_counter()
-        topic, headers = part.writer.topic, headers_of(part)
-        for start in range(0, len(part.values), SLICE):
-            stop = start + SLICE
-            values = part.values[start:stop]
-            route = await self.route(topic)
-            heads = self._traces.headers(topic, [headers] * len(values) if headers else None, len(values))
-            for index, error in route.append(
-                unit,
-                values,
-                None if part.keys is None else part.keys[start:stop],
-                None,
-                None if part.timestamps is None else part.timestamps[start:stop],
-                heads,
-            ):
-                record = self._records_of(part)[start + index]
-                await self._skip_record(self.errors.bad(ErrorStage.KAFKA_PRODUCE, error, record), unit)
-            if stop < len(part.values):
-                await self._yield_loop()
-        self.append_s += perf_counter() - began
-
-    def _records_of(self, part: EncodedBatch) -> list[SourceRecord]:
-        """Encoded records as they are after the transforms, made a second time."""
-        records = part.records()
-        if not self.plan.pipeline:
-            return records
-        return [record for record in self.plan.pipeline.apply_many(records)[0] if record is not None]
-
-    async def _verify_batch(self, part: EncodedBatch) -> None:
-        """Compare encoded records with what the converters make of the same records; a difference fails the task."""
-        records = self._records_of(part)
-        refused: list[Refused] = []
-        converted = [await self._conversion.convert(run, refused) for run in split_runs(records)]
-        compare_records(part, records, [run for run in converted if run is not None])
-
-    async def _deliver_slice(self, records: Sequence[SourceRecord], unit: CommitUnit) -> None:
-        stats = self.stats
-        began = perf_counter()
-        if self.plan.pipeline:
-            records = await self._transform_records(records, unit)
-            now = perf_counter()
-            stats.transform_s += now - began
-            began = now
-            if not records:
-                return
-        refused: list[Refused] = []
-        for run in split_runs(records):
-            complaint = topic_complaint(run[0].topic) if run[0].topic not in self._routes else None
-            if complaint is not None:
-                # Before a converter registers schemas for a topic that can't be.
-                refused += [Refused(record, ErrorStage.KAFKA_PRODUCE, Skippable(complaint), "") for record in run]
-                continue
-            converted = await self._conversion.convert(run, refused)
-            now = perf_counter()
-            stats.convert_s += now - began
-            began = now
-            if converted is None:
-                continue
-            route = await self.route(converted.topic)
-            converted = converted.spread(len(route.writers))
-            headers = self._traces.headers(converted.topic, converted.headers, len(converted.values))
-            for index, error in route.append(
-                unit,
-                converted.values,
-                converted.keys,
-                converted.partitions,
-                converted.timestamps,
-                headers,
-                converted.places,
-            ):
-                await self._skip_record(
-                    self.errors.bad(ErrorStage.KAFKA_PRODUCE, error, converted.records[index]), unit
-                )
-            now = perf_counter()
-            self.append_s += now - began
-            began = now
-        for item in refused:
-            await self._skip_record(self.errors.bad(item.stage, item.error, item.record, item.executing), unit)
-
-    async def _transform_records(self, records: Sequence[SourceRecord], unit: CommitUnit) -> list[SourceRecord]:
-        results: list[SourceRecord | None] = []
-        problems: list[Any] = []
-
-        async def apply() -> None:
-            nonlocal results, problems
-            results, problems = self.plan.pipeline.apply_many(records)
-
-        await self.persist(apply)
-        for index, error in problems:
-            await self._skip_record(
-                self.errors.bad(ErrorStage.TRANSFORMATION, error, records[index], error.class_name), unit
-            )
-        kept = [record for record in results if record is not None]
-        self.stats.filtered += len(records) - len(kept) - len(problems)
-        return kept
-
-    async def route(self, topic: str) -> TopicRoute:
-        """The route of a topic, which is created first if the connector says how."""
-        route = self._routes.get(topic)
-        if route is None:
-            await self.persist(lambda: self.plan.topics.ensure(topic))
-            self._routes[topic] = route = await self.kafka.route(topic)
-        elif route.refresh_at < asyncio.get_running_loop().time():
-            await self.kafka.route(topic)
-        if topic not in self.plan.active_topics and topic != self.plan.own_offsets_topic:
-            self.plan.active_topics.add(topic)
-            self.plan.topic_used(topic)
-        return route
-
-    async def _skip_record(self, letter: DeadLetterRecord | None, unit: CommitUnit) -> None:
-        """Write a bad record's dead letter, if it has one, as part of its unit."""
-        if letter is None:
-            return
-        await self.persist(self.plan.ensure_dead_letter_topic)
-        route = await self.route(self.errors.topic)
-        if route.append(unit, [letter.value], [letter.key], None, None, [letter.headers]):
-            self.stats.dead_letter_failures += 1
-            raise Fatal(f"{self._name}: a dead letter for topic {self.errors.topic!r} is larger than max.request.size")
-
-    async def _reject_record(
-        self, topic: str, key: bytes | None, value: bytes | None, units: list[CommitUnit], error: Exception
-    ) -> None:
-        """The broker refused a record for good."""
-        if topic == self.errors.topic:
-            self.stats.dead_letter_failures += 1
-            raise Fatal(f"{self._name}: the broker refuses a dead letter for topic {topic!r}: {error}")
-        position = units[0].positions[0] if units[0].positions else (None, None, None)
-        letter = self.errors.refused(ErrorStage.KAFKA_PRODUCE, error, "", topic, key, value, position[1], position[2])
-        await self._skip_record(letter, units[0])
-        for route in self._routes.values():
-            route.kick()
 
     async def persist(self, call: Callable[[], Awaitable[Any]]) -> None:
         """Call until it succeeds; a passing fault is retried for as long as ``errors.retry.timeout`` says."""
@@ -619,7 +368,7 @@ class TaskSession:
     # Offsets.
 
     def _acknowledged(self, unit: CommitUnit) -> None:
-        self._traces.acknowledged(unit)
+        self.delivery.traces.acknowledged(unit)
         if unit.timestamp is not None:
             self.stats.lag_ms = max(0.0, time.time() * 1000 - unit.timestamp)
         if unit.receipt is not None:

@@ -46,7 +46,7 @@ from connectors.scylla.source.windows import WindowRules, order_of, start_of, ti
 from connectors.testing.contexts import SavedOffsets
 from tests.support.eventually import pass_turns
 from tests.support.settings import scylla_events, scylla_reading
-from worker.host.delivery.session import TaskSession
+from worker.host.delivery.batch_delivery import unit_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -257,7 +257,7 @@ async def run_once(reader: ScyllaReader, saved: Saved, kept: list[Any], stop_aft
         await generator.aclose()
     for batch in got[: len(got) - lose] if lose else got:
         kept.extend(record.value for record in batch.records)
-        for _, partition, offset in TaskSession.unit_of(batch).positions:
+        for _, partition, offset in unit_of(batch).positions:
             assert offset is not None
             saved.offsets[str(partition)] = offset
     return stop_after is None

@@ -1,0 +1,86 @@
+"""Connecting a producer's Kafka client, however long Kafka is unavailable."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Final
+
+from aiokafka import AIOKafkaProducer
+from aiokafka import errors as kafka
+
+from connectors.errors import Fatal, Fenced
+from offsets.fetch import abandon_producer
+from offsets.refusal import find_refusal
+from worker.host.delivery.producer_errors import classify_error, permission_hint
+from worker.host.errors import retry_pauses
+
+if TYPE_CHECKING:
+    import logging
+
+    from worker.host.delivery.routes import ProducerSettings
+
+_START_DEADLINE_S: Final = 30.0
+#: How many seconds Kafka may refuse a client that it accepted before.
+_REFUSED_S: Final = 60.0
+
+
+class ProducerConnector:
+    """Connects the clients of one producer, one after another.
+
+    Args:
+        name: of the task; for messages.
+        settings: of the producer.
+        log: gets the attempts that fail.
+    """
+
+    def __init__(self, name: str, settings: ProducerSettings, log: logging.Logger) -> None:
+        self._name = name
+        self._settings = settings
+        self._log = log
+        self._let_in = False
+
+    async def connect(self) -> AIOKafkaProducer:
+        """Return a connected client; while Kafka is unavailable it retries without end, so cancel it to give up.
+
+        Raises:
+            Fatal: Kafka refuses this client.
+            Fenced: another owner of the transactional id came in between.
+        """
+        # Batches are made and timed here, not in aiokafka.
+        refused_since: float | None = None
+        for delay in retry_pauses():
+            arguments = {"enable_idempotence": True, **self._settings.arguments, "linger_ms": 0}
+            client = AIOKafkaProducer(**arguments)
+            try:
+                async with asyncio.timeout(_START_DEADLINE_S):
+                    await client.start()
+            except (kafka.KafkaError, TimeoutError, OSError) as error:
+                await abandon_producer(client, 0)
+                kind = classify_error(error)
+                if kind == "fenced":
+                    raise Fenced(f"{self._name}: another process owns the transactional id: {error!r}") from error
+                if kind == "fatal" or isinstance(error, kafka.InvalidTransactionTimeout):
+                    raise Fatal(
+                        f"{self._name}: Kafka refuses the producer: {error!r}{permission_hint(error)}"
+                    ) from error
+                refused = await find_refusal(arguments)
+                now = asyncio.get_running_loop().time()
+                refused_since = None if refused is None else now if refused_since is None else refused_since
+                # Who was let in before may be in the middle of a rotation: the new secret comes a little later.
+                if refused is not None and (not self._let_in or now - (refused_since or now) > _REFUSED_S):
+                    raise Fatal(f"{self._name}: {refused}") from error
+                self._log.warning(
+                    "%s: no connection to Kafka at %s (%s), retrying in %.1f s",
+                    self._name,
+                    arguments.get("bootstrap_servers"),
+                    refused or repr(error),
+                    delay,
+                )
+                await asyncio.sleep(delay)
+            except BaseException:
+                await abandon_producer(client, 0)
+                raise
+            else:
+                self._let_in = True
+                return client
+        raise AssertionError("back-off never ends")

@@ -1,0 +1,69 @@
+"""The meaning of a Kafka client's errors for a producer."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from aiokafka import errors as kafka
+
+from connectors.errors import MillraceError
+from offsets.aiokafka_internals import sender_task
+
+if TYPE_CHECKING:
+    from aiokafka import AIOKafkaProducer
+
+#: Kafka's error number for a record that the broker's checks refuse; aiokafka has no class for it.
+_INVALID_RECORD: Final = 87
+
+
+class TransactionLost(MillraceError):
+    """The open transaction can't be committed; its owner must start again from the last committed position."""
+
+
+def classify_error(error: BaseException) -> str:
+    """Classify a failed batch: ``fenced``, ``fatal``, ``split`` (a record in it is refused) or ``rebuild`` (an outage)."""
+    if isinstance(error, kafka.ProducerFenced | kafka.InvalidProducerEpoch | kafka.TransactionCoordinatorFenced):
+        return "fenced"
+    if (
+        isinstance(
+            error,
+            kafka.MessageSizeTooLargeError
+            | kafka.RecordListTooLargeError
+            | kafka.InvalidTimestampError
+            | kafka.CorruptRecordException,
+        )
+        or getattr(error, "errno", None) == _INVALID_RECORD
+    ):
+        return "split"
+    if isinstance(
+        error,
+        kafka.TopicAuthorizationFailedError
+        | kafka.ClusterAuthorizationFailedError
+        | kafka.TransactionalIdAuthorizationFailed
+        | kafka.InvalidTopicError
+        | kafka.UnsupportedVersionError
+        | kafka.UnsupportedForMessageFormatError
+        | kafka.InvalidRequiredAcksError
+        | kafka.PolicyViolationError
+        | kafka.SaslAuthenticationFailed
+        | kafka.UnsupportedCodecError,
+    ):
+        return "fatal"
+    return "rebuild"
+
+
+def permission_hint(error: BaseException) -> str:
+    """Return the missing permission, as a sentence; "" if the error is about something else."""
+    if isinstance(error, kafka.ClusterAuthorizationFailedError):
+        return ". Give its user the permission Write on the topics it writes to, or IdempotentWrite on the cluster"
+    if isinstance(error, kafka.TransactionalIdAuthorizationFailed):
+        return ". Give its user the permissions Describe and Write on its transactional ids (they begin with group.id)"
+    return ""
+
+
+def cause_of(error: BaseException, client: AIOKafkaProducer) -> BaseException:
+    """The error that ended the client's sender, where ``error`` only says that the client's state permits no such call."""
+    sender = sender_task(client)
+    if isinstance(error, kafka.IllegalOperation | AssertionError) and sender.done() and not sender.cancelled():
+        return sender.exception() or error
+    return error
