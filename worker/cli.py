@@ -359,17 +359,7 @@ def _add_licenses(commands: argparse._SubParsersAction[argparse.ArgumentParser])
     licenses.set_defaults(run=_licenses)
 
 
-def build_parser() -> tuple[argparse.ArgumentParser, dict[str, str]]:
-    """The parser of all commands, and what each command does, by its name."""
-    from compose.local.commands.stack_commands import add_commands
-    from worker.rest.commands import add_commands as add_rest_commands
-
-    top = argparse.ArgumentParser(
-        prog="millrace", description="Change data capture: a Kafka Connect-compatible cluster of Python workers."
-    )
-    top.add_argument("--version", action="version", version=f"millrace {__version__}")
-    commands = top.add_subparsers(metavar="COMMAND", required=True)
-
+def _add_demo(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     demo = commands.add_parser(
         "demo",
         help="run the main job on the local stack and show the result",
@@ -383,6 +373,8 @@ def build_parser() -> tuple[argparse.ArgumentParser, dict[str, str]]:
     demo.add_argument("--once", action="store_true", help="take everything down at the end")
     demo.set_defaults(run=_run_demo)
 
+
+def _add_worker(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     worker = commands.add_parser(
         "worker",
         help="run a worker",
@@ -406,6 +398,69 @@ def build_parser() -> tuple[argparse.ArgumentParser, dict[str, str]]:
     )
     worker.set_defaults(run=_run_worker)
 
+
+def _add_test(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    test = commands.add_parser("test", help="run the tests", description="Runs the tests of a checkout with pytest.")
+    test.add_argument(
+        "suite",
+        nargs="?",
+        default="all",
+        choices=["light", "unit", "integration", "conformance", "chaos", "all", "slow"],
+        help="light: the unit tests that need neither Spark nor a server, in a small environment; all: what CI "
+        "runs (the default); slow: what takes too long for CI",
+    )
+    test.add_argument("pytest_args", nargs=argparse.REMAINDER, metavar="...", help="passed to pytest")
+    test.set_defaults(run=_run_test)
+
+
+def _add_bench(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    bench = commands.add_parser("bench", help="run a benchmark; without a name, list them")
+    bench.add_argument("name", nargs="?")
+    bench.add_argument("args", nargs=argparse.REMAINDER, metavar="...", help="passed to the benchmark")
+    bench.set_defaults(run=_run_benchmark)
+
+
+def _add_docs(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    docs = commands.add_parser("docs", help="regenerate docs/reference from the declarations")
+    docs.add_argument("--check", action="store_true", help="change nothing; exit 1 if a page is stale")
+    docs.set_defaults(run=_run_docs)
+
+
+def _add_lint(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    lint = commands.add_parser(
+        "lint",
+        help="check the checkout's code and prose: the glossary, ruff, mypy",
+        description="Checks names and prose against docs/glossary.md, then runs ruff and mypy over the checkout.",
+    )
+    lint.add_argument("files", nargs="*", metavar="FILE", help="check these only, without mypy")
+    lint.add_argument(
+        "--waive",
+        action="store_true",
+        help="write tests/wording/waivers.txt from today's counts of banned words; refused where a count grows",
+    )
+    lint.add_argument("--raise", action="store_true", dest="may_grow", help="with --waive: accept larger counts")
+    lint.set_defaults(run=_run_lint)
+
+
+def _add_format(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    formatting = commands.add_parser("format", help="format the checkout: Python with ruff, Markdown with mdformat")
+    formatting.add_argument("files", nargs="*", metavar="FILE", help="format these only")
+    formatting.set_defaults(run=_run_format)
+
+
+def build_parser() -> tuple[argparse.ArgumentParser, dict[str, str]]:
+    """The parser of all commands, and what each command does, by its name."""
+    from compose.local.commands.stack_commands import add_commands
+    from worker.rest.commands import add_commands as add_rest_commands
+
+    top = argparse.ArgumentParser(
+        prog="millrace", description="Change data capture: a Kafka Connect-compatible cluster of Python workers."
+    )
+    top.add_argument("--version", action="version", version=f"millrace {__version__}")
+    commands = top.add_subparsers(metavar="COMMAND", required=True)
+
+    _add_demo(commands)
+    _add_worker(commands)
     add_commands(commands)
     _add_sql(commands)
     add_rest_commands(commands)
@@ -422,48 +477,20 @@ def build_parser() -> tuple[argparse.ArgumentParser, dict[str, str]]:
 
     _add_lookups(commands)
 
-    test = commands.add_parser("test", help="run the tests", description="Runs the tests of a checkout with pytest.")
-    test.add_argument(
-        "suite",
-        nargs="?",
-        default="all",
-        choices=["light", "unit", "integration", "conformance", "chaos", "all", "slow"],
-        help="light: the unit tests that need neither Spark nor a server, in a small environment; all: what CI "
-        "runs (the default); slow: what takes too long for CI",
-    )
-    test.add_argument("pytest_args", nargs=argparse.REMAINDER, metavar="...", help="passed to pytest")
-    test.set_defaults(run=_run_test)
-
-    bench = commands.add_parser("bench", help="run a benchmark; without a name, list them")
-    bench.add_argument("name", nargs="?")
-    bench.add_argument("args", nargs=argparse.REMAINDER, metavar="...", help="passed to the benchmark")
-    bench.set_defaults(run=_run_benchmark)
-
-    for add in (_add_simulate, _add_soak, _add_fuzz, _add_licenses):
+    for add in (
+        _add_test,
+        _add_bench,
+        _add_simulate,
+        _add_soak,
+        _add_fuzz,
+        _add_licenses,
+        _add_docs,
+        _add_site,
+        _add_lint,
+        _add_format,
+    ):
         add(commands)
 
-    docs = commands.add_parser("docs", help="regenerate docs/reference from the declarations")
-    docs.add_argument("--check", action="store_true", help="change nothing; exit 1 if a page is stale")
-    docs.set_defaults(run=_run_docs)
-    _add_site(commands)
-
-    lint = commands.add_parser(
-        "lint",
-        help="check the checkout's code and prose: the glossary, ruff, mypy",
-        description="Checks names and prose against docs/glossary.md, then runs ruff and mypy over the checkout.",
-    )
-    lint.add_argument("files", nargs="*", metavar="FILE", help="check these only, without mypy")
-    lint.add_argument(
-        "--waive",
-        action="store_true",
-        help="write tests/wording/waivers.txt from today's counts of banned words; refused where a count grows",
-    )
-    lint.add_argument("--raise", action="store_true", dest="may_grow", help="with --waive: accept larger counts")
-    lint.set_defaults(run=_run_lint)
-
-    formatting = commands.add_parser("format", help="format the checkout: Python with ruff, Markdown with mdformat")
-    formatting.add_argument("files", nargs="*", metavar="FILE", help="format these only")
-    formatting.set_defaults(run=_run_format)
     # argparse keeps the summaries of commands only here.
     summaries = {choice.dest: choice.help or "" for choice in commands._choices_actions}  # noqa: SLF001
     return top, summaries

@@ -93,20 +93,7 @@ async def validate_config(
     name = actual.get(CLASS_OPTION, plugin)
     if name is None:
         raise ConfigInvalid(missing_type(config))
-    version_range = actual.get("connector.plugin.version", "latest")
-    unreadable = range_problem(version_range)
-    if unreadable is not None:
-        # A reference stays one, also where it stands for no range.
-        written = config.get("connector.plugin.version", version_range)
-        raise ConfigInvalid(unreadable if written == version_range else f"{unreadable.partition(': ')[0]}: {written}")
-    try:
-        selected = registry.connector_plugin(name, actual.get("connector.plugin.version"))
-    except ConfigInvalid as error:
-        written = config.get(CLASS_OPTION, name)
-        if written == name:
-            raise
-        # A reference stays one, also where it stands for no class.
-        raise ConfigInvalid(str(error).replace(name, written)) from None
+    selected = _select_plugin(registry, name, config, actual)
     if selected.kind == "sink":
         return await _validate_job(registry, selected, config, actual, worker_properties, deadline_s)
     connector: type[SourceConnector] = selected.cls
@@ -145,6 +132,33 @@ async def validate_config(
     hide_names(entries, groups, config, actual)
     name = config.get(CLASS_OPTION, name)
     return _add_warnings({"name": name, "error_count": errors, "groups": groups, "configs": entries}, noted)
+
+
+def _select_plugin(
+    registry: PluginRegistry, name: str, config: Mapping[str, str], actual: Mapping[str, str]
+) -> LoadedPlugin:
+    """Return the connector class of a configuration; a reference stays one in the error's message.
+
+    Args:
+        registry: the plugins.
+        name: of the class.
+        config: the configuration as it was written.
+        actual: the same, resolved.
+    """
+    version_range = actual.get("connector.plugin.version", "latest")
+    unreadable = range_problem(version_range)
+    if unreadable is not None:
+        # A reference stays one, also where it stands for no range.
+        written = config.get("connector.plugin.version", version_range)
+        raise ConfigInvalid(unreadable if written == version_range else f"{unreadable.partition(': ')[0]}: {written}")
+    try:
+        return registry.connector_plugin(name, actual.get("connector.plugin.version"))
+    except ConfigInvalid as error:
+        written = config.get(CLASS_OPTION, name)
+        if written == name:
+            raise
+        # A reference stays one, also where it stands for no class.
+        raise ConfigInvalid(str(error).replace(name, written)) from None
 
 
 async def _validate_job(

@@ -96,46 +96,52 @@ def limit_tasks(name: str, configs: list[dict[str, str]], config: Mapping[str, s
     return configs
 
 
+@dataclass(frozen=True, slots=True)
+class ConnectorSecrets:
+    """How values of config providers get into a connector's configuration, and into no message.
+
+    Attributes:
+        resolve: resolves references in a configuration.
+        scrub: removes secrets from a string.
+        follow: has a coroutine called with new values of config providers for a configuration that was resolved.
+    """
+
+    resolve: Callable[[Mapping[str, str]], Awaitable[dict[str, str]]]
+    scrub: Callable[[str], str]
+    follow: Callable[[Mapping[str, str], Mapping[str, str], Changed], bool]
+
+
 class ConnectorRunner:
     """Runs one connector instance until it is stopped.
 
     Args:
         start: the message that asks for it.
-        resolve: resolves references in the configuration.
         plugins: finds its class.
         offsets: its saved offsets.
         worker: the worker's properties, resolved.
         event: sends an event to the control process.
-        scrub: removes secrets from a string.
-        deadline_s: seconds for ``task_configs``.
-        follow: has a coroutine called with new values of config providers for a configuration that was resolved.
+        secrets: of the host's config providers.
     """
 
     def __init__(
         self,
         start: StartConnector,
-        resolve: Callable[[Mapping[str, str]], Awaitable[dict[str, str]]],
         plugins: PluginRegistry,
         offsets: ConnectorOffsets,
         worker: Mapping[str, str],
         event: Callable[[HostMessage], None],
-        scrub: Callable[[str], str],
-        deadline_s: float = TASK_CONFIGS_DEADLINE_S,
-        follow: Callable[[Mapping[str, str], Mapping[str, str], Changed], bool] = lambda *_: False,
+        secrets: ConnectorSecrets,
     ) -> None:
         self.name = start.name
         self._start = start
-        self._resolve = resolve
         self._plugins = plugins
         self._offsets = offsets
         self._worker = worker
         self._event = event
-        self._scrub = scrub
-        self._deadline_s = deadline_s
+        self._secrets = secrets
         self._asked = asyncio.Event()
         self._failed: asyncio.Future[Exception] = asyncio.get_running_loop().create_future()
         self._runner: asyncio.Task[None] | None = None
-        self._follow = follow
         self._serving: asyncio.Task[None] | None = None
         self._again = False
         self._parsed: Config | None = None
@@ -221,7 +227,7 @@ class ConnectorRunner:
             )
             self._parsed = parsed
             self._remember_values(config)
-            self._follow(self._start.config, config, self._secrets_changed)
+            self._secrets.follow(self._start.config, config, self._secrets_changed)
             connector = cls(context)
             await connector.start()
             self._report_state("PAUSED" if self._start.paused else "RUNNING")
@@ -229,7 +235,7 @@ class ConnectorRunner:
                 self._asked.set()
             await self._serve_connector(connector, config)
         except Exception as error:  # noqa: BLE001 - whatever it is fails the connector, and nothing else
-            trace = masked_trace(error, self._scrub)
+            trace = masked_trace(error, self._secrets.scrub)
             log.error("connector %s failed\n%s", self.name, trace)  # noqa: TRY400 - the trace is masked
             self._report_state("FAILED", trace)
         finally:
@@ -242,7 +248,7 @@ class ConnectorRunner:
     async def _resolve_config(self) -> dict[str, str]:
         if self._start.problem:
             raise ConfigInvalid(self._start.problem)
-        return await self._resolve(self._start.config)
+        return await self._secrets.resolve(self._start.config)
 
     async def _prepare_source(self, cls: type[SourceConnector], config: dict[str, str]) -> Config:
         """Check its options and read its saved offsets."""
@@ -300,10 +306,12 @@ class ConnectorRunner:
             if self._start.paused:
                 continue
             try:
-                async with asyncio.timeout(self._deadline_s):
+                async with asyncio.timeout(TASK_CONFIGS_DEADLINE_S):
                     configs = await connector.task_configs(max_tasks)
             except TimeoutError as error:
-                raise Fatal(f"connector {self.name} did not split its work within {self._deadline_s:.0f} s") from error
+                raise Fatal(
+                    f"connector {self.name} did not split its work within {TASK_CONFIGS_DEADLINE_S:.0f} s"
+                ) from error
             except Retriable as error:
                 pause = next(pauses)
                 log.warning(

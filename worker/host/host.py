@@ -18,13 +18,13 @@ import orjson
 from connectors.api import JobConnector, JobProgress, SourceConnector
 from connectors.errors import ConfigInvalid, Fatal, MillraceError, Retriable
 from worker.config.job_config import job_properties, runnable_properties
-from worker.host.connector_runner import ConnectorRunner
+from worker.host.connector_runner import ConnectorRunner, ConnectorSecrets
 from worker.host.delivery.routes import ProducerSettings
 from worker.host.errors import retry_pauses
 from worker.host.job import JobPlan, make_job_plan
 from worker.host.lease import Lease
 from worker.host.options import WORKER
-from worker.host.plan import TaskPlan, make_plan
+from worker.host.plan import HostServices, TaskPlan, make_plan
 from worker.host.saved import ConnectorOffsets, OffsetWriter
 from worker.host.task_runner import TaskRunner
 from worker.host.tracing import Tracing, make_tracing
@@ -329,16 +329,10 @@ class TaskHost:
                 self._worker,
                 lambda topic: self._channel.event(ActiveTopic(message.id, topic)),
             )
-        plan = make_plan(
-            message.id,
-            config,
-            self._worker,
-            self._known_plugins(),
-            self._channel.request,
-            self._offset_writer,
-            lambda topic: self._channel.event(ActiveTopic(message.id, topic)),
-            self._starts.turn,
+        shared = HostServices(
+            self._worker, self._known_plugins(), self._channel.request, self._offset_writer, self._starts.turn
         )
+        plan = make_plan(message.id, config, shared, lambda topic: self._channel.event(ActiveTopic(message.id, topic)))
         plan.refresh_secrets, plan.scrub, plan.tracing = refresh, self._masker.scrub, self._tracing
         return plan
 
@@ -380,13 +374,11 @@ class TaskHost:
         offsets = ConnectorOffsets(message.name, self._channel.request, None, {})
         connector = ConnectorRunner(
             message,
-            self._resolve_in_turn,
             plugins,
             offsets,
             self._worker,
             self._channel.event,
-            self._masker.scrub,
-            follow=partial(self._keeper.watch, message.name),
+            ConnectorSecrets(self._resolve_in_turn, self._masker.scrub, partial(self._keeper.watch, message.name)),
         )
         self._connectors[message.name] = connector
         connector.start()

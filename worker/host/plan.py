@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import re
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from connectors.api import SourceConnector
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
     from connectors.api import OffsetReader, SourceTask, TaskMetrics, WrittenTopics
-    from connectors.options import Config
+    from connectors.options import Config, ConfigDef
     from connectors.wire import Wire
     from worker.converters.base import Converter, HeaderConverter
     from worker.host.delivery.fast_path import TaskWire
@@ -286,67 +287,139 @@ def own_offsets_topic(
     return topic
 
 
+@dataclass(frozen=True, slots=True)
+class HostServices:
+    """The parts of a host that all of its tasks share.
+
+    Attributes:
+        worker: the worker's properties, resolved.
+        plugins: finds classes by their names.
+        request: asks the control process.
+        offset_writer: writes to the worker's offsets topic.
+        turn: see ``TaskPlan``.
+    """
+
+    worker: Mapping[str, str]
+    plugins: PluginRegistry
+    request: Callable[[Any, float], Awaitable[Any]]
+    offset_writer: OffsetWriter
+    turn: Callable[[], Awaitable[None]]
+
+
+class _TaskClients:
+    """The settings of a task's Kafka clients, and its configuration, which takes new values of config providers over.
+
+    Raises:
+        ConfigInvalid: a property is wrong, or may not be overridden.
+    """
+
+    def __init__(
+        self, task: HostTaskId, merged: Mapping[str, str], worker: Mapping[str, str], options: Config, boundary: str
+    ) -> None:
+        self._task = task
+        self._worker = worker
+        self._boundary = boundary
+        self.properties = dict(merged)
+        interval_ms = int(worker.get("offset.flush.interval.ms", "60000"))
+        self.flush_ms = interval_ms
+        self.transaction_ms: int = options["transaction.boundary.interval.ms"] or interval_ms
+        self.producer, warnings = self._producer_settings()
+        self.admin = admin_client(merged, worker)
+        self.warnings = warnings + self.admin.warnings
+
+    def _producer_settings(self) -> tuple[ProducerSettings, list[str]]:
+        timeout_ms = {"interval": max(60_000, 2 * self.transaction_ms), "connector": _LONGEST_TRANSACTION_MS}.get(
+            self._boundary, 60_000
+        )
+        return producer_settings(
+            self._worker,
+            self.properties,
+            f"connector-producer-{self._task}",
+            transactional_id=f"{self._worker.get('group.id', '')}-{self._task}" if self._boundary else None,
+            transaction_timeout_ms=min(timeout_ms, _LONGEST_TRANSACTION_MS),
+        )
+
+    def renew(self, definition: ConfigDef, config: Config, newer: Mapping[str, str], names: frozenset[str]) -> Renewal:
+        """Take new values over; see ``TaskPlan``.
+
+        Args:
+            definition: of the connector's options.
+            config: the connector's options, which get the new passwords.
+            newer: the configuration, resolved again.
+            names: the options that changed.
+        """
+        self.properties.update({name: newer[name] for name in names})
+        clients = (
+            (self.producer.arguments, self._producer_settings()[0].arguments),
+            (self.admin.arguments, admin_client(self.properties, self._worker).arguments),
+        )
+        changed = not names or any(
+            old.get(name) != new.get(name)
+            for old, new in clients
+            for name in ("sasl_plain_username", "sasl_plain_password")
+        )
+        for old, new in clients:
+            old.update({name: new[name] for name in kafka_clients.CREDENTIALS if name in new})
+        keys_by_name = {alias: key for key in definition.keys.values() for alias in (key.name, *key.aliases)}
+        own_names = [
+            keys_by_name[name].name for name in sorted(names) if name in keys_by_name and keys_by_name[name].secret
+        ]
+        if own_names:
+            config.renew(definition.parse(self.properties), own_names)
+        return Renewal(
+            tuple(own_names),
+            changed,
+            tuple(
+                name
+                for name in sorted(names)
+                if not (name in keys_by_name and keys_by_name[name].secret) and not name.startswith(_CLIENTS)
+            ),
+        )
+
+
+def _find_converters(merged: Mapping[str, str], host: HostServices) -> tuple[Converter, Converter, HeaderConverter]:
+    """Make the converters of keys, values and headers."""
+    plugins = host.plugins
+    key_name, key_config = converter_config(merged, host.worker, "key.converter")
+    value_name, value_config = converter_config(merged, host.worker, "value.converter")
+    header_name, header_config = converter_config(merged, host.worker, "header.converter")
+    return (
+        plugins.converter(key_name, key_config.get("plugin.version"))(key_config, is_key=True),
+        plugins.converter(value_name, value_config.get("plugin.version"))(value_config, is_key=False),
+        plugins.header_converter(header_name, header_config.get("plugin.version"))(header_config),
+    )
+
+
 def make_plan(
-    task: HostTaskId,
-    merged: Mapping[str, str],
-    worker: Mapping[str, str],
-    plugins: PluginRegistry,
-    request: Callable[[Any, float], Awaitable[Any]],
-    offset_writer: OffsetWriter,
-    topic_used: Callable[[str], None],
-    turn: Callable[[], Awaitable[None]],
+    task: HostTaskId, merged: Mapping[str, str], host: HostServices, topic_used: Callable[[str], None]
 ) -> TaskPlan:
     """Everything for one run of a task.
 
     Args:
         task: which.
         merged: the connector's and the task's properties, references resolved.
-        worker: the worker's properties, resolved.
-        plugins: finds classes by their names.
-        request: asks the control process.
-        offset_writer: of the host.
+        host: what the task shares with others.
         topic_used: see ``TaskPlan``.
-        turn: see ``TaskPlan``.
 
     Raises:
         ConfigInvalid: a property is wrong; the message names it.
     """
-    cls = plugins.configured_class(merged)
+    worker = host.worker
+    cls = host.plugins.configured_class(merged)
     if not issubclass(cls, SourceConnector):
         raise ConfigInvalid(f"{cls.__name__} is no source connector")
     options = CONNECTOR.parse(merged)
     config = cls.config_def.parse(merged)
     check_exactly_once(cls, config, options, worker)
     boundary = options["transaction.boundary"].lower() if exactly_once(worker) else ""
-    interval_ms = int(worker.get("offset.flush.interval.ms", "60000"))
-    transaction_ms = options["transaction.boundary.interval.ms"] or interval_ms
-    timeout_ms = {"interval": max(60_000, 2 * transaction_ms), "connector": _LONGEST_TRANSACTION_MS}.get(
-        boundary, 60_000
-    )
-
-    def producer_of(properties: Mapping[str, str]) -> tuple[ProducerSettings, list[str]]:
-        return producer_settings(
-            worker,
-            properties,
-            f"connector-producer-{task}",
-            transactional_id=f"{worker.get('group.id', '')}-{task}" if boundary else None,
-            transaction_timeout_ms=min(timeout_ms, _LONGEST_TRANSACTION_MS),
-        )
-
-    settings, warnings = producer_of(merged)
-    admin = admin_client(merged, worker)
+    clients = _TaskClients(task, merged, worker, options, boundary)
+    admin = clients.admin.arguments
     own_topic = own_offsets_topic(merged, options, worker, boundary)
-    key_name, key_config = converter_config(merged, worker, "key.converter")
-    value_name, value_config = converter_config(merged, worker, "value.converter")
-    header_name, header_config = converter_config(merged, worker, "header.converter")
-    offsets = ConnectorOffsets(task.connector, request, own_topic, admin.arguments)
+    key_converter, value_converter, header_converter = _find_converters(merged, host)
+    offsets = ConnectorOffsets(task.connector, host.request, own_topic, admin)
     adapter = connector_logger(f"{cls.__module__}.{cls.__qualname__}", task.connector, f"task-{task.task}")
     metrics = Metrics({**cls.metrics, **TOPICS}, WORKER.parse(worker)["metrics.tables.max"], adapter)
-    current = dict(merged)
     pipeline = build_pipeline(merged)
-    key_converter = plugins.converter(key_name, key_config.get("plugin.version"))(key_config, is_key=True)
-    value_converter = plugins.converter(value_name, value_config.get("plugin.version"))(value_config, is_key=False)
-    header_converter = plugins.header_converter(header_name, header_config.get("plugin.version"))(header_config)
     wire = wire_of(options["fast.path"].lower(), pipeline, key_converter, value_converter, header_converter)
     context = Context(
         task.connector,
@@ -356,73 +429,43 @@ def make_plan(
         metrics,
         adapter,
         boundary,
-        reader_of(current, worker, plugins),
+        reader_of(clients.properties, worker, host.plugins),
         wire,
     )
     dead_letters = CreationGroup(
         "default", (re.compile(".*", re.DOTALL),), (), 1, options["errors.deadletterqueue.topic.replication.factor"], {}
     )
-
-    def renew(newer: Mapping[str, str], names: frozenset[str]) -> Renewal:
-        current.update({name: newer[name] for name in names})
-        new_producer, new_admin = producer_of(current)[0].arguments, admin_client(current, worker).arguments
-        clients = (
-            any(
-                old.get(name) != new.get(name)
-                for old, new in ((settings.arguments, new_producer), (admin.arguments, new_admin))
-                for name in ("sasl_plain_username", "sasl_plain_password")
-            )
-            or not names
-        )
-        for old, new in ((settings.arguments, new_producer), (admin.arguments, new_admin)):
-            old.update({name: new[name] for name in kafka_clients.CREDENTIALS if name in new})
-        keys_by_name = {alias: key for key in cls.config_def.keys.values() for alias in (key.name, *key.aliases)}
-        own_names = [
-            keys_by_name[name].name for name in sorted(names) if name in keys_by_name and keys_by_name[name].secret
-        ]
-        if own_names:
-            config.renew(cls.config_def.parse(current), own_names)
-        return Renewal(
-            tuple(own_names),
-            clients,
-            tuple(
-                name
-                for name in sorted(names)
-                if not (name in keys_by_name and keys_by_name[name].secret) and not name.startswith(_CLIENTS)
-            ),
-        )
-
     return TaskPlan(
         id=task,
         version=cls.version,
         worker=worker,
         options=options,
         log=adapter,
-        producer=settings,
-        admin=admin.arguments,
+        producer=clients.producer,
+        admin=admin,
         own_offsets_topic=own_topic,
         offsets_topic=worker.get("offset.storage.topic", ""),
         offsets=offsets,
-        offset_writer=offset_writer,
+        offset_writer=host.offset_writer,
         pipeline=pipeline,
         key_converter=key_converter,
         value_converter=value_converter,
         header_converter=header_converter,
         wire=wire,
         topics=TopicCreator(
-            admin.arguments,
+            admin,
             creation_groups(merged),
             enabled=worker.get("topic.creation.enable", "true").strip().lower() == "true",
         ),
-        dead_letter_topics=TopicCreator(admin.arguments, (dead_letters,)),
+        dead_letter_topics=TopicCreator(admin, (dead_letters,)),
         make_task=lambda: cls.task_class(context),
         metrics=metrics,
         boundary=boundary,
-        flush_interval_s=interval_ms / 1000,
-        transaction_interval_s=transaction_ms / 1000,
+        flush_interval_s=clients.flush_ms / 1000,
+        transaction_interval_s=clients.transaction_ms / 1000,
         stop_s=int(worker.get("task.shutdown.graceful.timeout.ms", "5000")) / 1000,
         topic_used=topic_used,
-        turn=turn,
-        warnings=warnings + admin.warnings,
-        renew=renew,
+        turn=host.turn,
+        warnings=clients.warnings,
+        renew=partial(clients.renew, cls.config_def, config),
     )

@@ -135,58 +135,8 @@ def worker_groups(
         most_clients: Kafka clients of a kind with series of their own; the rest share the series ``other``.
     """
     client: Labels = (("client_id", worker.client_id),)
-    yield (
-        registry.WORKER,
-        [
-            (
-                (),
-                {
-                    "connector-count": worker.assigned_connectors,
-                    "task-count": len(table.tasks),
-                    "connector-startup-attempts-total": worker.connector_startup_attempts,
-                    "connector-startup-success-total": worker.connector_startup_success,
-                    "connector-startup-success-percentage": _share_of(
-                        worker.connector_startup_success, worker.connector_startup_attempts
-                    ),
-                    "connector-startup-failure-total": worker.connector_startup_failure,
-                    "connector-startup-failure-percentage": _share_of(
-                        worker.connector_startup_failure, worker.connector_startup_attempts
-                    ),
-                    "task-startup-attempts-total": worker.task_startup_attempts,
-                    "task-startup-success-total": worker.task_startup_success,
-                    "task-startup-success-percentage": _share_of(
-                        worker.task_startup_success, worker.task_startup_attempts
-                    ),
-                    "task-startup-failure-total": worker.task_startup_failure,
-                    "task-startup-failure-percentage": _share_of(
-                        worker.task_startup_failure, worker.task_startup_attempts
-                    ),
-                },
-            )
-        ],
-    )
-    yield (
-        registry.REBALANCE,
-        [
-            (
-                (),
-                {
-                    "connect-protocol": worker.protocol or None,
-                    "leader-name": worker.leader_name or None,
-                    "epoch": worker.epoch,
-                    "completed-rebalances-total": worker.rebalances,
-                    "rebalancing": int(worker.rebalancing),
-                    "rebalance-max-time-ms": worker.rebalance_s_max * 1000,
-                    "rebalance-avg-time-ms": worker.rebalance_s / worker.rebalances * 1000
-                    if worker.rebalances
-                    else 0.0,
-                    "time-since-last-rebalance-ms": (wall - worker.last_rebalance_at) * 1000
-                    if worker.last_rebalance_at
-                    else None,
-                },
-            )
-        ],
-    )
+    yield registry.WORKER, [((), _startup_values(worker, table))]
+    yield registry.REBALANCE, [((), _rebalance_values(worker, wall))]
     yield (
         registry.COORDINATOR,
         [(client, {"assigned-connectors": worker.assigned_connectors, "assigned-tasks": worker.assigned_tasks})],
@@ -211,6 +161,41 @@ def worker_groups(
     yield from _own_groups(worker, table, process)
     if jvm:
         yield from _jvm_groups(table, process)
+
+
+def _startup_values(worker: WorkerStats, table: TaskTable) -> Mapping[str, Any]:
+    """Units here, and how their starts went."""
+    return {
+        "connector-count": worker.assigned_connectors,
+        "task-count": len(table.tasks),
+        "connector-startup-attempts-total": worker.connector_startup_attempts,
+        "connector-startup-success-total": worker.connector_startup_success,
+        "connector-startup-success-percentage": _share_of(
+            worker.connector_startup_success, worker.connector_startup_attempts
+        ),
+        "connector-startup-failure-total": worker.connector_startup_failure,
+        "connector-startup-failure-percentage": _share_of(
+            worker.connector_startup_failure, worker.connector_startup_attempts
+        ),
+        "task-startup-attempts-total": worker.task_startup_attempts,
+        "task-startup-success-total": worker.task_startup_success,
+        "task-startup-success-percentage": _share_of(worker.task_startup_success, worker.task_startup_attempts),
+        "task-startup-failure-total": worker.task_startup_failure,
+        "task-startup-failure-percentage": _share_of(worker.task_startup_failure, worker.task_startup_attempts),
+    }
+
+
+def _rebalance_values(worker: WorkerStats, wall: float) -> Mapping[str, Any]:
+    return {
+        "connect-protocol": worker.protocol or None,
+        "leader-name": worker.leader_name or None,
+        "epoch": worker.epoch,
+        "completed-rebalances-total": worker.rebalances,
+        "rebalancing": int(worker.rebalancing),
+        "rebalance-max-time-ms": worker.rebalance_s_max * 1000,
+        "rebalance-avg-time-ms": worker.rebalance_s / worker.rebalances * 1000 if worker.rebalances else 0.0,
+        "time-since-last-rebalance-ms": (wall - worker.last_rebalance_at) * 1000 if worker.last_rebalance_at else None,
+    }
 
 
 def _own_groups(worker: WorkerStats, table: TaskTable, process: ProcessNumbers) -> Iterator[tuple[str, list[Entity]]]:
@@ -244,27 +229,7 @@ def _own_groups(worker: WorkerStats, table: TaskTable, process: ProcessNumbers) 
             for topic, (connected, unreadable) in worker.topics.items()
         ],
     )
-    yield (
-        registry.OWN_HOST,
-        [
-            (
-                (("host", str(host)), ("environment", item.environment)),
-                {
-                    "millrace_host_up": int(item.up),
-                    "millrace_host_restarts_total": item.restarts,
-                    "millrace_host_stuck_total": item.stuck,
-                    "millrace_host_tasks": item.tasks,
-                    "millrace_host_connectors": item.connectors,
-                    "millrace_host_cpu_seconds_total": item.cpu_s,
-                    "millrace_host_resident_memory_bytes": item.rss_bytes,
-                    "millrace_host_loop_lag_seconds": item.loop_lag_s,
-                    "millrace_host_config_provider_failures_total": item.provider_failures,
-                    "millrace_host_config_provider_stale_paths": item.provider_stale,
-                },
-            )
-            for host, item in sorted(table.hosts.items())
-        ],
-    )
+    yield registry.OWN_HOST, _host_entities(table)
     yield (
         registry.OWN_CONNECTOR,
         [
@@ -290,6 +255,27 @@ def _own_groups(worker: WorkerStats, table: TaskTable, process: ProcessNumbers) 
             )
         ],
     )
+
+
+def _host_entities(table: TaskTable) -> list[Entity]:
+    return [
+        (
+            (("host", str(host)), ("environment", item.environment)),
+            {
+                "millrace_host_up": int(item.up),
+                "millrace_host_restarts_total": item.restarts,
+                "millrace_host_stuck_total": item.stuck,
+                "millrace_host_tasks": item.tasks,
+                "millrace_host_connectors": item.connectors,
+                "millrace_host_cpu_seconds_total": item.cpu_s,
+                "millrace_host_resident_memory_bytes": item.rss_bytes,
+                "millrace_host_loop_lag_seconds": item.loop_lag_s,
+                "millrace_host_config_provider_failures_total": item.provider_failures,
+                "millrace_host_config_provider_stale_paths": item.provider_stale,
+            },
+        )
+        for host, item in sorted(table.hosts.items())
+    ]
 
 
 def _client_groups(table: TaskTable, process: ProcessNumbers, max_clients: int) -> Iterator[tuple[str, list[Entity]]]:
