@@ -12,19 +12,11 @@ from typing import TYPE_CHECKING, Any, Final
 from msgspec.structs import astuple
 
 from connectors.errors import Fatal, Skippable
-from spark_jobs.materializer.contract import LiveRow, OutputRecord
-from spark_jobs.materializer.decoding.bind import Binding, bind_version, partition_decoder
-from spark_jobs.materializer.decoding.catalog import (
-    BucketCatalog,
-    KnownVersion,
-    describe_column,
-    pack_catalog,
-    unpack_catalog,
-)
-from spark_jobs.materializer.decoding.versions import HEAD, WriterSchema, schema_id, split_envelope
-from spark_jobs.materializer.engine.keys import CATALOG, PARTITION, ROW, bucket_of, partition_prefix
+from spark_jobs.materializer.engine.bucket_table import BucketTable
+from spark_jobs.materializer.engine.event_writer import EventWriter
+from spark_jobs.materializer.engine.keys import PARTITION, ROW, bucket_of, partition_prefix
 from spark_jobs.materializer.engine.merge import NO_LIMIT, delete_row, hide_cells, merge_row
-from spark_jobs.materializer.engine.model import EventOrigin, PublishLatency, state_key_parts
+from spark_jobs.materializer.engine.model import EventOrigin, state_key_parts
 from spark_jobs.materializer.engine.resources import Puts, Resources, Work
 from spark_jobs.materializer.engine.rowstate import (
     MergedPartition,
@@ -37,12 +29,11 @@ from spark_jobs.materializer.engine.rowstate import (
     pack_partition,
     pack_row,
     record_due,
-    unpack_partition,
     unpack_row,
 )
+from spark_jobs.materializer.engine.updates import UpdateDecoder
 from spark_jobs.materializer.events.fanout import change_partition, find_covering_deletion, has_changed, lapse_partition
-from spark_jobs.materializer.events.forms import CREATE, DELETE, READ, UPDATE, TableShape
-from spark_jobs.materializer.events.images import ImageView, is_living, live_rows
+from spark_jobs.materializer.events.images import is_living, live_rows
 from spark_jobs.materializer.stages import Stages
 
 __all__ = ["Resources", "make_engine"]
@@ -50,7 +41,9 @@ __all__ = ["Resources", "make_engine"]
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from spark_jobs.materializer.contract import Engine, InputRecord, StateStore
+    from spark_jobs.materializer.contract import Engine, InputRecord, LiveRow, OutputRecord, StateStore
+    from spark_jobs.materializer.decoding.bind import Binding
+    from spark_jobs.materializer.engine.bucket_table import TableForm
     from spark_jobs.materializer.engine.model import MergeOptions
 
 #: After this number of events of one call the bucket gets a chance to commit.
@@ -90,146 +83,29 @@ class UpdateEngine:
         stages: the same by stage, as samples.
     """
 
-    def __init__(self, options: MergeOptions, sequence: int, resources: Resources, clock: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        options: MergeOptions,
+        sequence: int,
+        resources: Resources,
+        clock: Callable[[], int],
+        form: TableForm | None = None,
+    ) -> None:
         self.options = options
-        self.latency = PublishLatency()
         self.stages = Stages()
-        self._sequence = sequence
-        self._resources = resources
         self._clock = clock
         self._grace = options.grace_s
-        self._store: StateStore | None = None
-        self._packed: bytes | None = None
-        self._catalog = BucketCatalog()
-        self._bindings: dict[str, Binding] = {}
-        self._binding: Binding | None = None
-        self._head = b""
-        self._ident = ""
-        self._now_ns = 0
+        self._decoder = UpdateDecoder(resources.writers, avro=options.input_encoding == "avro")
+        self._table = BucketTable(options, resources, form or self._decoder)
+        self._events = EventWriter(options, self._table, sequence)
+        self.latency = self._events.latency
         #: Which bucket of how many it is limited to; None: it takes every row.
         self._share: tuple[int, int] | None = None
 
     @property
     def sequence(self) -> int:
         """See ``Engine``."""
-        return self._sequence
-
-    # -- the catalog, and what follows from it
-
-    def _attach(self, store: StateStore) -> None:
-        """Begin to work in a transaction's store: what was learnt in one that was undone does not count."""
-        record = store.get(CATALOG)
-        if record != self._packed:
-            self._packed = record
-            self._catalog = BucketCatalog() if record is None else unpack_catalog(record)
-            self._apply_catalog()
-        self._store = store
-
-    def _apply_catalog(self) -> None:
-        """Make what follows from the catalog."""
-        self._bindings = {}
-        self._binding = None
-        self._head, self._ident = b"", ""
-        newest = self._catalog.newest
-        if newest is None:
-            return
-        self._era = newest.era
-        self._shape = shape = self._describe_version(self._catalog.schema)
-        slots = self._catalog.slots
-        self._static_view = ImageView(
-            shape.static, [newest.static[describe_column(column)] for column in shape.static], slots[0]
-        )
-        self._view = ImageView(
-            shape.regular, [newest.regular[describe_column(column)] for column in shape.regular], slots[1]
-        )
-        self._codec = self._resources.codec(shape)
-        self._has_static = bool(shape.static)
-        self._live = frozenset(newest.static.values()), frozenset(newest.regular.values())
-        self._no_static = self._static_view.nothing
-
-    def _describe_version(self, version_text: str) -> TableShape:
-        """Read the newest version from the catalog's text."""
-        version = self._resources.writers.by_text(version_text).version
-        self._clustered = bool(version.clustering)
-        self._partition_values = partition_decoder(version)
-        return TableShape(
-            tuple(sorted(version.constants.items())),
-            (*version.key, *version.clustering),
-            tuple(version.static.columns),
-            tuple(version.regular.columns),
-        )
-
-    def _bind_writer(self, writer: WriterSchema) -> Binding:
-        """The binding of a writer's schema; enters it into the catalog if it is new."""
-        key = writer.text
-        cached_binding = self._bindings.get(key)
-        if cached_binding is not None:
-            return cached_binding
-        version = writer.version
-        known_version = self._catalog.find(version.ident)
-        if known_version is None:
-            known_version = self._enter_version(writer)
-        binding = bind_version(writer, known_version, self._catalog.slots, self._live)
-        self._bindings[key] = binding
-        return binding
-
-    def _enter_version(self, writer: WriterSchema) -> KnownVersion:
-        version = writer.version
-        catalog = self._catalog
-        known_version = catalog.add(
-            version.ident, writer.order, version.constants["table_id"], version.static.columns, version.regular.columns
-        )
-        self._entered(known_version, writer.text)
-        return known_version
-
-    def _entered(self, known_version: KnownVersion, schema_text: str) -> None:
-        """Keep the catalog after a version was added to it."""
-        catalog = self._catalog
-        if catalog.newest is known_version:
-            catalog.schema = schema_text
-            catalog.form = self.options.input_format
-        self._packed = pack_catalog(catalog)
-        if self._store is not None:
-            self._store.put(CATALOG, self._packed)
-        self._apply_catalog()
-
-    # -- decoding
-
-    def _decode_update(self, value: bytes) -> tuple[Binding, Any]:
-        """A message, and the binding of its version."""
-        if self.options.input_encoding == "avro":
-            if value[:HEAD] == self._head and self._binding is not None:
-                binding = self._binding
-                return binding, binding.writer.read(value, HEAD)
-            binding = self._bind_writer(self._resources.writers.by_id(schema_id(value)))
-            update = binding.writer.read(value, HEAD)
-            self._head, self._binding = value[:HEAD], binding
-            return binding, update
-        return self._decode_json(value)
-
-    def _decode_json(self, value: bytes) -> tuple[Binding, Any]:
-        writers = self._resources.writers
-        try:
-            if value.startswith(b'{"schema"') and (parts := split_envelope(value)) is not None:
-                binding = self._bind_writer(writers.by_description(parts[0]))
-                return binding, binding.writer.version.decode_json(parts[1])
-            last_binding = self._binding
-            if last_binding is not None:
-                try:
-                    update = last_binding.writer.version.decode_json(value)
-                    if update.source.schema == self._ident:
-                        return last_binding, update
-                except ValueError:
-                    pass  # of another version, perhaps
-            binding = self._bind_writer(writers.by_ident(value))
-            update = binding.writer.version.decode_json(value)
-            self._binding, self._ident = binding, update.source.schema
-        except ValueError as error:
-            raise Skippable(
-                f"The message does not match the schema of its table: {error}. Set the input's format and encoding "
-                "to what the topic has."
-            ) from None
-        return binding, update
+        return self._events.sequence
 
     # -- buckets by key
 
@@ -237,7 +113,7 @@ class UpdateEngine:
         """See ``Engine``."""
         if record.value is None:
             return []
-        binding, update = self._decode_update(record.value)
+        binding, update = self._decoder.decode(self._table, record.value)
         try:
             return [partition_prefix(binding.partition_key(_partition_key(binding, update)))]
         except FAILURES as error:
@@ -257,12 +133,12 @@ class UpdateEngine:
         """See ``Engine``."""
         if record.value is None:
             return True
-        if store is not self._store:
-            self._attach(store)
-        binding, update = self._decode_update(record.value)
-        if binding.gone or binding.era != self._era:
+        if store is not self._table.store:
+            self._table.attach(store)
+        binding, update = self._decoder.decode(self._table, record.value)
+        if binding.gone or binding.era != self._table.era:
             return True
-        now_ns = self._now_ns = self._clock()
+        now_ns = self._events.now_ns = self._clock()
         first = len(emit)
         try:
             done = self._merge_update(binding, update, record.offset, store, emit, now_ns // 1_000_000_000)
@@ -307,15 +183,17 @@ class UpdateEngine:
     ) -> bool:
         """One row of which nothing is said but its own cells, in a partition of which nothing is known: the fast path."""
         expires = update.expires or 0
+        table = self._table
+        no_static = table.no_static
         blob = store.get(key)
         if blob is None:
-            state = new_row(self._era, list(clustering), update.write_time, self._view.count)
+            state = new_row(table.era, list(clustering), update.write_time, table.view.count)
             before = None
             lapsed = False
         else:
-            state, before, lapsed = self._load(blob, keys, self._no_static, emit, now_s)
+            state, before, lapsed = self._load(blob, keys, no_static, emit, now_s)
         if merge_row(state, row, update.write_time, expires, binding.regular, NO_LIMIT, now_s, self._grace) or lapsed:
-            self._finish(key, state, before, keys, self._no_static, self._no_static, origin, store, emit, now_s)
+            self._finish(key, state, before, keys, no_static, no_static, origin, store, emit, now_s)
         return True
 
     def _apply_alone(
@@ -330,7 +208,7 @@ class UpdateEngine:
         now_s: int,
     ) -> None:
         """A table without clustering key: the deletion of the partition is that of its row."""
-        work = self._start_work(store, key, (), keys, self._no_static, update.write_time, emit, now_s)
+        work = self._start_work(store, key, (), keys, self._table.no_static, update.write_time, emit, now_s)
         deletion = update.deletion
         if deletion is not None:
             forget = max(deletion.local_deletion_time, now_s) + self._grace
@@ -341,7 +219,16 @@ class UpdateEngine:
             )
         if work.changed:
             self._finish(
-                key, work.state, work.before, keys, self._no_static, self._no_static, origin, store, emit, now_s
+                key,
+                work.state,
+                work.before,
+                keys,
+                self._table.no_static,
+                self._table.no_static,
+                origin,
+                store,
+                emit,
+                now_s,
             )
 
     def _apply_clustered(
@@ -358,7 +245,7 @@ class UpdateEngine:
         partition: MergedPartition | None = None
         blob = store.get(prefix + PARTITION)
         concerns_partition = (
-            update.deletion is not None or update.ranges or (self._has_static and update.static is not None)
+            update.deletion is not None or update.ranges or (self._table.has_static and update.static is not None)
         )
         rows = update.rows
         if blob is None and not concerns_partition and rows is not None and len(rows) == 1:
@@ -367,7 +254,7 @@ class UpdateEngine:
             keys = (*key, *clustering)
             return self._apply_row(binding, update, rows[0], row_key, keys, clustering, origin, store, emit, now_s)
         if blob is not None:
-            partition = self._read_partition(blob)
+            partition = self._table.read_partition(blob)
             due = record_due(blob)
             if (
                 due
@@ -380,8 +267,8 @@ class UpdateEngine:
         changed = False
         if concerns_partition:
             if partition is None:
-                partition = MergedPartition(self._era)
-            changed = change_partition(partition, update, binding, self._static_view, now_s, self._grace)
+                partition = MergedPartition(self._table.era)
+            changed = change_partition(partition, update, binding, self._table.static_view, now_s, self._grace)
             if changed:
                 packed, opened = pack_partition(partition), partition.open
         if update.rows:
@@ -407,9 +294,9 @@ class UpdateEngine:
     ) -> None:
         """Merge the rows of a message, each with all that the message says of it, and note them in ``opened`` as visited."""
         static = (
-            self._static_view.image(partition.static)
+            self._table.static_view.image(partition.static)
             if partition is not None and partition.static is not None
-            else (self._no_static)
+            else (self._table.no_static)
         )
         static_before = static if opened is None else opened.before
         moved = opened is not None and has_changed(static_before, static)
@@ -466,7 +353,8 @@ class UpdateEngine:
     ) -> Work:
         blob = store.get(key)
         if blob is None:
-            return Work(new_row(self._era, list(clustering), base, self._view.count), None, clustering)
+            table = self._table
+            return Work(new_row(table.era, list(clustering), base, table.view.count), None, clustering)
         state, before, lapsed = self._load(blob, (*partition_key, *clustering), static, emit, now_s)
         work = Work(state, before, clustering)
         work.changed = lapsed
@@ -477,26 +365,19 @@ class UpdateEngine:
     ) -> tuple[RowState, list[Any] | None, bool]:
         """A row and how it was last shown; what has run out by now is shown first. The last: whether that changed it."""
         state = unpack_row(blob)
-        view = self._view
-        if state.era != self._era or len(state.values) != view.count or view.dead:
-            self._fit_state(state)
+        table = self._table
+        view = table.view
+        if state.era != table.era or len(state.values) != view.count or view.dead:
+            self._table.fit_state(state)
         before = view.image(state) if state.shown else None
         due = record_due(blob)
         if not due or due > now_s or not lapse_row(state, now_s, self._grace):
             return state, before, False
         image = view.image(state)
-        self._show_change(
+        self._events.show_change(
             state, before, image, keys, static, static, EventOrigin(due * 1_000_000, False, None, "expiry"), emit
         )
         return state, image if state.shown else None, True
-
-    def _fit_state(self, state: RowState) -> None:
-        """Bring a state of an earlier version, or of a table that was dropped, to the newest version."""
-        if state.era != self._era:
-            state.era = self._era
-            state.live = state.deletion = state.extra = state.complex = None
-            state.values, state.times = [None] * self._view.count, [None] * self._view.count
-        self._view.fit(state)
 
     def _finish(
         self,
@@ -514,61 +395,12 @@ class UpdateEngine:
         """Show a row that changed, and write it."""
         if state.extra or state.complex or (state.live is not None and state.live[1]):
             lapse_row(state, now_s, self._grace)  # what had run out before it came
-        self._show_change(state, before, self._view.image(state), keys, static_before, static, origin, emit)
+        self._events.show_change(
+            state, before, self._table.view.image(state), keys, static_before, static, origin, emit
+        )
         store.put(key, None if is_empty(state) else pack_row(state))
 
-    def _show_change(
-        self,
-        state: RowState,
-        before: list[Any] | None,
-        image: list[Any],
-        keys: tuple[Any, ...],
-        static_before: list[Any],
-        static: list[Any],
-        origin: EventOrigin,
-        emit: list[OutputRecord],
-    ) -> None:
-        """Append the event that leads from ``before`` to ``image``, if any."""
-        codec = self._codec
-        if is_living(state, image):
-            now = codec.image([*keys, *static, *image])
-            if before is None:
-                operation, was = READ if origin.snapshot else CREATE, None
-            else:
-                operation, was = UPDATE, codec.image([*keys, *static_before, *before])
-                if was == now and not self.options.emit_unchanged:
-                    return
-            state.shown = True
-        elif before is None:
-            return
-        else:
-            operation, was, now = DELETE, codec.image([*keys, *static_before, *before]), None
-            state.shown = False
-        now_ns = self._now_ns
-        sequence = self._sequence = max(self._sequence + 1, now_ns // 1000)
-        now_ms = now_ns // 1_000_000
-        time_ms = origin.write_time // 1000
-        latency = self.latency
-        delay = now_ms - time_ms
-        latency.count += 1
-        latency.total += delay
-        latency.largest = max(latency.largest, delay)
-        key = codec.key(keys)
-        time_ms = max(time_ms, 0)
-        emit.append(OutputRecord(key, codec.event(operation, was, now, key, origin, sequence, now_ms), time_ms))
-        if now is None and self.options.tombstones_on_delete:
-            emit.append(OutputRecord(key, None, time_ms))
-
     # -- partitions
-
-    def _read_partition(self, blob: bytes) -> MergedPartition:
-        partition = unpack_partition(blob)
-        static = partition.static
-        if partition.era != self._era:
-            return MergedPartition(self._era)
-        if static is not None and (len(static.values) != self._static_view.count or self._static_view.dead):
-            self._static_view.fit(static)
-        return partition
 
     def _settle_partition(
         self,
@@ -583,7 +415,7 @@ class UpdateEngine:
         """Finish what is open, and let time pass; False: the store is full."""
         if partition.open is not None and not self._visit_rows(prefix, partition, key, store, emit, now_s, origin):
             return False
-        lapse_partition(partition, self._static_view, now_s, self._grace)
+        lapse_partition(partition, self._table.static_view, now_s, self._grace)
         if partition.open is not None:
             return self._visit_rows(
                 prefix, partition, key, store, emit, now_s, EventOrigin(now_s * 1_000_000, False, None, "expiry")
@@ -622,7 +454,7 @@ class UpdateEngine:
         if todo is None:
             return True
         rows = prefix + ROW
-        view = self._static_view
+        view = self._table.static_view
         before, static = todo.before, view.image(partition.static)
         if len(before) != len(static):
             before = static  # the columns changed meanwhile; each row's next event shows them
@@ -647,7 +479,9 @@ class UpdateEngine:
             limit = find_covering_deletion(partition, row_key[key_start:])
             changed = limit is not NO_LIMIT and hide_cells(state, limit)
             if changed or (moved and shown is not None):
-                self._show_change(state, shown, self._view.image(state), keys, before, static, origin, emit)
+                self._events.show_change(
+                    state, shown, self._table.view.image(state), keys, before, static, origin, emit
+                )
             if changed or lapsed or state.shown != (shown is not None):
                 store.put(row_key, None if is_empty(state) else pack_row(state))
         partition.open = None
@@ -658,11 +492,11 @@ class UpdateEngine:
 
     def expire(self, store: StateStore, emit: list[OutputRecord], now_s: int) -> bool:
         """See ``Engine``."""
-        if store is not self._store:
-            self._attach(store)
-        if self._catalog.newest is None:
+        if store is not self._table.store:
+            self._table.attach(store)
+        if self._table.catalog.newest is None:
             return True
-        self._now_ns = self._clock()
+        self._events.now_ns = self._clock()
         first = len(emit)
         done = False
         for due, key in store.due(now_s):
@@ -684,74 +518,43 @@ class UpdateEngine:
     ) -> bool:
         partition_key, kind, part = state_key_parts(key)
         prefix = partition_prefix(partition_key)
-        values = tuple(self._partition_values(partition_key))
+        values = tuple(self._table.partition_values(partition_key))
         if kind == PARTITION[0]:
             return self._settle_partition(
                 prefix,
-                self._read_partition(blob),
+                self._table.read_partition(blob),
                 values,
                 store,
                 emit,
                 now_s,
                 EventOrigin(due * 1_000_000, False, None, "expiry"),
             )
-        record = store.get(prefix + PARTITION) if self._clustered else None
-        partition = None if record is None else self._read_partition(record)
-        static = self._static_of(partition, part)
+        record = store.get(prefix + PARTITION) if self._table.clustered else None
+        partition = None if record is None else self._table.read_partition(record)
+        static = self._table.static_of(partition, part)
         keys = (*values, *unpack_row(blob).clustering)
         state, _, _ = self._load(blob, keys, static, emit, now_s)
         store.put(key, None if is_empty(state) else pack_row(state))
         return True
 
-    def _static_of(self, partition: MergedPartition | None, part: bytes) -> list[Any]:
-        """The static columns that a row was last shown with."""
-        if partition is None:
-            return self._no_static
-        todo = partition.open
-        if (
-            todo is not None
-            and part >= todo.start
-            and (todo.end is None or part < todo.end)
-            and (part not in todo.visited and len(todo.before) == len(self._no_static))
-        ):
-            return todo.before
-        return self._static_view.image(partition.static)
-
     # -- the state as a whole
-
-    def _iter_rows(self, store: StateStore, start: bytes) -> Iterator[tuple[bytes, bytes, list[Any], tuple[Any, ...]]]:
-        """Every row from ``start`` on: key, record, static columns, values of the primary key."""
-        last_key = b""
-        partition: MergedPartition | None = None
-        values: tuple[Any, ...] = ()
-        for key, blob in store.scan(b"", start):
-            partition_key, kind, part = state_key_parts(key)
-            if not partition_key:
-                continue
-            if partition_key != last_key:
-                last_key = partition_key
-                record = store.get(partition_prefix(partition_key) + PARTITION) if self._clustered else None
-                partition = None if record is None else self._read_partition(record)
-                values = tuple(self._partition_values(partition_key))
-            if kind == ROW[0]:
-                yield key, blob, self._static_of(partition, part), values
 
     def replay(self, store: StateStore, emit: list[OutputRecord], start: bytes = b"") -> bytes | None:
         """See ``Engine``. Rows are as they were last shown: what is due comes as events of its own."""
-        self._attach(store)
-        if self._catalog.newest is None:
+        self._table.attach(store)
+        if self._table.catalog.newest is None:
             return None
-        self._now_ns = self._clock()
+        self._events.now_ns = self._clock()
         first = len(emit)
-        for key, blob, static, values in self._iter_rows(store, start):
+        for key, blob, static, values in self._table.iter_rows(store, start):
             if len(emit) - first >= _REPLAYED:
                 return key
             state = unpack_row(blob)
-            if not state.shown or state.era != self._era:
+            if not state.shown or state.era != self._table.era:
                 continue
-            self._fit_state(state)
-            image = self._view.image(state)
-            self._show_change(
+            self._table.fit_state(state)
+            image = self._table.view.image(state)
+            self._events.show_change(
                 state,
                 None,
                 image,
@@ -765,18 +568,18 @@ class UpdateEngine:
 
     def rows(self, store: StateStore, start: bytes = b"") -> Iterator[LiveRow]:
         """See ``Engine``."""
-        self._attach(store)
-        if self._catalog.newest is None:
+        self._table.attach(store)
+        if self._table.catalog.newest is None:
             return
         now_s = self._clock() // 1_000_000_000
-        make = live_rows(self._shape)
-        for _, blob, static, values in self._iter_rows(store, start):
+        make = live_rows(self._table.shape)
+        for _, blob, static, values in self._table.iter_rows(store, start):
             state = unpack_row(blob)
-            if state.era != self._era:
+            if state.era != self._table.era:
                 continue
-            self._fit_state(state)
+            self._table.fit_state(state)
             lapse_row(state, now_s, self._grace)
-            image = self._view.image(state)
+            image = self._table.view.image(state)
             if is_living(state, image):
                 yield make([*values, *state.clustering, *static, *image], newest_time(state))
 

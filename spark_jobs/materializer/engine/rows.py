@@ -9,6 +9,7 @@ import msgspec
 from connectors.errors import Fatal, Skippable
 from spark_jobs.config.keys import SHARDS
 from spark_jobs.materializer.decoding.rows import RowEventReader, RowLayout, SourceRowChange, layout_text, read_layout
+from spark_jobs.materializer.engine.bucket_table import TableDescription
 from spark_jobs.materializer.engine.engine import FAILURES, Resources, UpdateEngine
 from spark_jobs.materializer.engine.keys import ROW, partition_prefix
 from spark_jobs.materializer.engine.merge import replace_row
@@ -21,26 +22,68 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from spark_jobs.materializer.contract import InputRecord, OutputRecord, StateStore
+    from spark_jobs.materializer.engine.bucket_table import BucketTable
     from spark_jobs.materializer.engine.model import MergeOptions
+
+
+class RowLayouts:
+    """The ``TableForm`` of whole rows: the slots of each layout's columns.
+
+    Args:
+        shards: ``sink.shards``.
+    """
+
+    def __init__(self, shards: str) -> None:
+        self._shards = shards
+        self._slots: dict[str, list[int]] = {}
+        self._keys: tuple[str, ...] = ()
+
+    def forget(self) -> None:
+        """See ``TableForm``."""
+        self._slots = {}
+
+    def describe(self, text: str) -> TableDescription:
+        """See ``TableForm``."""
+        layout = read_layout(text)
+        self._keys = tuple(column.name for column in layout.keys)
+        shape = TableShape(layout.constants, layout.keys, (), layout.others)
+        return TableDescription(shape, clustered=False, partition_values=msgspec.msgpack.decode)
+
+    def slots_of(self, table: BucketTable, layout: RowLayout) -> list[int]:
+        """The slots of a layout's columns; enters it into the catalog if it is new."""
+        known_slots = self._slots.get(layout.ident)
+        if known_slots is not None:
+            return known_slots
+        catalog = table.catalog
+        if catalog.tables and catalog.tables != [layout.table]:
+            raise Skippable(
+                f"The topic has events of {layout.table} besides {catalog.tables[0]}: a materialized table has one "
+                "topic. Divide them (a transform, the connector's topic naming)."
+            )
+        names = tuple(column.name for column in layout.keys)
+        if catalog.versions and (self._keys[:2] == NUMBERS) != (names[:2] == NUMBERS):
+            raise Fatal(
+                f"{SHARDS} was changed to {self._shards}: the key of {layout.table} is "
+                f"({', '.join(self._keys)}) in the state and would be "
+                f"({', '.join(names)}). Set it back, or start a job with another name and output."
+            )
+        known_version = catalog.find(layout.ident)
+        if known_version is None:
+            known_version = catalog.add(layout.ident, None, layout.table, [], list(layout.others))
+            table.keep(known_version, layout_text(layout))
+        slots = list(known_version.regular.values())
+        slots = [slot if slot in table.live[1] else -1 for slot in slots]
+        self._slots[layout.ident] = slots
+        return slots
 
 
 class RowEngine(UpdateEngine):
     """An ``Engine``; see the module."""
 
     def __init__(self, options: MergeOptions, sequence: int, resources: Resources, clock: Callable[[], int]) -> None:
-        super().__init__(options, sequence, resources, clock)
+        self._layouts = RowLayouts(options.shards)
+        super().__init__(options, sequence, resources, clock, self._layouts)
         self._reader = RowEventReader(options, resources.registry)
-        self._slots: dict[str, list[int]] = {}
-        self._keys: tuple[str, ...] = ()
-
-    def _describe_version(self, version_text: str) -> TableShape:
-        layout = read_layout(version_text)
-        self._clustered = False
-        self._partition_values = msgspec.msgpack.decode
-        self._table = layout.table
-        self._keys = tuple(column.name for column in layout.keys)
-        self._slots = {}
-        return TableShape(layout.constants, layout.keys, (), layout.others)
 
     def route(self, record: InputRecord) -> list[bytes]:
         """See ``Engine``."""
@@ -52,10 +95,10 @@ class RowEngine(UpdateEngine):
         """See ``Engine``."""
         if record.value is None:
             return True
-        if store is not self._store:
-            self._attach(store)
+        if store is not self._table.store:
+            self._table.attach(store)
         changes = self._reader.changes(record)
-        self._now_ns = self._clock()
+        self._events.now_ns = self._clock()
         written = _Layer(store)
         first = len(emit)
         try:
@@ -68,51 +111,25 @@ class RowEngine(UpdateEngine):
             ) from error
         for key, value in written.changed.items():
             store.put(key, value)
-        if self._now_ns >= self.stages.due_ns and len(emit) > first and changes and not changes[-1].snapshot:
-            self.stages.sample(changes[-1].write_time, None, record.timestamp_ms, self._now_ns)
+        if self._events.now_ns >= self.stages.due_ns and len(emit) > first and changes and not changes[-1].snapshot:
+            self.stages.sample(changes[-1].write_time, None, record.timestamp_ms, self._events.now_ns)
         return True
 
     def _apply_change(self, change: SourceRowChange, offset: int, store: _Layer, emit: list[OutputRecord]) -> None:
-        slots = self._slots.get(change.layout.ident)
-        if slots is None:
-            slots = self._slots_of(change.layout)
-        now_s = self._now_ns // 1_000_000_000
+        slots = self._layouts.slots_of(self._table, change.layout)
+        now_s = self._events.now_ns // 1_000_000_000
         prefix = _key_prefix(change)
         if self._share is not None and not self._takes(prefix):
             return
         key = prefix + ROW
         blob = store.get(key)
         if blob is None:
-            state, before = new_row(self._era, [], change.position, self._view.count), None
+            state, before = new_row(self._table.era, [], change.position, self._table.view.count), None
         else:
             state, before, _ = self._load(blob, change.key, [], emit, now_s)
         if replace_row(state, change.values, slots, change.position, now_s + self._grace):
             origin = EventOrigin(change.write_time, change.snapshot, offset, "write")
             self._finish(key, state, before, change.key, [], [], origin, store, emit, now_s)
-
-    def _slots_of(self, layout: RowLayout) -> list[int]:
-        """The slots of a layout's columns; enters it into the catalog if it is new."""
-        catalog = self._catalog
-        if catalog.tables and catalog.tables != [layout.table]:
-            raise Skippable(
-                f"The topic has events of {layout.table} besides {catalog.tables[0]}: a materialized table has one "
-                "topic. Divide them (a transform, the connector's topic naming)."
-            )
-        names = tuple(column.name for column in layout.keys)
-        if catalog.versions and (self._keys[:2] == NUMBERS) != (names[:2] == NUMBERS):
-            raise Fatal(
-                f"{SHARDS} was changed to {self.options.shards}: the key of {layout.table} is "
-                f"({', '.join(self._keys)}) in the state and would be "
-                f"({', '.join(names)}). Set it back, or start a job with another name and output."
-            )
-        known_version = catalog.find(layout.ident)
-        if known_version is None:
-            known_version = catalog.add(layout.ident, None, layout.table, [], list(layout.others))
-            self._entered(known_version, layout_text(layout))
-        slots = list(known_version.regular.values())
-        slots = [slot if slot in self._live[1] else -1 for slot in slots]
-        self._slots[layout.ident] = slots
-        return slots
 
 
 def _key_prefix(change: SourceRowChange) -> bytes:
