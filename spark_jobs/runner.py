@@ -13,48 +13,38 @@ import os
 import threading
 import time
 import traceback
-from collections import Counter, deque
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final
 
-from connectors.backoff import Backoff
 from connectors.errors import Fatal, MillraceError, Retriable
 from spark_jobs import registry
 from spark_jobs.config.schema_options import SchemaPolicies
-from spark_jobs.contract import Batch, JobContext, SchemaRefused
-from spark_jobs.dead_letters import DeadLetters, prepare_topic
-from spark_jobs.flows.lag import demand_others
+from spark_jobs.contract import JobContext
+from spark_jobs.dead_letters import prepare_topic
+from spark_jobs.execution.batches import LOOK_S, JobBatches
+from spark_jobs.execution.retries import StepRetries, StopRequested
+from spark_jobs.execution.run_progress import RunProgress, read_durations
 from spark_jobs.inputs.contract import InputRun
 from spark_jobs.kafka import ranges
 from spark_jobs.kafka.lag import KafkaView
-from spark_jobs.metrics import PREFIX
 from spark_jobs.reports import troubles
-from spark_jobs.reports.progress import compute_lags, nest_offsets
 from spark_jobs.reports.troubles import Troubles
-from spark_jobs.rows.masked_frames import NoRecords, mask_changes
-from spark_jobs.rows.masks import rules_of
-from spark_jobs.rows.refusals import select_accepted
 from spark_jobs.rows.schema_watch import SchemaWatch
 from spark_jobs.savepoints import SAVEPOINT
 from spark_jobs.savepoints.requests import Inbox, SavepointAnswer, answer_request
 from spark_jobs.savepoints.start import start_from_savepoint
 from spark_jobs.spark import jvm
-from spark_jobs.spark.causes import WorkerCrashed, cause_of, describe_error, may_pass
+from spark_jobs.spark.causes import cause_of, describe_error, may_pass
 from spark_jobs.spark.checkpoint import LocalFolder, open_folder, write_directly
 from spark_jobs.spark.gateway import gateway_of
 from spark_jobs.spark.session import build_session, is_submitted
-from spark_jobs.steps.flow import StepFlow, empty_changes
-from spark_jobs.steps.options import build_functions, build_steps
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from spark_jobs.contract import Sink, Source, TableSchema
-    from spark_jobs.inputs.contract import Input, LagView
+    from spark_jobs.inputs.contract import Input
     from spark_jobs.job import Job
-    from spark_jobs.kafka.lag_watch import JobStanding
     from spark_jobs.reports.progress import EventWriter
     from spark_jobs.spark.checkpoint import Folder
 
@@ -63,20 +53,10 @@ _IDLE_S: Final = 2.0
 _WATCH_S: Final = 0.1
 #: A sign of life at least this often, also without input.
 _HEARTBEAT_S: Final = 10.0
-#: How long an event waits for Kafka to say how far behind the job is.
-_LAG_S: Final = 3.0
-#: The longest pause before the input is looked at again: whoever waits for a topic or a folder wants its records at once.
-_LOOK_S: Final = 2.0
 #: How long a batch that is written may take into the checkpoint's commits, while a savepoint waits for it.
 _COMMIT_S: Final = 60.0
 #: A query that lived for so long ended by a new fault, not by the one before.
 _STABLE_S: Final = 600.0
-
-T = TypeVar("T")
-
-
-class StopRequested(Exception):
-    """Raised into Spark to end the query before it begins another batch."""
 
 
 class Runner:
@@ -108,27 +88,16 @@ class Runner:
         self.reason = ""
         self._busy = threading.Lock()
         self._troubles = Troubles(events)
-        self._lag: LagView
+        self._progress = RunProgress(events, self._troubles)
+        self._retries = StepRetries(job.config, self._troubles, self._stop, lambda: self._progress.last_batch)
         self._jvm_output = jvm.JvmOutput() if output is None else output
-        self._masks = rules_of(job.config)
-        self._flow = StepFlow(build_steps(job.config), build_functions(job.config), job.checkpoint)
+        self._batches = JobBatches(job, self._retries)
         self._error: BaseException | None = None
-        self._crashes: Counter[str] = Counter()
         self._current: int | None = None
-        #: Batches that the sink has, until they are seen in the checkpoint's commits.
-        self._done: deque[dict[str, Any]] = deque()
         self._idled_at = 0.0
-        self._told_at = 0.0
-        self._position: ranges.Offsets = {}
-        self._standing: JobStanding | None = None
-        self._last_batch: int | None = None
         self._inbox = Inbox(job.folder)
-        self.context: JobContext
         self._folder: Folder
         self._input: Input | None = None
-        self._schemas: SchemaWatch
-        self._sink: Sink
-        self._source: Source | None = None
 
     # Control, from any thread.
 
@@ -181,7 +150,7 @@ class Runner:
                 _let_go(release)
             if spark is not None and spark is not self._spark:
                 _end_session(spark)
-        self.events.emit("stopped", reason=self.reason or "done", batch=self._last_batch)
+        self.events.emit("stopped", reason=self.reason or "done", batch=self._progress.last_batch)
         return 0
 
     def _find_spark_master(self) -> str | None:
@@ -199,38 +168,35 @@ class Runner:
         self._folder = open_folder(job.checkpoint, spark)
         if isinstance(self._folder, LocalFolder):
             write_directly(spark)
-        self._retry_step(troubles.START, lambda: start_from_savepoint(job, spark, self._folder))
-        self._last_batch = ranges.last_batch(self._folder, "commits")
+        self._retries.retry(troubles.START, lambda: start_from_savepoint(job, spark, self._folder))
+        progress = self._progress
+        progress.begin(self._folder, self._batches, ranges.last_batch(self._folder, "commits"))
         job_input = self._input = registry.input_class(job.config["source.type"])(
-            InputRun(job, self._folder, spark, self._retry_step)
+            InputRun(job, self._folder, spark, self._retries.retry)
         )
-        if self._last_batch is not None:
-            self._position = job_input.position(self._last_batch)
-        self._schemas = SchemaWatch(
-            SchemaPolicies.of(job.config), self._folder, self.events, tolerant=self._puts_aside()
-        )
-        job_input.check(self._last_batch)
+        if progress.last_batch is not None:
+            progress.position = job_input.position(progress.last_batch)
+        schemas = SchemaWatch(SchemaPolicies.of(job.config), self._folder, self.events, tolerant=self._puts_aside())
+        job_input.check(progress.last_batch)
         try:
-            self._retry_step(troubles.START, job_input.demand, longest_s=_LOOK_S)
+            self._retries.retry(troubles.START, job_input.demand, longest_s=LOOK_S)
         except Retriable as error:
             raise Fatal(str(error)) from error
         log = logging.LoggerAdapter(logging.getLogger(f"spark_jobs.{job.name}"), {})
-        self.context = JobContext(job.name, job.config, spark, log)
+        context = JobContext(job.name, job.config, spark, log)
         if job.config["errors.deadletterqueue.topic.name"]:
             kafka = KafkaView(job.config)
             prepare_topic(job.config, kafka.admin)
             kafka.close()
-        self._retry_step(troubles.START, lambda: job_input.prepare(self.context))
-        self._sink = job.sink_class()(self.context)
-        self._lag = job_input.watch(self._troubles, lambda: self._last_batch)
+        self._retries.retry(troubles.START, lambda: job_input.prepare(context))
+        self._batches.begin(context, job_input, self._folder, schemas)
+        progress.lag = job_input.watch(self._troubles, lambda: progress.last_batch)
         try:
-            self._retry_step(troubles.START, self._sink.open)
+            self._retries.retry(troubles.START, self._batches.sink.open)
             self._run_queries(spark)
         finally:
-            self._lag.close()
-            for part in (self._sink, self._source, self._flow):
-                if part is not None:
-                    part.close()
+            progress.lag.close()
+            self._batches.close()
 
     def _puts_aside(self) -> bool:
         """Whether records can be kept in a dead letter topic."""
@@ -241,24 +207,24 @@ class Runner:
         """Run one query after the other, until the job ends: Spark ends a query when Kafka is unavailable for minutes."""
 
         def run_query() -> bool:
-            done, began = self._last_batch, time.monotonic()
+            done, began = self._progress.last_batch, time.monotonic()
             query = self._start_query(spark)
-            if not self._told_at:
+            if not self._progress.told_at:
                 self._tell_start(spark)
             fault = None
             try:
                 self._watch_query(query)
             finally:
                 fault = self._end_query(query)
-            self._report_batches(query)
+            self._progress.report(query)
             if fault is None:
                 return True
-            if self._last_batch == done and time.monotonic() - began < _STABLE_S:
+            if self._progress.last_batch == done and time.monotonic() - began < _STABLE_S:
                 raise fault
             _log.warning("the query ended and is started again: %s", fault)
             return False  # it worked for a while: this fault is not the one before
 
-        while not self._retry_step(troubles.QUERY, run_query):
+        while not self._retries.retry(troubles.QUERY, run_query):
             pass
 
     def _tell_start(self, spark: SparkSession) -> None:
@@ -268,75 +234,14 @@ class Runner:
             pid=os.getpid(),
             jvm=_jvm_pid(spark),
             master=spark.sparkContext.master,
-            batch=self._last_batch,
-            resumed=self._last_batch is not None,
+            batch=self._progress.last_batch,
+            resumed=self._progress.last_batch is not None,
             checkpoint=job.checkpoint,
             starting_offsets=job.config["source.starting.offsets"],
             guarantee=job.guarantee,
             sink=job.sink_name,
             group=job.config["kafka.group.id"],
         )
-
-    def _retry_step(
-        self,
-        part: str,
-        step: Callable[[], T],
-        *,
-        batch: int | None = None,
-        longest_s: float | None = None,
-        forever: bool = False,
-    ) -> T:
-        """Run ``step`` until it succeeds, ``errors.retry.timeout.ms`` is over, or a stop is requested. Blocks.
-
-        Args:
-            part: what it is, see ``troubles``.
-            step: raises ``Retriable`` where it is to be retried.
-            batch: for events; None: the last one done.
-            longest_s: the longest pause; None: ``errors.retry.delay.max.ms``.
-            forever: whether ``errors.retry.timeout.ms`` is no limit.
-
-        Raises:
-            StopRequested: a stop of the job is requested.
-            Fatal: a Python worker crashed ``errors.worker.crashes.max`` times.
-        """
-        config = self.job.config
-        begin, first_s = time.monotonic(), config["errors.retry.delay.ms"] / 1000
-        pauses = Backoff(first_s, config["errors.retry.delay.max.ms"] / 1000 if longest_s is None else longest_s)
-        self._crashes[part] = 0
-        while True:
-            try:
-                result = step()
-            except Exception as error:  # noqa: BLE001 - raised again, as what it really is
-                cause = cause_of(error)
-                self._count_crash(part, cause)
-                limit = -1 if forever else config["errors.retry.timeout.ms"] / 1000
-                if not isinstance(cause, Retriable) or 0 <= limit < time.monotonic() - begin + pauses.pause_s:
-                    raise cause from (error.__cause__ if cause is error else error)
-            else:
-                self._troubles.passed(part)
-                return result
-            pause_s = pauses.next_s()
-            self._troubles.failed(part, cause, batch=self._last_batch if batch is None else batch, pause_s=pause_s)
-            if self._stop.wait(pause_s):
-                raise StopRequested  # a batch that is not in the commits is processed again at the next start
-
-    def _count_crash(self, part: str, error: BaseException) -> None:
-        """Count crashes of Python workers in a row.
-
-        Raises:
-            Fatal: there were too many: the work itself crashes them, so a retry is of no use.
-        """
-        self._crashes[part] = self._crashes[part] + 1 if isinstance(error, WorkerCrashed) else 0
-        max_crashes = self.job.config["errors.worker.crashes.max"]
-        if self._crashes[part] >= max_crashes:
-            names = {troubles.BATCH: f"batch {self._current}", troubles.IDLE: "the sink's upkeep between batches"}
-            subject = names.get(part, part)
-            crash_error = Fatal(
-                f"{subject} has crashed Spark's Python workers {max_crashes} times in a row (errors.worker.crashes.max) and is "
-                f"not tried again. The last time: {error}"
-            )
-            crash_error.trace = getattr(error, "trace", None)
-            raise crash_error
 
     def _start_query(self, spark: SparkSession) -> Any:
         config = self.job.config
@@ -353,30 +258,30 @@ class Runner:
     def _watch_query(self, query: Any) -> None:
         """Until the query ends or a stop is asked for: progress, idle calls, signs of life."""
         every = min(_IDLE_S, max(0.1, self.job.config["trigger.interval.ms"] / 1000))
-        self._told_at = time.monotonic()
-        self._lag.begin(self._get_input.start())
+        self._progress.told_at = time.monotonic()
+        self._progress.lag.begin(self._get_input.start())
         while query.isActive and not self._stop.wait(_WATCH_S):
-            self._report_batches(query)
+            self._progress.report(query)
             self._make_savepoint(query)
             if time.monotonic() - self._idled_at >= every and self._busy.acquire(blocking=False):
                 try:
                     self._call_idle()
                 finally:
                     self._busy.release()
-            if time.monotonic() - self._told_at >= _HEARTBEAT_S:
-                if not self._position:
-                    self._lag.begin(self._get_input.start())
+            if time.monotonic() - self._progress.told_at >= _HEARTBEAT_S:
+                if not self._progress.position:
+                    self._progress.lag.begin(self._get_input.start())
                 if query.lastProgress:
                     self._troubles.passed(troubles.QUERY)  # it has asked Kafka, and found nothing new
-                self._refresh_lag()
-                self._tell_progress(
+                self._progress.refresh_lag()
+                self._progress.tell(
                     {
                         "rows": 0,
                         "written": 0,
                         "duration_ms": 0,
                         "rows_per_s": 0.0,
                         "busy": self._busy.locked(),
-                        "spark_ms": _read_durations(query),
+                        "spark_ms": read_durations(query),
                     }
                 )
 
@@ -394,7 +299,7 @@ class Runner:
                     self._inbox.answer(SavepointAnswer(request.id, request.name, error=error))
                     return
                 time.sleep(0.02)
-            answer = answer_request(request, self.job, self.context.spark, self._folder)
+            answer = answer_request(request, self.job, self._batches.context.spark, self._folder)
             _log.info("savepoint %s: %s", request.location, answer.error or "made")
             if request.stop and not answer.error:
                 self.stop(SAVEPOINT)
@@ -405,19 +310,19 @@ class Runner:
     def _call_idle(self) -> None:
         self._idled_at = time.monotonic()
         try:
-            self._sink.idle()
+            self._batches.sink.idle()
         except Exception as error:  # noqa: BLE001 - whatever it is fails the job, unless it may pass
             cause = cause_of(error)
             try:
-                self._count_crash(troubles.IDLE, cause)
+                self._retries.count_crash(troubles.IDLE, cause)
             except Fatal as crashed:
                 cause = crashed
             if not isinstance(cause, Retriable):
                 self.fail(cause)
                 return
-            self._troubles.failed(troubles.IDLE, cause, batch=self._last_batch, pause_s=_IDLE_S, quiet=True)
+            self._troubles.failed(troubles.IDLE, cause, batch=self._progress.last_batch, pause_s=_IDLE_S, quiet=True)
         else:
-            self._crashes[troubles.IDLE] = 0
+            self._retries.end_crashes(troubles.IDLE)
             self._troubles.passed(troubles.IDLE)
 
     def _end_query(self, query: Any) -> Retriable | None:
@@ -444,7 +349,7 @@ class Runner:
                 self.job.config["stop.timeout.ms"],
             )
         if not self._is_settled():
-            self._sink.give_up()
+            self._batches.sink.give_up()
         try:
             query.stop()
         except Exception as error:  # noqa: BLE001 - the session is stopped next, which ends what is left
@@ -478,51 +383,7 @@ class Runner:
             kind=type(cause).__name__,
             trace=trace[-20_000:],
             retriable=may_pass(cause),
-            batch=self._last_batch,
-        )
-
-    # Progress.
-
-    def _report_batches(self, query: Any = None) -> None:
-        """Tell of batches that were committed since the last call."""
-        committed = []
-        while self._done and (
-            len(self._done) > 1 or self._folder.read(f"commits/{self._done[0]['batch']}") is not None
-        ):
-            committed.append(self._done.popleft())
-        if not committed:
-            return
-        self._position = committed[-1]["position"]
-        self._troubles.passed(troubles.QUERY)
-        self._refresh_lag()
-        durations = _read_durations(query)
-        for done in committed:
-            self._last_batch, self._position = done["batch"], done.pop("position")
-            self._tell_progress(done | {"committed": True, "spark_ms": durations})
-
-    def _refresh_lag(self) -> None:
-        self._standing = self._lag.refresh(self._position, _LAG_S)
-
-    def _tell_progress(self, fields: dict[str, Any]) -> None:
-        self._told_at = time.monotonic()
-        # Without an answer of Kafka's the lag is not known, which is another thing than 0.
-        standing = self._standing
-        position = self._position or ({} if standing is None else standing.position)
-        lag = {} if standing is None else compute_lags(self._position or standing.position, standing.ends)
-        metrics = {name.removeprefix(PREFIX): value for name, value in dict(self.context.metrics).items()}
-        metrics["schema_changes_total"] = self._schemas.reported
-        if self.context.dead_letters is not None and self.context.dead_letters.counter is not None:
-            metrics["dead_letters_total"] = self.context.dead_letters.counter.value
-        self.events.emit(
-            "progress",
-            **({"batch": self._last_batch} | fields),
-            position=nest_offsets(position),
-            lag=nest_offsets(lag),
-            lag_total=None if standing is None else sum(lag.values()),
-            lag_max=None if standing is None else max(lag.values(), default=0),
-            retrying=self._troubles.current(),
-            metrics=metrics,
-            steps=self._flow.measure_steps(),
+            batch=self._progress.last_batch,
         )
 
     # Spark's thread.
@@ -530,7 +391,7 @@ class Runner:
     def _process_batch(self, frame: DataFrame, number: int) -> None:
         try:
             # Without the lock: a sink that waits for another one can be asked for a savepoint.
-            self._wait_for_others(number)
+            self._batches.wait_for_others(number)
         except Exception as error:
             if not isinstance(error, StopRequested):
                 self._error = self._error or error
@@ -542,104 +403,12 @@ class Runner:
                 raise StopRequested
             try:
                 self._current = number
-                self._write_batch(frame, number)
+                self._progress.batch_done(self._batches.write(frame, number))
             except BaseException as error:
                 self._current = None
                 if not isinstance(error, StopRequested):
                     self._error = self._error or error
                 raise
-
-    def _write_batch(self, frame: DataFrame, number: int) -> None:
-        begin = time.monotonic()
-        read = self._get_input.batch(frame, number)
-        frame = read.raw
-        decoded: list[Any] = []
-        masks = self._masks
-
-        def changes() -> list[Any]:
-            if not decoded:
-                source = self._get_source()
-                spark = self.context.spark
-                tables = self._flow.apply(
-                    mask_changes(source.changes(batch), masks),
-                    spark,
-                    lambda: mask_changes(empty_changes(spark, source.schemas()), masks),
-                    number,
-                )
-                letters = DeadLetters.of(self.context)
-                tables = self._schemas.apply(tables)
-                decoded.append(
-                    select_accepted(tables, self._describe_refusal, source, letters, frame, masked=bool(masks))
-                )
-            result: list[Any] = decoded[0]
-            return result
-
-        def write() -> int:
-            try:
-                return self._sink.write(sink_batch)
-            except SchemaRefused as error:
-                if not self._schemas.fall_back(error):
-                    raise
-                decoded.clear()  # the changes that the target refuses are ignored now
-                return write()
-            except Exception as error:
-                if not self._flow.recover(error, frame, DeadLetters.of(self.context), masked=bool(masks)):
-                    raise
-                decoded.clear()  # the steps leave out now what they can't compute
-                return self._sink.write(sink_batch)
-
-        def commit_state() -> None:
-            changes()  # a sink that has the batch already did not ask for it
-            self._flow.commit()
-
-        takes_rows = self._sink.takes_rows and not masks and not self._flow
-        batch = sink_batch = Batch(number, frame, read.ranges, changes, takes_rows=takes_rows)
-        if (masks or self._flow) and not self.job.materializes:
-            sink_batch = replace(batch, raw=NoRecords())  # type: ignore[arg-type]  # it refuses whatever is asked
-        try:
-            written = self._retry_step(troubles.BATCH, write, batch=number)
-            if self._flow.stateful:
-                self._retry_step(troubles.BATCH, commit_state, batch=number)
-            self._retry_step(troubles.BATCH, lambda: self._flow.drop_left_states(self._folder), batch=number)
-        finally:
-            self._flow.end_batch()
-        self.context.metrics.update(self._flow.measure())
-        if decoded and self._source is not None:
-            self._source.written()
-            self._schemas.written(number)
-        took = time.monotonic() - begin
-        self._done.append(
-            {
-                "batch": number,
-                "position": read.position,
-                "rows": read.rows,
-                "written": written,
-                "duration_ms": round(took * 1000),
-                "rows_per_s": round(read.rows / max(took, 1e-3), 1),
-            }
-        )
-
-    def _wait_for_others(self, number: int) -> None:
-        """Wait while another sink of the flow is further behind than ``sinks.max.lag.records`` allows."""
-        member = self.job.membership
-        if member is None or member.max_lag < 0:
-            return
-        start = ranges.start_of(self._folder, number)
-        self._retry_step(
-            troubles.SINKS,
-            lambda: demand_others(member, start, self.context.spark),
-            batch=number,
-            longest_s=_LOOK_S,
-            forever=True,
-        )
-
-    def _describe_refusal(self, schema: TableSchema) -> str:
-        return self._schemas.refusal(schema) or self._sink.refusal(schema)
-
-    def _get_source(self) -> Source:
-        if self._source is None:
-            self._source = self.job.source_class()(self.context)
-        return self._source
 
     @property
     def _get_input(self) -> Input:
@@ -650,7 +419,7 @@ class Runner:
 
     def _explain_end(self, error: BaseException) -> BaseException:
         """The cause of the query's end in words: missing records if any are missing, else what Spark says."""
-        missing = self._get_input.missing(self._last_batch)
+        missing = self._get_input.missing(self._progress.last_batch)
         return Fatal(missing) if missing else cause_of(error)
 
 
@@ -664,28 +433,6 @@ def _in_this_context(function: Callable[[DataFrame, int], None]) -> Callable[[Da
         function(frame, number)
 
     return call
-
-
-def _read_durations(query: Any) -> dict[str, int]:
-    """Read where Spark spent the time of the last batch that it has reported, ms by phase; empty before its first report.
-
-    Spark reports a batch a moment after its commit, and triggers that found nothing too: those have no ``addBatch``.
-    """
-    try:
-        last = None if query is None else query.lastProgress
-        progress_reports = () if last is None else (last,) if "addBatch" in last["durationMs"] else query.recentProgress
-        phases: Mapping[str, Any] = next(
-            (
-                phase_times["durationMs"]
-                for phase_times in reversed(progress_reports)
-                if "addBatch" in phase_times["durationMs"]
-            ),
-            {},
-        )
-        return {name: int(phase_times) for name, phase_times in phases.items()}
-    except Exception as error:  # noqa: BLE001 - numbers for people: the job continues without them
-        _log.debug("no progress: %s", error)
-        return {}
 
 
 def _jvm_pid(spark: SparkSession) -> int | None:

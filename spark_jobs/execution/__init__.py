@@ -1,0 +1,1 @@
+"""The parts of a run of a job: its batches, its retries, its progress."""
