@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 from connectors.options import ConfigDef, ConfigKey, ConfigType, Importance, one_of
 from spark_jobs.contract import Source, TableChanges
-from spark_jobs.sources.decoding import COMMON_KEYS, PASS_THROUGH, Decoding
+from spark_jobs.sources.decoding import Decoding
+from spark_jobs.sources.decoding_options import COMMON_KEYS, PASS_THROUGH
 
 if TYPE_CHECKING:
     from spark_jobs.contract import Batch, JobContext, TableSchema

@@ -5,7 +5,6 @@ Decoding itself is lazy: JSON in Python tasks (``rows``), Avro in the JVM (``avr
 
 from __future__ import annotations
 
-import base64
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -13,30 +12,19 @@ from pyspark.sql import functions as f
 from pyspark.sql import types as t
 
 from connectors.errors import Fatal, Skippable
-from connectors.options import ConfigKey, ConfigType, Importance, invalid
-from spark_jobs.config.keys import REFUSE, SEPARATE, SHARDS, TABLES
-from spark_jobs.config.schema_options import SchemaPolicies
+from spark_jobs.config.keys import REFUSE
 from spark_jobs.contract import TableChanges, TableSchema
 from spark_jobs.dead_letters import DeadLetters
 from spark_jobs.rows import shards
 from spark_jobs.sources import tasks
 from spark_jobs.sources.avro import frame as avro_frame
-from spark_jobs.sources.avro.expressions import RegistrySchemas, connect_schema, parse_schema_id
-from spark_jobs.sources.declared import COLUMNS, KEYS, declared_keys, declared_types
-from spark_jobs.sources.layout import VARIABLE_OPTION, RecordLayout, envelope_layout, flat_layout
+from spark_jobs.sources.decoding_options import DecodingOptions
 from spark_jobs.sources.records import inference
-from spark_jobs.sources.records.discovery import TOMBSTONE, RecordGroup, Ref, build_reference, find_kinds, read_samples
+from spark_jobs.sources.records.discovery import TOMBSTONE, RecordGroup, Ref, build_reference, find_kinds
 from spark_jobs.sources.records.fast_path import FastPath, FastPathState
-from spark_jobs.sources.records.kinds import (
-    KnownKind,
-    Rules,
-    avro_subject,
-    look_json,
-    loose_flat,
-    loose_layout,
-    sample_of,
-)
-from spark_jobs.sources.records.reader import DecodePlan, classify_value
+from spark_jobs.sources.records.kinds import KnownKind, Rules, loose_flat, loose_layout
+from spark_jobs.sources.records.known_kinds import KnownKinds
+from spark_jobs.sources.records.reader import DecodePlan
 from spark_jobs.sources.table_filter import is_selected
 from spark_jobs.sources.tables import (
     SchemaFiles,
@@ -48,7 +36,6 @@ from spark_jobs.sources.tables import (
     to_json,
 )
 from spark_jobs.sources.tasks import FIELDS
-from spark_jobs.sources.types import MAX_PRECISION, TEXT, VARIABLE_SCALE
 from spark_jobs.spark.frames import ArrowTask, columns_of
 
 if TYPE_CHECKING:
@@ -56,12 +43,11 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame
 
-    from connectors.schema import Schema
     from spark_jobs.contract import Batch, JobContext, Packed
     from spark_jobs.rows.shards import Shard
+    from spark_jobs.sources.layout import RecordLayout
     from spark_jobs.sources.records.rows import Report
 
-_GROUP: Final = "Decoding"
 #: Columns after a table's own.
 SYSTEM_FIELDS: Final = (
     t.StructField("ums_id_", t.LongType(), False),
@@ -74,150 +60,65 @@ SYSTEM_FIELDS: Final = (
 )
 
 
-def _variable_scale(name: str, value: Any) -> str | None:
-    fits = value == TEXT or (str(value).isdecimal() and int(value) <= MAX_PRECISION)
-    return None if fits else invalid(name, value, f"must be {TEXT}, or a number from 0 to {MAX_PRECISION}")
-
-
-COMMON_KEYS: Final = (
-    ConfigKey(
-        name="source.before.rows",
-        type=ConfigType.BOOLEAN,
-        default=False,
-        group=_GROUP,
-        doc="Whether an update also gives the row before it, as a row of its own with `ums_op_` b just before the "
-        "`u` (where the source sends it). For full histories.",
-    ),
-    ConfigKey(
-        name=KEYS,
-        type=ConfigType.LIST,
-        default=None,
-        group=_GROUP,
-        example="customer_id,order_id",
-        doc="The columns of the primary key, in order, of every table that the job reads, instead of those in the "
-        "records' keys. For a single table: `source.key.columns.<namespace>`.",
-    ),
-    ConfigKey(
-        name=COLUMNS,
-        type=ConfigType.STRING,
-        default=None,
-        group=_GROUP,
-        example="id bigint, name string, price decimal(10,2), changed timestamp",
-        doc="Types of columns of JSON without a schema, as in SQL, for every table that the job reads; for a single "
-        "table: `source.table.columns.<namespace>`. Columns that it leaves out get the types that their values "
-        "show.",
-    ),
-    ConfigKey(
-        name="source.timestamp.unit",
-        type=ConfigType.STRING,
-        default="ms",
-        group=_GROUP,
-        importance=Importance.LOW,
-        doc="What a number in a column means that `source.table.columns` declares as timestamp: `ms`, `us` or `ns` since 1970.",
-    ),
-    ConfigKey(
-        name=VARIABLE_OPTION,
-        type=ConfigType.STRING,
-        default=str(VARIABLE_SCALE),
-        group=_GROUP,
-        importance=Importance.LOW,
-        validator=_variable_scale,
-        doc="What columns of decimals without a fixed scale become (`io.debezium.data.VariableScaleDecimal`: Cassandra, "
-        "Scylla, PostgreSQL's numeric): digits after the point, 0 to 38, of a decimal(38, s), where a value that does not fit "
-        "is a bad record; or `text`: all digits as text (the JDBC sink: PostgreSQL's numeric without limits). A table that is "
-        "there keeps what it has.",
-    ),
-)
-PASS_THROUGH: Final = (f"{KEYS}.", f"{COLUMNS}.")
-_FLAT_OPTIONS: Final = (
-    "source.op.field",
-    "source.time.field",
-    "source.order.field",
-    "source.timestamp.unit",
-    VARIABLE_OPTION,
-)
-_SAMPLE: Final = "rank int, key binary, value binary"
-
-
 class Decoding:
     """Makes the changes of batches; one per run of a job."""
 
     def __init__(self, context: JobContext, *, envelope: bool) -> None:
         self._context = context
         config = context.config
-        self._envelope = envelope
-        self._values: str = config.get("source.value.encoding") or "json"
-        self._keys: str = config.get("source.key.encoding") or "json"
-        self._before = bool(config.get("source.before.rows"))
-        self._truncates = config.get("source.truncates") == "ignore"
-        self._tombstones = not envelope and config.get("source.tombstones", "delete") == "delete"
-        self._shards = str(config.get(SHARDS) or REFUSE)
-        self._chosen: tuple[str, ...] = tuple(config.get(TABLES) or ())
+        self._options = options = DecodingOptions.of(config, envelope=envelope)
+        self._fast = FastPath(options.values, options.keys)
+        self._kinds = KnownKinds(config, options, self._fast)
         #: The shard of each table that was seen first; with ``refuse`` the only one.
         self._first: dict[str, Shard] = {}
-        self._samples: dict[str, list[str | None]] = {}
-        self._given: Rules | None = None
-        #: Kinds of which a batch had no good record: the next one may have some.
-        self._doubtful: set[Ref] = set()
-        self._registry = RegistrySchemas(config) if "avro" in {self._values, self._keys} else None
-        self._texts: dict[int, str] = {}
-        self._known: dict[Ref, KnownKind] = {}
         self._files = SchemaFiles(context.spark, config.get("checkpoint.location"))
         #: As records show them: without columns for the shard.
         self.tables: dict[str, TableSchema] = {}
         self._earlier: dict[str, TableSchema] = {}
         #: Columns that some version of a table's rows in this batch does not have.
         self._lacking: dict[str, frozenset[str]] = {}
-        self._takes_text = SchemaPolicies.of(config).takes_text
         self._loaded = False
         self._unsaved = False
-        self._fast = FastPath(self._values, self._keys)
         #: By table: what makes rows of what the single pass gives.
         self._unpackers: dict[str, tuple[TableSchema, Any, ArrowTask]] = {}
-        if self._values == "avro" and self._keys == "json":
-            raise Fatal(
-                "source.key.encoding=json can't be combined with source.value.encoding=avro: set avro, or bytes and "
-                "source.key.columns."
-            )
-        if self._values == "json" and self._keys == "avro":
-            raise Fatal(
-                "source.key.encoding=avro can't be combined with source.value.encoding=json: set json, or bytes and "
-                "source.key.columns."
-            )
 
     # The batch.
 
     def changes(self, batch: Batch) -> list[TableChanges]:
         """See ``Source.changes``; runs one Spark job, and more where a schema is new or missing."""
         self._load_tables()
-        if self._chosen and not self._envelope:  # a topic is a table
-            batch = chosen_topics(batch, self._chosen)
-        for ref in self._doubtful:
-            self._known.pop(ref, None)
-        self._doubtful.clear()
+        if self._options.tables and not self._options.envelope:  # a topic is a table
+            batch = chosen_topics(batch, self._options.tables)
+        self._kinds.forget_doubtful()
         regular = self._in_one_pass(batch)
         if regular is not None:
             return regular
         report = DeadLetters.of(self._context)
-        kinds = find_kinds(batch.raw, self._values, self._keys, tombstones=self._tombstones)
+        kinds = find_kinds(batch.raw, self._options.values, self._options.keys, tombstones=self._options.tombstones)
         buried = {record_kind.ref.topic for record_kind in kinds if record_kind.ref.value == TOMBSTONE}
         kinds = [record_kind for record_kind in kinds if record_kind.ref.value != TOMBSTONE]
         schemaless = (
-            [record_kind for record_kind in kinds if not record_kind.ref.value] if self._values == "json" else []
+            [record_kind for record_kind in kinds if not record_kind.ref.value]
+            if self._options.values == "json"
+            else []
         )
-        self._learn_kinds(
+        self._kinds.learn(
             batch,
             [
                 record_kind
                 for record_kind in kinds
-                if record_kind not in schemaless and record_kind.ref not in self._known
+                if record_kind not in schemaless and record_kind.ref not in self._kinds.known
             ],
         )
         present = {
-            record_kind.ref: self._known[record_kind.ref] for record_kind in kinds if record_kind not in schemaless
+            record_kind.ref: self._kinds.known[record_kind.ref]
+            for record_kind in kinds
+            if record_kind not in schemaless
         }
         others = {
-            ref for ref, kind in present.items() if not kind.error and not is_selected(self._chosen, kind.namespace)
+            ref
+            for ref, kind in present.items()
+            if not kind.error and not is_selected(self._options.tables, kind.namespace)
         }
         # Tasks leave out records of these schemas.
         unusable = frozenset(present.pop(ref).text for ref in others)
@@ -237,7 +138,7 @@ class Decoding:
                 batch, {record_kind.ref.topic for record_kind in schemaless}, groups, report
             )
             unusable |= loose_refs
-            for namespace in [name for name in groups if not is_selected(self._chosen, name)]:
+            for namespace in [name for name in groups if not is_selected(self._options.tables, name)]:
                 unusable |= {kind.text for _, kind in groups.pop(namespace)}
         self._fast.note_loose({record_kind.ref.topic for record_kind in schemaless}, loose)
         shown = {ref.topic for ref in present}.union(*(record_kind.topics for record_kind in loose.values()))
@@ -259,7 +160,7 @@ class Decoding:
         """Bring tables up to what a batch holds; the layout of rows without a schema, for each table of the batch."""
         before, first = dict(self.tables), dict(self._first)
         self._earlier = before
-        if self._envelope:
+        if self._options.envelope:
             self._note_shards(groups, loose)
         self._lacking.clear()
         layouts = {
@@ -271,9 +172,9 @@ class Decoding:
 
     def _in_one_pass(self, batch: Batch) -> list[TableChanges] | None:
         """The changes of a batch that shows nothing new; None where it may."""
-        if not self._envelope or self._before or self._chosen:
+        if not self._options.envelope or self._options.before or self._options.tables:
             return None
-        state = FastPathState(self.tables, self._known, self._first, self._inference_rules(), self._shards)
+        state = FastPathState(self.tables, self._kinds.known, self._first, self._kinds.rules(), self._options.shards)
         decoded = self._fast.decode(batch, state)
         if decoded is None:
             return None
@@ -308,7 +209,7 @@ class Decoding:
         """See ``Source.written``."""
         self._fast.release()
         if self._unsaved:
-            kept = {"samples": self._samples, "shards": self._shards, "first_shards": self._first}
+            kept = {"samples": self._kinds.samples, "shards": self._options.shards, "first_shards": self._first}
             self._files.save(to_json(self.tables, kept))
             self._unsaved = False
 
@@ -319,7 +220,7 @@ class Decoding:
         if tables_json is not None:
             try:
                 self.tables, extra = from_json(tables_json)
-                self._samples = extra.get("samples", {})
+                self._kinds.samples = extra.get("samples", {})
                 first = {
                     name: (first_number, two) for name, (first_number, two) in extra.get("first_shards", {}).items()
                 }
@@ -328,16 +229,12 @@ class Decoding:
                     f"The schemas kept in {self._files.folder} can't be read: {error}. Restore the folder, or delete "
                     "it to have the schemas found again from the records that come."
                 ) from error
-            shards.check_mode(extra.get("shards"), self._shards, self.tables, self._files.folder)
+            shards.check_mode(extra.get("shards"), self._options.shards, self.tables, self._files.folder)
             # Tables of releases that knew no shards were not sharded.
             self._first = dict.fromkeys(self.tables, shards.WHOLE) | first
         self._loaded = True
 
     # Shards.
-
-    @property
-    def _is_separate(self) -> bool:
-        return self._envelope and self._shards == SEPARATE
 
     def _note_shards(
         self, groups: Mapping[str, Sequence[tuple[Ref, KnownKind]]], loose: Mapping[str, inference.TableSighting]
@@ -350,101 +247,24 @@ class Decoding:
         for namespace in [*groups, *loose]:
             shards_seen = {known_kind.shard for _, known_kind in groups.get(namespace, ())}
             shards_seen |= loose[namespace].shards if namespace in loose else frozenset()
-            if shards_seen and self._shards == REFUSE:
+            if shards_seen and self._options.shards == REFUSE:
                 self._first[namespace] = shards.check_one(namespace, self._first.get(namespace), shards_seen)
             elif shards_seen:
                 self._first.setdefault(namespace, min(shards_seen))
 
     def _written_as(self, namespace: str) -> TableSchema:
         """The table as sinks get it."""
-        return shards.with_numbers(self.tables[namespace]) if self._is_separate else self.tables[namespace]
+        return shards.with_numbers(self.tables[namespace]) if self._options.separates else self.tables[namespace]
 
     # Schemas.
-
-    def _learn_kinds(self, batch: Batch, unknown: Sequence[RecordGroup]) -> None:
-        records = read_samples(batch.raw, unknown)
-        for record_kind in unknown:
-            if record_kind.ref not in records:
-                continue
-            key, value = records[record_kind.ref]
-            known_kind = self._known[record_kind.ref] = self._judge_kind(batch, record_kind, key, value)
-            self._fast.note_kind(record_kind.ref, known_kind, key)
-            if self._tombstones and not known_kind.error:
-                self._samples[record_kind.ref.topic] = [
-                    base64.b64encode(sample_of(key, self._keys)).decode() if key is not None else None,
-                    base64.b64encode(sample_of(value, self._values)).decode(),
-                ]
-        missing = [kind.ref for kind in unknown if kind.ref not in self._known]
-        if missing:
-            raise Fatal(
-                f"Records of topic {missing[0].topic} were there a moment ago and are not any more: retention is "
-                "deleting what the job is reading. Let the topic keep its records for longer."
-            )
-
-    def _judge_kind(self, batch: Batch, kind: RecordGroup, key: bytes | None, value: bytes) -> KnownKind:
-        """Find the kind of the records of ``kind``: by their first one, or by a better one where that one is bad."""
-        ref, known_kind, error = kind.ref, None, ""
-        schema_text = classify_value(value)[1] if self._values == "json" else b""
-        try:
-            known_kind = self._look_at_record(ref, key, value)
-            if known_kind.keys or kind.number == 1 or self._keys != "json":
-                return known_kind
-        except Skippable as trouble:
-            error = str(trouble)
-        avro = ""
-        if self._values == "avro":
-            try:
-                avro = self._fetch_schema(parse_schema_id(ref.value, "value"))
-                self._find_layout(connect_schema(avro), None)
-            except Skippable:
-                return KnownKind(error=error, text=schema_text)
-        if kind.number > 1:
-            rows = (
-                self._of_kind(batch, ref)
-                .mapInArrow(tasks.make_choosing_task(self._inference_rules(), avro), _SAMPLE)
-                .collect()
-            )
-            best = max(rows, key=lambda row: row["rank"], default=None)
-            if best is not None and best["rank"] > (0 if known_kind is None else 1):
-                return self._look_at_record(
-                    ref, None if best["key"] is None else bytes(best["key"]), bytes(best["value"])
-                )
-        if known_kind is not None:
-            return known_kind
-        self._doubtful.add(ref)
-        return KnownKind(error=error, text=schema_text)
-
-    def _of_kind(self, batch: Batch, ref: Ref) -> DataFrame:
-        """The records of one kind."""
-        return batch.raw.where(
-            f.col("value").isNotNull()
-            & (f.col("topic") == ref.topic)
-            & (build_reference("value", self._values) == ref.value)
-            & (build_reference("key", self._keys) == ref.key)
-        ).select(*FIELDS)
 
     def _recall_topic(
         self, topic: str, groups: dict[str, list[tuple[Ref, KnownKind]]], loose: dict[str, inference.TableSighting]
     ) -> None:
         """A topic that has only tombstones in this batch: its table as it was last seen."""
-        if topic in self._samples:
-            key, value = (
-                base64.b64decode(sample_text) if sample_text is not None else None
-                for sample_text in self._samples[topic]
-            )
-            if value is None:
-                raise Fatal(
-                    f"{self._files.folder} holds no sample of topic {topic}; delete it to have schemas found again."
-                )
-            ref = Ref(topic, "recalled", "")
-            if ref not in self._known:
-                kinds = (
-                    Ref(topic, value[:5].hex(), key[:5].hex() if key else "")
-                    if self._values == "avro"
-                    else Ref(topic, "", "")
-                )
-                self._known[ref] = self._look_at_record(kinds, key, value)
-            groups.setdefault(self._known[ref].namespace, []).append((ref, self._known[ref]))
+        recalled = self._kinds.recall(topic, self._files.folder)
+        if recalled is not None:
+            groups.setdefault(recalled[1].namespace, []).append(recalled)
         elif topic in self.tables:
             schema = self.tables[topic]
             loose[topic] = inference.TableSighting(topic, topic, {}, tuple(column.name for column in schema.key))
@@ -452,55 +272,6 @@ class Decoding:
             self._context.log.warning(
                 "topic %s has only records without a value so far: there is no row that they could delete", topic
             )
-
-    def _look_at_record(self, ref: Ref, key: bytes | None, value: bytes) -> KnownKind:
-        if self._values == "avro":
-            ids = (
-                parse_schema_id(ref.value, "value"),
-                parse_schema_id(ref.key, "key") if ref.key and self._keys == "avro" else -1,
-            )
-            schema_texts = (self._fetch_schema(ids[0]), self._fetch_schema(ids[1]) if ids[1] >= 0 else "")
-            schema = connect_schema(schema_texts[0])
-            key_schema = connect_schema(schema_texts[1]) if schema_texts[1] else None
-            layout = replace(self._find_layout(schema, key_schema), avro=schema_texts, ids=ids)
-            namespace, shard = (
-                avro_subject(schema_texts[0], value, ref.topic) if self._envelope else (ref.topic, shards.WHOLE)
-            )
-            keys = self._key_names(namespace, layout.key_names)
-            layout.columns(keys)
-            return KnownKind(namespace, layout, keys, shard=shard)
-        return look_json(tasks.make_record_batch(ref.topic, key, value), self._inference_rules())
-
-    def _find_layout(self, value: Schema | None, key: Schema | None) -> RecordLayout:
-        return (envelope_layout if self._envelope else flat_layout)(value, key, self._context.config)
-
-    def _fetch_schema(self, schema_id: int) -> str:
-        if schema_id not in self._texts:
-            if self._registry is None:
-                raise Fatal("no registry")
-            self._texts[schema_id] = self._registry.text(schema_id)
-        return self._texts[schema_id]
-
-    def _key_names(self, namespace: str, record_names: Sequence[str]) -> tuple[str, ...]:
-        keys = self._inference_rules().keys_of(namespace)
-        return tuple(record_names) if keys is None else keys
-
-    def _inference_rules(self) -> Rules:
-        """Read the rules from the options; parses types on the first call."""
-        if self._given is not None:
-            return self._given
-        config = self._context.config
-        self._given = Rules(
-            self._envelope,
-            self._keys == "json",
-            self._before,
-            self._truncates,
-            self._tombstones,
-            {name: config.get(name) for name in _FLAT_OPTIONS},
-            declared_keys(config),
-            declared_types(config),
-        )
-        return self._given
 
     def _infer_tables(
         self, batch: Batch, topics: set[str], groups: dict[str, list[tuple[Ref, KnownKind]]], report: DeadLetters
@@ -523,9 +294,9 @@ class Decoding:
             for _, known_kind in kinds
             if known_kind.keys
         }
-        rules = replace(self._inference_rules(), keys={**kept, **self._inference_rules().keys})
+        rules = replace(self._kinds.rules(), keys={**kept, **self._kinds.rules().keys})
         tables, envelopes = self._search_rows(rows, rules, report.report)
-        tables = {name: table for name, table in tables.items() if is_selected(self._chosen, name)}
+        tables = {name: table for name, table in tables.items() if is_selected(self._options.tables, name)}
         mixed = {
             name: loose_table.keys for name, loose_table in tables.items() if loose_table.mixed and loose_table.keys
         }
@@ -536,12 +307,12 @@ class Decoding:
         bad: dict[tuple[str, str | bytes], str] = {}
         for (topic, schema_text), envelope in envelopes.items():
             ref = Ref(topic, "", schema_text.decode("latin-1"))
-            if ref not in self._known and not envelope.error and envelope.sample is not None:
-                self._known[ref] = self._look_at_record(
+            if ref not in self._kinds.known and not envelope.error and envelope.sample is not None:
+                self._kinds.known[ref] = self._kinds.look_at_record(
                     Ref(topic, "", ""), envelope.key, envelope.sample
                 )  # a task has looked at it
-            if ref in self._known:
-                groups.setdefault(self._known[ref].namespace, []).append((ref, self._known[ref]))
+            if ref in self._kinds.known:
+                groups.setdefault(self._kinds.known[ref].namespace, []).append((ref, self._kinds.known[ref]))
             else:
                 bad[topic, schema_text] = envelope.error
         for namespace, envelope in list(tables.items()):
@@ -549,7 +320,7 @@ class Decoding:
                 del tables[namespace]
                 bad |= {(topic, namespace): envelope.error for topic in envelope.topics}
         if bad:
-            rows.mapInArrow(tasks.reporting_about(report, bad, envelope=self._envelope), "n long").collect()
+            rows.mapInArrow(tasks.reporting_about(report, bad, envelope=self._options.envelope), "n long").collect()
         return tables, frozenset(about for _, about in bad if isinstance(about, bytes))
 
     def _search_rows(
@@ -591,23 +362,23 @@ class Decoding:
                 columns = known_kind.layout.columns(known_kind.keys)
             except Skippable as error:
                 raise Fatal(f"Topic {ref.topic}, table {namespace}: {error}") from error
-            schema = merge_schema(schema, namespace, columns, where, to_string=self._takes_text)
+            schema = merge_schema(schema, namespace, columns, where, to_string=self._options.takes_text)
             schema = make_nullable(schema, columns)
             self._lacking[namespace] = self._lacking.get(namespace, frozenset()) | find_absent_columns(schema, columns)
         layout = None
         if loose is not None:
-            declared = self._inference_rules().declared_of(namespace)
-            flat = loose_flat(loose.types.keys(), self._inference_rules())
+            declared = self._kinds.rules().declared_of(namespace)
+            flat = loose_flat(loose.types.keys(), self._kinds.rules())
             if flat is not None:
                 loose = replace(
                     loose, types={name: kind for name, kind in loose.types.items() if name not in flat.hidden}
                 )
             # Records whose keys show no columns say nothing of the table's key.
             shown = loose.keys or (tuple(column.name for column in schema.key) if schema is not None else ())
-            keys = self._key_names(namespace, shown)
+            keys = self._kinds.key_names(namespace, shown)
             columns = loose.columns(keys, declared) if loose.types or schema is None else tuple(schema.columns)
             schema = merge_schema(schema, namespace, columns, where, guessed=True)
-            layout = loose_layout(schema.columns, flat, self._inference_rules())
+            layout = loose_layout(schema.columns, flat, self._kinds.rules())
         if schema is not None:
             self.tables[namespace] = schema
         return layout
@@ -627,19 +398,19 @@ class Decoding:
         schema = self.tables[namespace]
         group = groups.get(namespace, [])
         topics = {ref.topic for ref, _ in group} | (loose[namespace].topics if namespace in loose else set())
-        rows = batch.raw if self._tombstones else batch.raw.where(f.col("value").isNotNull())
+        rows = batch.raw if self._options.tombstones else batch.raw.where(f.col("value").isNotNull())
         if topics != {topic for topic, _ in batch.ranges}:
             rows = rows.where(f.col("topic").isin(*topics))
         rows = rows.select(*FIELDS)
-        if self._values == "avro":
+        if self._options.values == "avro":
             table = avro_frame.AvroFrameTable(
                 schema,
                 tuple(known_kind.layout for _, known_kind in group if known_kind.layout is not None),
-                self._before,
-                self._truncates,
-                self._tombstones,
-                self._is_separate,
-                self._first.get(namespace) if self._shards == REFUSE else None,
+                self._options.before,
+                self._options.truncates,
+                self._options.tombstones,
+                self._options.separates,
+                self._first.get(namespace) if self._options.shards == REFUSE else None,
             )
             return avro_frame.build_frame(rows, table, report)
         layouts_by_text = {
@@ -654,21 +425,21 @@ class Decoding:
         plan = DecodePlan(
             schema,
             layouts_by_text,
-            self._before,
-            self._truncates,
-            namespace if namespace in loose and self._envelope else None,
+            self._options.before,
+            self._options.truncates,
+            namespace if namespace in loose and self._options.envelope else None,
             (foreign | unusable) - layouts_by_text.keys(),
-            self._tombstones,
-            self._is_separate,
-            self._first.get(namespace) if self._shards == REFUSE else None,
+            self._options.tombstones,
+            self._options.separates,
+            self._first.get(namespace) if self._options.shards == REFUSE else None,
         )
         return rows.mapInArrow(tasks.make_decoding_task(plan, report), frame_type(self._written_as(namespace)))
 
     def _report_groups(self, batch: Batch, bad: Sequence[RecordGroup], report: DeadLetters) -> None:
         """Report every record whose schema can't be used."""
         for kind in bad:
-            rows = self._of_kind(batch, kind.ref)
-            rows.mapInArrow(tasks.make_reporting_task(report, self._known[kind.ref].error), "n long").collect()
+            rows = self._kinds.select_records(batch, kind.ref)
+            rows.mapInArrow(tasks.make_reporting_task(report, self._kinds.known[kind.ref].error), "n long").collect()
 
 
 def chosen_topics(batch: Batch, patterns: Sequence[str]) -> Batch:

@@ -25,7 +25,8 @@ from spark_jobs.contract import UMS_COLUMNS, Column, Source, TableChanges, Table
 from spark_jobs.dead_letters import DeadLetters
 from spark_jobs.rows import shards
 from spark_jobs.rows.misfit import ColumnMisfit
-from spark_jobs.sources.decoding import COMMON_KEYS, frame_type
+from spark_jobs.sources.decoding import frame_type
+from spark_jobs.sources.decoding_options import COMMON_KEYS
 from spark_jobs.sources.layout import check_names
 from spark_jobs.sources.records.columns import arrow_type, recast_array
 from spark_jobs.sources.records.system_columns import KAFKA_FIELDS, SYSTEM_TYPES, TIMESTAMP

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from spark_jobs.contract import TableSchema
     from spark_jobs.rows.shards import Shard
     from spark_jobs.sources.layout import RecordLayout
+    from spark_jobs.sources.records.flat import Flat
 
 #: What separates an envelope's schema from its payload, as Java's JsonConverter and ours write it.
 PAYLOAD: Final = b',"payload":'
@@ -136,6 +137,17 @@ class DecodePlan:
     shard: Shard | None = None
 
 
+def _flat_members(flat: Flat) -> dict[str, tuple[str, Any]]:
+    """The members of a flat row that say what happened to it: attribute -> name and type."""
+    members = {
+        "m_op": (flat.op, str | None),
+        "m_deleted": (flat.deleted, bool | str | None),
+        "m_time": (flat.time, int | str | None),
+        "m_order": (flat.order, int | None),
+    }
+    return {attribute: (name, kind) for attribute, (name, kind) in members.items() if name}
+
+
 class PayloadReader:
     """Reads payloads of one layout.
 
@@ -156,50 +168,59 @@ class PayloadReader:
         self.flat = layout.flat
         #: Records without a schema may have any source.
         self.names_shard = layout.sharded or (layout.envelope and not layout.members)
-        signals: dict[str, tuple[str, Any]] = {}
         if self.flat is not None:
             fields = {name: schema for name, schema in fields.items() if name not in self.flat.hidden}
-            members_of_flat = {
-                "m_op": (self.flat.op, str | None),
-                "m_deleted": (self.flat.deleted, bool | str | None),
-                "m_time": (self.flat.time, int | str | None),
-                "m_order": (self.flat.order, int | None),
-            }
-            signals = {
-                signal: (name, kind) for signal, (name, kind) in members_of_flat.items() if name and name not in fields
-            }
-        names = list(fields)
-        # A row of JSON without a schema may have any member; one with the name of a system column would be lost unseen.
-        used = {*names, *(name for name, _ in signals.values()), *(self.flat.hidden if self.flat is not None else ())}
-        reserved = [name for name in SYSTEM_COLUMNS if name not in used]
-        self.attribute = {name: f"c{index}" for index, name in enumerate(names)}
+        members_of_flat = {} if self.flat is None else _flat_members(self.flat)
+        #: Of those, the ones that are no columns.
+        signals = {signal: (name, kind) for signal, (name, kind) in members_of_flat.items() if name not in fields}
+        self.attribute = {name: f"c{index}" for index, name in enumerate(fields)}
         #: Attributes that say what happened: their own, or a column's.
-        self.signal = (
-            {
-                signal: signal if signal in signals else self.attribute[name]
-                for signal, name in (
-                    ("m_op", layout.flat.op),
-                    ("m_deleted", layout.flat.deleted),
-                    ("m_time", layout.flat.time),
-                    ("m_order", layout.flat.order),
-                )
-                if name
-            }
-            if layout.flat is not None
-            else {}
-        )
-        self.fields = fields
-        members = {
-            **{self.attribute[name]: name for name in names},
-            **{signal: name for signal, (name, _) in signals.items()},
+        self.signal = {
+            signal: signal if signal in signals else self.attribute[name]
+            for signal, (name, _) in members_of_flat.items()
         }
-        kinds = {self.attribute[name]: json_type(fields[name]) for name in names}
+        self.fields = fields
+        kinds = {attribute: json_type(fields[name]) for name, attribute in self.attribute.items()}
         kinds |= {signal: kind for signal, (_, kind) in signals.items()}
         if strict:
             kinds = {name: kind | float if kind == int | None else kind for name, kind in kinds.items()}
+        members = {attribute: name for name, attribute in self.attribute.items()}
+        members |= {signal: name for signal, (name, _) in signals.items()}
+        self._make_row_types(members, kinds, nulls)
+        self._make_decoders(strict=strict)
+        self.key_attributes = [self.attribute[name] for name in key_names]
+        self._strict = strict
+        #: Takes values that have to be whole numbers.
+        self._whole = [attrgetter(name) for name, kind in kinds.items() if strict and kind == int | float | None]
+        #: Per column of the table: what takes it from a row and what makes its array; None where this version lacks it.
+        self.builders = [
+            (
+                attrgetter(self.attribute[column.name]),
+                make_array_builder(
+                    fields[column.name], column.type, f"Table {plan.schema.namespace}, column {column.name}"
+                ),
+            )
+            if column.name in fields
+            else None
+            for column in plan.schema.columns
+        ]
+
+    def _make_row_types(self, members: dict[str, str], kinds: dict[str, Any], nulls: Collection[str] | None) -> None:
+        """Make the class of rows, and the type that they are read as.
+
+        Args:
+            members: attribute -> name in JSON.
+            kinds: attribute -> type.
+            nulls: see the class.
+        """
+        # A row of JSON without a schema may have any member; one with the name of a system column would be lost unseen.
+        used = {*members.values(), *(self.flat.hidden if self.flat is not None else ())}
+        reserved = [name for name in SYSTEM_COLUMNS if name not in used]
         empty = [name for name in nulls or () if name not in reserved]
         # msgspec's structs refuse some names of members; such rows are read as dicts, which is slower.
         plain = all(map(fits_struct, members.values()))
+        #: Whether its structs can be made of all names of members.
+        self._plain = plain
         self._members = {} if plain else {name: attribute for attribute, name in members.items()}
         self.row_type = msgspec.defstruct(
             "Row",
@@ -210,12 +231,14 @@ class PayloadReader:
             ],
             rename={**members, **{f"n{number}": name for number, name in enumerate(empty)}} if plain else None,
             gc=False,
-            forbid_unknown_fields=strict,
+            forbid_unknown_fields=nulls is not None,
         )
         self._read_type: Any = self.row_type
         if not plain:
             named = {members[attribute]: kind for attribute, kind in kinds.items()}
             self._read_type = record_type("Row", {**named, **dict.fromkeys(reserved)})
+
+    def _make_decoders(self, *, strict: bool) -> None:
         self._payload: Any = (
             self._read_type
             if self.flat is not None
@@ -236,24 +259,6 @@ class PayloadReader:
             msgspec.defstruct("Wrapped", [("payload", self._payload)], gc=False)
         )
         self._row = msgspec.json.Decoder(self._read_type | None)
-        #: Per column of the table: what takes it from a row and what makes its array; None where this version lacks it.
-        self.builders = [
-            (
-                attrgetter(self.attribute[column.name]),
-                make_array_builder(
-                    fields[column.name], column.type, f"Table {plan.schema.namespace}, column {column.name}"
-                ),
-            )
-            if column.name in fields
-            else None
-            for column in plan.schema.columns
-        ]
-        self.key_attributes = [self.attribute[name] for name in key_names]
-        self._strict = strict
-        #: Whether its structs can be made of all names of members.
-        self._plain = plain
-        #: Takes values that have to be whole numbers.
-        self._whole = [attrgetter(name) for name, kind in kinds.items() if strict and kind == int | float | None]
 
     def payloads(self, prefix: bytes, values: Sequence[bytes]) -> list[Any] | None:
         """All payloads of ``values``, which all begin with ``prefix``; None where one of them can't be read this way."""
