@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import secrets
 import time
@@ -19,11 +18,10 @@ from spark_jobs.kafka.lag import KafkaView
 from spark_jobs.materializer import config as options
 from spark_jobs.materializer import topics
 from spark_jobs.materializer.config import BucketOptions, EngineFactory, Marker, MarkerOwner
-from spark_jobs.materializer.contract import InputRecord
 from spark_jobs.materializer.engine.timers import Timers
-from spark_jobs.materializer.passes import RESULT_SCHEMA, PassRange, Result, decode_result, encode_result
+from spark_jobs.materializer.pass_tasks import BucketKey, buckets_frame, stream_task
+from spark_jobs.materializer.passes import PassRange, Result, decode_result
 from spark_jobs.materializer.per_topic import config_for
-from spark_jobs.materializer.residents import run_guarded
 from spark_jobs.materializer.routing import merge_by_key
 from spark_jobs.materializer.small_batches.host import MergeHost
 from spark_jobs.materializer.stages import StageNumbers
@@ -31,23 +29,18 @@ from spark_jobs.materializer.state.changelog import Changelog
 from spark_jobs.spark.causes import cause_of
 from spark_jobs.spark.checkpoint import open_folder
 from spark_jobs.spark.frames import ArrowTask, FrameSelection, columns_of
-from spark_jobs.spark.worker_memory import frozen_after
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    import pyarrow as pa
     from pyspark.sql import Column, SparkSession
     from pyspark.sql.types import StructType
 
     from connectors.options import Config
     from spark_jobs.materializer.contract import Engine
 
-    Task = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 _COLUMNS: Final = ("key", "value", "topic", "partition", "offset", "timestamp")
-#: (input topic, number of a bucket)
-BucketKey = tuple[str, int]
 
 
 @dataclass(slots=True)
@@ -401,20 +394,6 @@ def _make_result_schema() -> StructType:
     return t.StructType([t.StructField(name, t.StringType()) for name in ("topic", "result")])
 
 
-def buckets_frame(
-    spark: SparkSession, by_topic: Mapping[str, BucketOptions], spans: Mapping[BucketKey, PassRange]
-) -> Any:
-    """A frame whose collection runs a pass without input over each bucket of ``spans``, one task each."""
-    return spark.range(0, len(spans), 1, len(spans)).mapInArrow(idle_task(by_topic, dict(spans)), RESULT_SCHEMA)
-
-
-def run_buckets(spark: SparkSession, bucket_options: BucketOptions, spans: Mapping[int, PassRange]) -> list[Result]:
-    """Run a pass without input over each bucket of one topic. Blocks; errors are in the results."""
-    topic = bucket_options.input_topic
-    frame = buckets_frame(spark, {topic: bucket_options}, {(topic, bucket): span for bucket, span in spans.items()})
-    return [decode_result(row[1]) for row in frame.collect()]
-
-
 def input_topics(config: Config) -> list[str]:
     """The topics that the job reads now. Blocks for a pattern: asks Kafka.
 
@@ -545,75 +524,3 @@ def take_ownership(bucket_options: BucketOptions, markers: Mapping[int, Marker])
     """The options of a run that takes over from all that came before."""
     epoch = max((marker.owner.epoch for marker in markers.values()), default=0) + 1
     return replace(bucket_options, owner=MarkerOwner(epoch, bucket_options.owner.run))
-
-
-# In the tasks
-
-
-def stream_task(by_topic: Mapping[str, BucketOptions], spans: Mapping[BucketKey, PassRange]) -> Task:
-    """The function for ``mapInArrow`` over a batch's records: one stream is one Kafka partition. Gives a row: the result."""
-
-    def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        first = next((batch for batch in batches if batch.num_rows), None)
-        if first is None:
-            return
-        topic, bucket = first.column("topic")[0].as_py(), first.column("partition")[0].as_py()
-        with_collector_off = gc.isenabled()
-        # Decoding makes millions of small objects and no cycles: the collector would take half of the time.
-        gc.disable()
-        try:
-            result = run_guarded(
-                by_topic[topic], bucket, read_inputs(topic, bucket, first, batches), spans[topic, bucket]
-            )
-        finally:
-            if with_collector_off:
-                gc.enable()
-        yield encode_result(topic, result)
-
-    return frozen_after("materializer", task)
-
-
-def idle_task(by_topic: Mapping[str, BucketOptions], spans: Mapping[BucketKey, PassRange]) -> Task:
-    """The function for ``mapInArrow`` over row numbers, each of which stands for a bucket without input."""
-    buckets = sorted(spans)
-
-    def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            for number in batch.column(0).to_pylist():
-                topic, bucket = buckets[number]
-                yield encode_result(topic, run_guarded(by_topic[topic], bucket, (), spans[topic, bucket]))
-
-    return frozen_after("materializer", task)
-
-
-def read_inputs(
-    topic: str, bucket: int, first: pa.RecordBatch, others: Iterator[pa.RecordBatch]
-) -> Iterator[InputRecord]:
-    """The records of an Arrow stream.
-
-    Raises:
-        Fatal: they are not all of one partition, so that two tasks would work on one state.
-    """
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    batch: pa.RecordBatch | None = first
-    while batch is not None:
-        if batch.num_rows:
-            partition_bounds = pc.min_max(batch.column("partition")).as_py()
-            names = pc.unique(batch.column("topic")).to_pylist()
-            if partition_bounds["min"] != bucket or partition_bounds["max"] != bucket or names != [topic]:
-                raise Fatal(
-                    f"a Spark task was given records of {names}, partitions {partition_bounds['min']} to "
-                    f"{partition_bounds['max']}, not of {topic} [{bucket}] alone: the materializer needs one task per "
-                    "partition; don't set source.min.partitions or repartition"
-                )
-            milliseconds = pc.divide(batch.column("timestamp").cast(pa.int64()), 1000)
-            yield from map(
-                InputRecord,
-                batch.column("key").to_pylist(),
-                batch.column("value").to_pylist(),
-                batch.column("offset").to_pylist(),
-                milliseconds.to_pylist(),
-            )
-        batch = next(others, None)

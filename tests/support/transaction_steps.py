@@ -35,8 +35,9 @@ def records(topic: str) -> pa.RecordBatch:
 
 def kafka_sink(plan: dict[str, Any]) -> None:
     """One partition of one batch through the Kafka sink's writer."""
+    from spark_jobs.sinks.kafka.clients import ResidentClients
     from spark_jobs.sinks.kafka.config import KafkaSinkSettings
-    from spark_jobs.sinks.kafka.writer import KafkaPartitionWriter, ResidentClients
+    from spark_jobs.sinks.kafka.writer import KafkaPartitionWriter
 
     name = plan["name"]
     settings = KafkaSinkSettings(

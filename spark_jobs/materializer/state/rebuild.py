@@ -21,9 +21,9 @@ from spark_jobs.materializer.job import (
     prepare_topics,
     raise_errors,
     read_markers,
-    run_buckets,
     take_ownership,
 )
+from spark_jobs.materializer.pass_tasks import run_buckets
 from spark_jobs.materializer.passes import PassRange, Result
 from spark_jobs.materializer.per_topic import choose_topic, config_for
 from spark_jobs.materializer.state.changelog import Changelog

@@ -22,10 +22,11 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its stub fo
 from connectors.errors import Fatal, Retriable
 from spark_jobs.config.keys import FRAME
 from spark_jobs.contract import RAW_COLUMNS, Batch, JobContext
+from spark_jobs.sinks.kafka.clients import ResidentClients
 from spark_jobs.sinks.kafka.config import KafkaSinkSettings
 from spark_jobs.sinks.kafka.markers import marker_key, read_markers
 from spark_jobs.sinks.kafka.sink import KafkaSink
-from spark_jobs.sinks.kafka.writer import EXPLAIN, KafkaPartitionWriter, Points, ResidentClients, no_points
+from spark_jobs.sinks.kafka.writer import EXPLAIN, KafkaPartitionWriter, Points, no_points
 from spark_jobs.sources.debezium import DebeziumSource
 
 if TYPE_CHECKING:

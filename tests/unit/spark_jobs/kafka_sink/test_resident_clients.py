@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from spark_jobs.sinks.kafka.clients import ResidentClients
 from spark_jobs.sinks.kafka.config import KafkaSinkSettings
-from spark_jobs.sinks.kafka.writer import ResidentClients
 
 ALICE = KafkaSinkSettings(
     job="alice",
