@@ -20,7 +20,9 @@ from connectors.schema import Schema, Type
 from spark_jobs.materializer.engine.model import StateColumn
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
+
+    from connectors.schema import Field
 
 
 class UpdateStamp(msgspec.Struct, gc=False):
@@ -139,58 +141,31 @@ def read_version(schema: Schema, ident: str) -> UpdateVersion:
         name: schema.parameter(name) or ""
         for name in ("connector", "cluster", "keyspace", "table", "table_id", "schema_version")
     }
-    key_columns = [_make_column(field.name, field.schema, "partition_key") for field in key.schema.fields]
-    clustering_columns = (
-        [_make_column(field.name, field.schema, "clustering") for field in clustering.schema.fields]
-        if (clustering is not None)
-        else []
-    )
-    clustering_class = (
-        _make_struct("Clustering", [(field.name, _to_plain_type(field.schema)) for field in clustering.schema.fields])
-        if (clustering is not None)
-        else Any
-    )
-    key_class = _make_struct("Key", [(field.name, _to_plain_type(field.schema)) for field in key.schema.fields])
+    keys = key.schema.fields
+    clusterings = None if clustering is None else clustering.schema.fields
+    clustering_class = Any if clusterings is None else _make_key_struct("Clustering", clusterings)
     regular_part = _read_part(row, "regular", clustering_class)
     static_part = _read_part(static.schema if static is not None else None, "static", Any)
     prefix = (
-        _make_struct(
-            "Prefix",
-            [(field.name, _to_plain_type(field.schema) | None) for field in clustering.schema.fields],
-            optional=True,
+        Any
+        if clusterings is None
+        else _make_struct(
+            "Prefix", [(field.name, _to_plain_type(field.schema) | None) for field in clusterings], optional=True
         )
-        if clustering is not None
-        else Any
     )
     bound = msgspec.defstruct("Bound", [("prefix", prefix), ("inclusive", bool)], gc=False)
     range_ = msgspec.defstruct(
         "Range", [("start", bound), ("end", bound), ("write_time", int), ("local_deletion_time", int)], gc=False
     )
-    update = msgspec.defstruct(
-        "Update",
-        [
-            ("source", DecodedSource),
-            ("key", key_class),
-            ("write_time", int),
-            ("ttl", int | None, None),
-            ("expires", int | None, None),
-            ("deletion", DecodedDeletion | None, None),
-            ("static", static_part.row | None, None),
-            ("rows", list[regular_part.row] | None, None),  # type: ignore[name-defined]
-            ("ranges", list[range_] | None, None),  # type: ignore[valid-type]
-        ],
-        gc=False,
-    )
+    update = _make_update(_make_key_struct("Key", keys), static_part.row, regular_part.row, range_)
     return UpdateVersion(
         schema=schema,
         ident=ident,
         constants=constants,
-        key=key_columns,
-        clustering=clustering_columns,
-        key_readers=[value_reader(field.schema) for field in key.schema.fields],
-        clustering_readers=[value_reader(field.schema) for field in clustering.schema.fields]
-        if clustering is not None
-        else [],
+        key=[_make_column(field.name, field.schema, "partition_key") for field in keys],
+        clustering=[_make_column(field.name, field.schema, "clustering") for field in clusterings or ()],
+        key_readers=[value_reader(field.schema) for field in keys],
+        clustering_readers=[value_reader(field.schema) for field in clusterings or ()],
         static=static_part,
         regular=regular_part,
         update=update,
@@ -198,6 +173,29 @@ def read_version(schema: Schema, ident: str) -> UpdateVersion:
         range=range_,
         bound_prefix=prefix,
         decode_json=_json_decoder(update),
+    )
+
+
+def _make_key_struct(name: str, fields: Sequence[Field]) -> type[Any]:
+    return _make_struct(name, [(field.name, _to_plain_type(field.schema)) for field in fields])
+
+
+def _make_update(key: type[Any], static: type[Any], row: type[Any], range_: type[Any]) -> type[Any]:
+    """The class of a message, of the classes of its parts."""
+    return msgspec.defstruct(
+        "Update",
+        [
+            ("source", DecodedSource),
+            ("key", key),
+            ("write_time", int),
+            ("ttl", int | None, None),
+            ("expires", int | None, None),
+            ("deletion", DecodedDeletion | None, None),
+            ("static", static | None, None),
+            ("rows", list[row] | None, None),  # type: ignore[valid-type]
+            ("ranges", list[range_] | None, None),  # type: ignore[valid-type]
+        ],
+        gc=False,
     )
 
 

@@ -32,6 +32,10 @@ def shared_keys(prefix: str) -> list[ConfigKey]:
     Args:
         prefix: of the sink, with the dot at its end.
     """
+    return [*_row_keys(prefix), *_table_keys(prefix), *_file_keys(prefix)]
+
+
+def _row_keys(prefix: str) -> list[ConfigKey]:
     return [
         ConfigKey(
             name=f"{prefix}mode",
@@ -71,6 +75,11 @@ def shared_keys(prefix: str) -> list[ConfigKey]:
             example="id",
             doc="Key columns of source tables that have no primary key; all tables without one must have them.",
         ),
+    ]
+
+
+def _table_keys(prefix: str) -> list[ConfigKey]:
+    return [
         ConfigKey(
             name=f"{prefix}table.shared",
             type=_B,
@@ -102,6 +111,11 @@ def shared_keys(prefix: str) -> list[ConfigKey]:
             group=WHERE,
             doc="Whether missing columns are added and narrow ones widened; else the job fails.",
         ),
+    ]
+
+
+def _file_keys(prefix: str) -> list[ConfigKey]:
+    return [
         ConfigKey(
             name=f"{prefix}buckets",
             type=_I,

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from spark_jobs.contract import Column, TableSchema
     from spark_jobs.steps.contract import StepRun
     from spark_jobs.steps.planning.model import OutputTable
+    from spark_jobs.steps.state.tables import StepState
 
 LEFT: Final = "left"
 RIGHT: Final = "right"
@@ -315,14 +316,7 @@ class JoinStep(Step):
         joined = self._plan_join(inputs[LEFT].schema, inputs[RIGHT].schema) if len(inputs) == len(SIDES) else None
         if not present:
             self._measured = event_rows.list_state_numbers(run.state(self.name).values)
-            if joined is not None:
-                result.append(_make_empty_table(joined.schema, run))
-            if options["late"] == "keep":
-                result += [
-                    _make_empty_table(replace(source.schema, namespace=f"{self.name}_late_{side}"), run)
-                    for side, source in inputs.items()
-                ]
-            return result
+            return [*result, *self._make_empty_tables(inputs, joined, run)]
         state, values = run.state(self.name), run.state(self.name).values
         event_rows.check_origin(self.name, values, self.definition())
         before, floors = values.get("watermark"), values.get("floors", {})
@@ -330,16 +324,7 @@ class JoinStep(Step):
             side: event_rows.read_events(source, read[side], run, ignore=options["changes"] == event_rows.IGNORE)
             for side, source in inputs.items()
         }
-        old = {}
-        for side, source in inputs.items():
-            floor = choose_later(
-                floors.get(side), subtract_span(before, self._count_kept_ranges(side) * self._read_range())
-            )
-            kept = state.read(
-                side, event_rows.state_fields(source.schema), keep="" if floor is None else f"{TIME} >= {floor}"
-            )
-            old[side] = event_rows.from_state(kept, source.schema)
-            floors = floors | {side: floor}
+        old, floors = self._read_kept(inputs, state, before, floors)
         late = event_rows.late_sql(before)
         counts = event_rows.count_rows(batch, old, late)
         new = {side: frame.where(f"{TIME} IS NOT NULL AND NOT {late}") for side, frame in batch.items()}
@@ -389,6 +374,34 @@ class JoinStep(Step):
                 for side, source in inputs.items()
             ]
         return result
+
+    def _make_empty_tables(
+        self, inputs: Mapping[str, EventInput], joined: Joined | None, run: StepRun
+    ) -> list[StepTable]:
+        """The tables of a batch that has no rows of the inputs."""
+        tables = [] if joined is None else [_make_empty_table(joined.schema, run)]
+        if self.context.options["late"] == "keep":
+            tables += [
+                _make_empty_table(replace(source.schema, namespace=f"{self.name}_late_{side}"), run)
+                for side, source in inputs.items()
+            ]
+        return tables
+
+    def _read_kept(
+        self, inputs: Mapping[str, EventInput], state: StepState, watermark: int | None, floors: dict[str, int | None]
+    ) -> tuple[dict[str, DataFrame], dict[str, int | None]]:
+        """The rows that wait on each side, and the time below which none is needed any more."""
+        old = {}
+        for side, source in inputs.items():
+            floor = choose_later(
+                floors.get(side), subtract_span(watermark, self._count_kept_ranges(side) * self._read_range())
+            )
+            kept = state.read(
+                side, event_rows.state_fields(source.schema), keep="" if floor is None else f"{TIME} >= {floor}"
+            )
+            old[side] = event_rows.from_state(kept, source.schema)
+            floors = floors | {side: floor}
+        return old, floors
 
     def _select_output(
         self,
