@@ -201,7 +201,7 @@ class ControlProcess:
             self.config["group.takeover.wait.ms"] / 1000,
             self._session_s,
         )
-        self.node.membership_traffic = self._membership.traffic
+        self.node.numbers.membership_traffic = self._membership.traffic
         self.node.contact = self._membership.contact
         self._app = self._make_app(self._membership)
         starting = asyncio.ensure_future(self._app.start())

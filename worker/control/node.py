@@ -7,16 +7,11 @@ Everything here runs on the control process's loop and blocks nowhere. The decis
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import logging
 import time
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import quote
 
-import orjson
-
-from connectors.backoff import Backoff
-from connectors.errors import ConfigInvalid, MillraceError
+from connectors.errors import ConfigInvalid
 from offsets.records import (
     ReportedStatus,
     TopicStatus,
@@ -24,20 +19,19 @@ from offsets.records import (
     task_status_record,
     topic_status_record,
 )
+from worker.control.numbers import WorkerNumbers
 from worker.control.placement.planning import INSTANCE, Unit
 from worker.control.placement.reconciler import PluginChoice
-from worker.control.placement.table import SlotOwner, WorkerReport, report_record, still_held
-from worker.control.placement.wishes import awaiting_fencing, local_wishes, need_new_configs, restart_plan
-from worker.metrics.exporter import ProcessNumbers, WorkerStats, process_numbers
-from worker.metrics.process import GcWatch, LoopLag
-from worker.metrics.traffic import client_traffic
-from worker.metrics.windows import ClientWindow, HostNumbers, TaskTable
+from worker.control.placement.table import SlotOwner
+from worker.control.placement.wishes import awaiting_fencing, local_wishes, restart_plan
+from worker.control.reports import MemberReports
+from worker.control.task_configs import TaskConfigSubmission
+from worker.metrics.windows import HostNumbers, TaskTable
 from worker.protocol import HostTaskId, SetLogLevel, TopicForgotten
-from worker.rest.facade import NotLeader
 from worker.rest.security.signing import SigningKey
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Mapping
 
     from offsets.cluster import ConfigChange
     from offsets.records import Pair, RestartRequest
@@ -45,20 +39,16 @@ if TYPE_CHECKING:
     from worker.control.hosts import HostPool, HostProcess
     from worker.control.leader import LeaderDuties
     from worker.control.membership import Contact, GroupView
-    from worker.control.placement.reconciler import DesiredRun, LocalRun, Reconciler
+    from worker.control.placement.reconciler import DesiredRun, Reconciler
     from worker.control.plugins import PluginWatch
     from worker.control.state.stores import ConfigStore, PlacementStore, StatusStore
     from worker.logs import LoggerRegistry
-    from worker.protocol import ActiveTopic, ClientStats, ConnectorStateChanged, Stats, TaskConfigs, TaskStateChanged
+    from worker.metrics.exporter import WorkerStats
+    from worker.protocol import ActiveTopic, ConnectorStateChanged, Stats, TaskConfigs, TaskStateChanged
     from worker.rest.forwarding import WorkerClient
 
 _log = logging.getLogger(__name__)
 _OFFSETS_DEADLINE_S: Final = 30.0
-_FIRST_RETRY_S: Final = 0.25
-_LAST_RETRY_S: Final = 10.0
-#: The pause between two checks for changes to report: this many times the duration of the last check, up to the limit below.
-_PAUSE: Final = 4
-_LONGEST_PAUSE_S: Final = 0.25
 
 
 class WorkerNode:
@@ -93,28 +83,23 @@ class WorkerNode:
         self.worker_id = worker_id
         self.incarnation = incarnation
         self.loggers = loggers
-        self.stats = WorkerStats(client_id=worker_id, protocol="millrace", started_at=time.time())
+        self.numbers = WorkerNumbers(worker_id)
         self.tasks = TaskTable()
-        self.garbage = GcWatch()
-        self._lag = LoopLag()
         #: With Kafka's group coordinator, once there is any.
         self.contact: Contact | None = None
-        #: Kafka clients of the membership's own loop.
-        self.membership_traffic: Callable[[], Sequence[ClientStats]] = tuple
-        self._group_window: ClientWindow | None = None
-        self._threads_peak = 0
         self.draining = False
         self.fenced = True
         self.caught_up = False
         self.view: GroupView | None = None
         self._exactly_once = exactly_once
-        self._put_task_configs = put_task_configs
-        self._wanted: dict[str, list[dict[str, str]]] = {}
-        self._submitting: dict[str, asyncio.Task[None]] = {}
+        self.submission = TaskConfigSubmission(self, put_task_configs)
         self._background: set[asyncio.Task[None]] = set()
-        self._reported: WorkerReport | None = None
-        self._report_wake = asyncio.Event()
-        self._reporter: asyncio.Task[None] | None = None
+        self._reports = MemberReports(self)
+
+    @property
+    def stats(self) -> WorkerStats:
+        """This worker's counters."""
+        return self.numbers.stats
 
     @property
     def me(self) -> SlotOwner:
@@ -123,18 +108,15 @@ class WorkerNode:
 
     def start(self) -> None:
         """Begin to report; does not block."""
-        self.garbage.start()
-        self._lag.start()
-        self._reporter = asyncio.create_task(self._send_reports(), name="member-report")
+        self.numbers.start()
+        self._reports.start()
 
     async def stop(self) -> None:
         """End background work."""
-        self.garbage.stop()
-        self._lag.stop()
-        tasks = [task for task in (self._reporter, *self._submitting.values(), *self._background) if task is not None]
-        for task in tasks:
+        self.numbers.stop()
+        for task in self._background:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.gather(self._reports.stop(), self.submission.stop(), *self._background, return_exceptions=True)
 
     # What the cluster says.
 
@@ -166,14 +148,14 @@ class WorkerNode:
             self._set_level(change.name, change.level)
         elif change.kind in ("connector", "removed", "tasks", "target_state"):
             self._settle_instance(change.name)
-            self._submit_configs(change.name)
+            self.submission.submit(change.name)
 
     def placement_changed(self) -> None:
         """Records of the placement topic came."""
         self.stats.placement_version = self.placement.table.epoch
         self.leader.wake()
         self.reconciler.wake()
-        self._report_wake.set()
+        self._reports.wake()
 
     def _restart_units(self, request: RestartRequest) -> None:
         state = self.status.state
@@ -248,14 +230,14 @@ class WorkerNode:
 
     def refused(self, unit: Unit, desired: DesiredRun, error: str) -> None:
         """A host refused to start a unit."""
-        self._count_start(unit, failed=True)
+        self.numbers.count_start(unit, failed=True)
         self.put_status(unit, "FAILED", desired.epoch, error)
 
     def stopped(self, unit: Unit, desired: DesiredRun, *, in_time: bool) -> None:
         """A unit has stopped here."""
         del in_time
         if unit.task == INSTANCE:
-            self._wanted.pop(unit.connector, None)
+            self.submission.forget(unit.connector)
         if self._is_desired(unit):
             return  # it starts again
         if unit.task != INSTANCE:
@@ -272,7 +254,7 @@ class WorkerNode:
 
     def changed(self) -> None:
         """Handle a change of the set of units that run here."""
-        self._report_wake.set()
+        self._reports.wake()
 
     def _settle_instance(self, name: str) -> None:
         """The status of a stopped connector's instance, which runs nowhere, is its owner's to write."""
@@ -337,39 +319,10 @@ class WorkerNode:
                     f"started again. Fix the cause, then restart it{stacks}",
                 )
 
-    def process_numbers(self) -> ProcessNumbers:
-        """Of the control process, now."""
-        python = self.garbage.stats()
-        self._threads_peak = max(self._threads_peak, python.threads)
-        return dataclasses.replace(
-            process_numbers(self.stats.started_at),
-            python=python,
-            threads_peak=self._threads_peak,
-            clients=(*client_traffic(), *self.membership_traffic()),
-            group=self._group_window,
-        )
-
-    def refresh_stats(self) -> None:
-        """Bring ``stats`` up to date with what is measured elsewhere."""
-        stats, contact = self.stats, self.contact
-        stats.loop_lag_s = self._lag.seconds()
-        if contact is not None:
-            stats.rebalancing = contact.joining_since > 0
-            stats.rebalance_s, stats.rebalance_s_max = contact.joins_s, contact.join_s_max
-
-    def _observe_group(self) -> None:
-        """Sample the group client's counters for their rates."""
-        now = time.monotonic()
-        for stats in self.membership_traffic():
-            if self._group_window is None:
-                self._group_window = ClientWindow(stats, now)
-            else:
-                self._group_window.observe(stats, now)
-
     def stats_came(self, host: HostProcess, event: Stats) -> None:
         """A host's numbers."""
         self.tasks.observe(host.number, event, time.monotonic())
-        self._observe_group()
+        self.numbers.observe_group()
 
     def task_state(self, host: HostProcess, event: TaskStateChanged) -> None:
         """A task's state changed."""
@@ -386,7 +339,7 @@ class WorkerNode:
         if state == "STOPPED":
             return  # the answer to the stop request tells
         local_run.failed = state == "FAILED"
-        self._count_state(unit, local_run, state)
+        self.numbers.count_state(unit, local_run, state)
         if local_run.failed:
             _log.error("%s failed: %s", unit, trace)
         self.put_status(unit, state, generation, trace)
@@ -396,8 +349,7 @@ class WorkerNode:
         local_run = self.reconciler.have.get(Unit(event.name, INSTANCE))
         if local_run is None or local_run.host is not host:
             return
-        self._wanted[event.name] = event.configs
-        self._submit_configs(event.name)
+        self.submission.note(event.name, event.configs)
 
     def active_topic(self, event: ActiveTopic) -> None:
         """A task wrote to a topic for the first time."""
@@ -489,67 +441,6 @@ class WorkerNode:
         slot = self.placement.table.get(unit)
         return self.placement.table.epoch if slot is None else slot.epoch
 
-    def _count_state(self, unit: Unit, local_run: LocalRun, state: str) -> None:
-        """A start has succeeded when what was started runs for the first time, and failed when it does not come so far."""
-        runs = state in ("RUNNING", "PAUSED")
-        if runs or state in ("RESTARTING", "FAILED"):
-            if not local_run.started:
-                self._count_start(unit, failed=not runs)
-            local_run.started = runs
-
-    def _count_start(self, unit: Unit, *, failed: bool) -> None:
-        kind = "connector" if unit.task == INSTANCE else "task"
-        for name in (f"{kind}_startup_attempts", f"{kind}_startup_{'failure' if failed else 'success'}"):
-            setattr(self.stats, name, getattr(self.stats, name) + 1)
-
-    # Task configurations on their way to the leader.
-
-    def _submit_configs(self, name: str) -> None:
-        if name in self._submitting or self._unwritten_configs(name) is None:
-            return
-        self._submitting[name] = asyncio.create_task(self._submit_until_done(name), name=f"task-configs-{name}")
-
-    def _unwritten_configs(self, name: str) -> list[dict[str, str]] | None:
-        """Task configurations of a connector that have to be written.
-
-        None if there are none, or if its instance still runs by an older configuration: its successor says what the tasks are.
-        """
-        new_configs, snapshot = self._wanted.get(name), self.config.snapshot
-        instance = self.reconciler.have.get(Unit(name, INSTANCE))
-        if new_configs is None or instance is None or instance.wish.connector_config != snapshot.connectors.get(name):
-            return None
-        return new_configs if need_new_configs(new_configs, snapshot, name) else None
-
-    async def _submit_until_done(self, name: str) -> None:
-        try:
-            pauses = Backoff(_FIRST_RETRY_S, _LAST_RETRY_S)
-            # Between the last look and the end nothing may come in: it would find this still at work, and be left lying.
-            while (new_configs := self._unwritten_configs(name)) is not None:
-                try:
-                    await self._send_task_configs(name, new_configs)
-                    # The leader has written them; they arrive here by the topic.
-                    pauses.reset()
-                except NotLeader:
-                    pass  # there is no leader yet, or it changes
-                except (MillraceError, OSError) as error:
-                    _log.warning(
-                        "Connector %s: its task configurations did not get to the leader, trying again: %s", name, error
-                    )
-                await asyncio.sleep(pauses.next_s())
-        finally:
-            del self._submitting[name]
-
-    async def _send_task_configs(self, name: str, new_configs: list[dict[str, str]]) -> None:
-        if self.leader.chosen:
-            await self._put_task_configs(name, new_configs)
-            return
-        url, key = self.leader.url, self.session_key()
-        if url is None or key is None:
-            raise NotLeader(url)
-        await self.client.send_signed(
-            "POST", url, f"/connectors/{quote(name, safe='')}/tasks", orjson.dumps(new_configs), key
-        )
-
     def session_key(self) -> SigningKey | None:
         """The key that requests between workers are signed with."""
         saved_key = self.config.snapshot.session_key
@@ -560,44 +451,6 @@ class WorkerNode:
         owner = self.placement.table.owner(unit)
         member = None if owner is None or self.view is None else self.view.members.get(owner.worker)
         return None if member is None else member.url
-
-    # This worker's report to the leader.
-
-    async def _send_reports(self) -> None:
-        while True:
-            await self._report_wake.wait()
-            self._report_wake.clear()
-            began = time.monotonic()
-            report = self._due_report()
-            looked = time.monotonic() - began
-            if report is not None:
-                key, value = report_record(self.worker_id, report)
-                try:
-                    await self.placement.log.send(key, value, 10)
-                    self._reported = report
-                except MillraceError as error:
-                    _log.warning("This worker's report did not get to Kafka, trying again: %s", error)
-                    await asyncio.sleep(1)
-                    self._report_wake.set()
-            # A look takes time in proportion to the cluster, and everything that starts or stops here asks for one.
-            await asyncio.sleep(min(_LONGEST_PAUSE_S, _PAUSE * looked))
-
-    def _due_report(self) -> WorkerReport | None:
-        """Return the report for the leader, or None if the leader waits for no report or already has it."""
-        table = self.placement.table
-        revoked = [
-            slot.epoch
-            for slots in table.slots.values()
-            for slot in slots.values()
-            if slot.revoked and slot.owner == self.me
-        ]
-        if not revoked:
-            return None
-        stopping = still_held(table.assigned_to(self.me), self.reconciler.have)
-        last = self._reported
-        if last is not None and last.stopping == stopping and last.seen >= max(revoked):
-            return None
-        return WorkerReport(self.incarnation, table.epoch, stopping)
 
     def _spawn_task(self, work: Any) -> None:
         task = asyncio.create_task(work)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 from offsets.cluster import ClusterState, ConfigChange
 from offsets.records import commit_record, connector_record, task_record
 from tests.support.eventually import eventually_async
-from worker.control import node as node_module
+from worker.control import task_configs
 from worker.control.node import WorkerNode
 from worker.control.placement.planning import INSTANCE, Unit
 from worker.control.placement.reconciler import DesiredRun, LocalRun
@@ -41,8 +41,8 @@ class Cluster:
         )
         monkeypatch.setattr(self.node, "leader", SimpleNamespace(chosen=True, wake=lambda: None), raising=False)
         monkeypatch.setattr(self.node, "config", self, raising=False)
-        monkeypatch.setattr(node_module, "_FIRST_RETRY_S", 0.0)
-        monkeypatch.setattr(node_module, "need_new_configs", self.need)
+        monkeypatch.setattr(task_configs, "_FIRST_RETRY_S", 0.0)
+        monkeypatch.setattr(task_configs, "need_new_configs", self.need)
 
     @property
     def snapshot(self) -> Any:
@@ -75,7 +75,7 @@ class Cluster:
 
 async def until_submitted(cluster: Cluster, times: int) -> None:
     await eventually_async(
-        lambda: cluster.submitted >= times and not cluster.node._submitting,
+        lambda: cluster.submitted >= times and cluster.node.submission.idle,
         f"{times} submissions",
         every=0,
         detail=lambda: cluster.submitted,
@@ -110,7 +110,7 @@ async def test_a_changed_connector_is_asked_before_its_tasks_are_written(monkeyp
     changed = {"a": "changed"}
     cluster.state.apply(1, *connector_record("c", changed))
     cluster.node.config_changed(ConfigChange("connector", "c"))
-    assert not cluster.node._submitting
+    assert cluster.node.submission.idle
     # Its successor runs, and says what the tasks are.
     cluster.node.reconciler.have[Unit("c", INSTANCE)] = LocalRun(DesiredRun(changed, None, 1), cast("Any", None))
     cluster.node.task_configs(cast("Any", None), TaskConfigs("c", [{"c": "changed"}], 1))

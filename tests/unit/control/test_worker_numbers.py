@@ -67,20 +67,20 @@ def test_a_task_that_fails_before_it_runs_is_a_start_that_failed(node: WorkerNod
 def test_how_long_rebalances_take(monkeypatch: pytest.MonkeyPatch, node: WorkerNode) -> None:
     clock = ManualClock(100.0)
     monkeypatch.setattr(time, "monotonic", clock)
-    node.refresh_stats()
+    node.numbers.refresh(node.contact)
     assert not node.stats.rebalancing
     node.contact = contact = Contact(10.0)
     contact.joins()
     clock.now = 101.0
     contact.joins()  # a retry
-    node.refresh_stats()
+    node.numbers.refresh(node.contact)
     assert (node.stats.rebalancing, contact.joined) == (True, False)
     clock.now = 103.0
     contact.has_joined()
     contact.joins()
     clock.now = 104.0
     contact.has_joined()
-    node.refresh_stats()
+    node.numbers.refresh(node.contact)
     assert (node.stats.rebalancing, node.stats.rebalance_s, node.stats.rebalance_s_max) == (False, 4.0, 3.0)
     assert (contact.joined, contact.age()) == (True, 0.0)
 

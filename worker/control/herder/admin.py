@@ -192,7 +192,7 @@ class AdminOperations:
     async def metrics(self) -> bytes:
         """Return the Prometheus exposition; other work continues while it is created."""
         node = self.ctx.node
-        node.refresh_stats()
+        node.numbers.refresh(node.contact)
         stats = node.stats
         stats.version, stats.commit = self.ctx.version
         stats.leader = node.leader.active
@@ -225,7 +225,9 @@ class AdminOperations:
         )
         began = time.perf_counter()
         body, stats.render_blocked_s = await collect_parts(
-            render_parts(stats, connectors, node.tasks, node.process_numbers(), options=options, now=time.monotonic())
+            render_parts(
+                stats, connectors, node.tasks, node.numbers.process_numbers(), options=options, now=time.monotonic()
+            )
         )
         stats.render_s = time.perf_counter() - began
         return body

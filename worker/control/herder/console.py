@@ -114,7 +114,7 @@ class ConsoleOperations:
 
     def numbers(self) -> tuple[dict[Any, tuple[int, str, float]], float, int, float]:
         """Numbers of this worker for charts; see the facade."""
-        table, process = self.ctx.node.tasks, self.ctx.node.process_numbers()
+        table, process = self.ctx.node.tasks, self.ctx.node.numbers.process_numbers()
         tasks = {
             task: (window.latest.written, window.latest.state, window.latest.lag_ms)
             for task, window in table.tasks.items()
