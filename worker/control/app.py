@@ -41,7 +41,7 @@ from worker.control.membership import GroupMembership, WorkerMember, shell_class
 from worker.control.node import WorkerNode
 from worker.control.placement.reconciler import Reconciler
 from worker.control.plugins import PluginWatch
-from worker.control.state.stores import ConfigStore, PlacementStore, StatusStore, internal_topics
+from worker.control.state.stores import ClusterStores, ConfigStore, PlacementStore, StatusStore, internal_topics
 from worker.control.waiting import wait_until
 from worker.kafka.tls import client_context
 from worker.plugins.model import Description
@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping
 
     from connectors.options import Config
-    from worker.control.hosts import HostProcess
+    from worker.control.host_process import HostProcess
     from worker.control.membership import GroupView
     from worker.logs import LoggerRegistry
     from worker.secrets.rotation import SecretKeeper
@@ -385,9 +385,7 @@ class ControlProcess:
         )
         node.offsets = OffsetStore(config["offset.storage.topic"], self._client)
         node.leader = LeaderDuties(
-            node.config,
-            node.placement,
-            node.status,
+            ClusterStores(node.config, node.placement, node.status),
             clients.leader_producer(
                 self._resolved,
                 f"{self._client['client_id']}-leader",

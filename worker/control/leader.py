@@ -1,7 +1,8 @@
 """The duties of the leader: writing the config topic, placing units, fencing zombies, keeping the session key.
 
 All its records go through one transactional producer (``connect-cluster-<group>``, as Kafka Connect's leader with exactly
-once): a newer leader's producer fences it, so a leader that doesn't know yet that it was replaced can't change anything.
+once; ``leader_writer``): a newer leader's producer fences it, so a leader that doesn't know yet that it was replaced can't
+change anything.
 """
 
 from __future__ import annotations
@@ -10,106 +11,50 @@ import asyncio
 import logging
 import secrets
 import time
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from aiokafka import AIOKafkaProducer
-from aiokafka.errors import KafkaError, ProducerFenced
+from aiokafka.errors import KafkaError
 
-from connectors.errors import MillraceError, Retriable
-from offsets.fetch import CREDENTIALS, abandon_producer, renew_credentials
+from connectors.errors import MillraceError
 from offsets.records import (
     ReportedStatus,
     SessionKeyRecord,
     connector_status_record,
     session_key_record,
-    task_count_record,
     task_status_record,
     topic_status_record,
 )
-from worker.control.fencing import fence_producers
+from worker.control.fencing import TaskFencing
+from worker.control.leader_writer import LeaderWriter
 from worker.control.placement.planning import (
     INSTANCE,
-    TOGETHER_KEY,
-    Placement,
     Unit,
-    Worker,
-    place_units,
-    read_requirement,
 )
+from worker.control.placement.rounds import PlacementRounds
 from worker.control.placement.table import advance_slots, lost_units, row_record
 from worker.control.state.instructions import instructions_record
 from worker.control.state.verifications import verification_record
-from worker.rest.facade import NotLeader, RestError
+from worker.rest.facade import NotLeader
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from offsets.cluster import ClusterSnapshot
     from offsets.records import Pair
     from worker.control.membership import GroupView
-    from worker.control.placement.planning import Requirement
-    from worker.control.state.stores import ConfigStore, PlacementStore, StatusStore
+    from worker.control.state.stores import ClusterStores
 
 _log = logging.getLogger(__name__)
-_WRITE_DEADLINE_S: Final = 20.0
-_APPLY_DEADLINE_S: Final = 20.0
 _RETRY_S: Final = 1.0
 _LONGEST_PAUSE_S: Final = 0.25
-_FENCE_DEADLINE_S: Final = 30.0
 _KEY_BYTES: Final = {"HmacSHA1": 20, "HmacSHA256": 32, "HmacSHA384": 48, "HmacSHA512": 64}
-
-
-def wanted_units(snapshot: ClusterSnapshot) -> dict[Unit, Requirement]:
-    """Every unit that shall be placed, with what it needs of its worker. Pure."""
-    units: dict[Unit, Requirement] = {}
-    for name, config in snapshot.connectors.items():
-        needed = read_requirement(config)
-        units[Unit(name, INSTANCE)] = needed
-        for task, task_config in enumerate(snapshot.task_configs(name)):
-            # A task may ask for another node than its connector does; its own word counts.
-            units[Unit(name, task)] = read_requirement({**config, **task_config})
-    return units
-
-
-def groups_of(snapshot: ClusterSnapshot) -> dict[Unit, str]:
-    """The groups of tasks that share a worker, by task. Pure."""
-    return {
-        Unit(name, task): config[TOGETHER_KEY]
-        for name in snapshot.connectors
-        for task, config in enumerate(snapshot.task_configs(name))
-        if config.get(TOGETHER_KEY)
-    }
-
-
-def fencing_count(snapshot: ClusterSnapshot, name: str) -> int:
-    """How many transactional ids must be fenced before the connector's new tasks may start (KIP-618). Pure.
-
-    None were started with exactly once before the first task count record; a single task that follows a single one takes
-    over its id, and that alone fences the old one.
-    """
-    if name not in snapshot.pending_fencing:
-        return 0
-    before = snapshot.fenced_counts.get(name, 0)
-    return 0 if before == 1 and snapshot.task_counts.get(name, 0) == 1 else before
-
-
-@dataclass(frozen=True, slots=True)
-class _Write:
-    """Records that someone wants written, and where their offsets go."""
-
-    config: list[Pair]
-    placement: list[Pair]
-    done: asyncio.Future[tuple[int | None, int | None]]
 
 
 class LeaderDuties:
     """The leader's work; idle on the other workers.
 
     Args:
-        config: the config topic.
-        placement: the placement topic.
-        status: the status topic.
+        stores: the cluster's state.
         producer: aiokafka producer arguments with the transactional id.
         settings: the parsed worker configuration (session key and exactly once).
         task_producer: aiokafka producer arguments of a connector's tasks by the connector's configuration, for fencing.
@@ -120,9 +65,7 @@ class LeaderDuties:
 
     def __init__(
         self,
-        config: ConfigStore,
-        placement: PlacementStore,
-        status: StatusStore,
+        stores: ClusterStores,
         producer: Mapping[str, Any],
         settings: Mapping[str, Any],
         task_producer: Callable[[Mapping[str, str]], dict[str, Any]],
@@ -131,55 +74,36 @@ class LeaderDuties:
         exactly_once: bool,
         in_touch: Callable[[], bool] = lambda: True,
     ) -> None:
-        self._config = config
-        self._placement = placement
-        self._status = status
-        self._producer_arguments = dict(producer)
+        self._config, self._placement, self._status = stores.config, stores.placement, stores.status
         self._settings = settings
-        self._task_producer = task_producer
         self._me = me
         self._exactly_once = exactly_once
         self._in_touch = in_touch
         self.view: GroupView | None = None
-        self.active = False
-        self.reasons: dict[Unit, str] = {}
-        #: Units that went from one live worker to another while this one led, and those that are on their way or nowhere.
-        self.moves = 0
-        self.pending = 0
-        self.nowhere = 0
+        self.rounds = PlacementRounds()
         self._published: tuple[ClusterSnapshot, GroupView, int] | None = None
-        self._producer: AIOKafkaProducer | None = None
-        self._writes: list[_Write] = []
-        self._write_wake = asyncio.Event()
-        self._writer: asyncio.Task[None] | None = None
+        self._writer = LeaderWriter(stores, producer, self._interrupted)
+        self.fencing = TaskFencing(self, settings, task_producer)
         self._wake = asyncio.Event()
         self._loop: asyncio.Task[None] | None = None
-        self._placed_for: frozenset[tuple[str, str, bool]] = frozenset()
-        self._intended: dict[Unit, str] = {}
-        self._fencing: dict[str, asyncio.Task[None]] = {}
         self._not_before = 0.0
 
     def renew(self, arguments: Mapping[str, Any]) -> None:
         """Log in with the credentials among ``arguments`` from the next connection on."""
-        self._producer_arguments.update({name: arguments[name] for name in CREDENTIALS if name in arguments})
-        if self._producer is not None:
-            renew_credentials(self._producer.client, arguments)
+        self._writer.renew(arguments)
 
     def start(self) -> None:
         """Begin; does not block."""
-        self._writer = asyncio.create_task(self._write_all(), name="leader-writer")
+        self._writer.start()
         self._loop = asyncio.create_task(self._run_loop(), name="leader")
 
     async def stop(self) -> None:
         """Stop leading; takes a few seconds at most."""
-        tasks = [task for task in (self._loop, self._writer, *self._fencing.values()) if task is not None]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        for pending in self._writes:
-            if not pending.done.done():
-                pending.done.set_exception(NotLeader(None))
-        await self._step_down()
+        if self._loop is not None:
+            self._loop.cancel()
+        loops = () if self._loop is None else (self._loop,)
+        await asyncio.gather(self.fencing.stop(), *loops, return_exceptions=True)
+        await self._writer.stop()
 
     def see(self, view: GroupView) -> None:
         """A new view of the group."""
@@ -189,6 +113,16 @@ class LeaderDuties:
     def wake(self) -> None:
         """Something placement depends on has changed."""
         self._wake.set()
+
+    @property
+    def active(self) -> bool:
+        """Whether this worker leads."""
+        return self._writer.is_open
+
+    @property
+    def snapshot(self) -> ClusterSnapshot:
+        """The config topic's contents."""
+        return self._config.snapshot
 
     @property
     def chosen(self) -> bool:
@@ -217,116 +151,11 @@ class LeaderDuties:
             RestError: 500: Kafka did not take the records; whether they were written is open.
         """
         self.check()
-        request = _Write(list(config), list(placement), asyncio.get_running_loop().create_future())
-        self._writes.append(request)
-        self._write_wake.set()
-        last_config, last_placement = await request.done
-        try:
-            if last_config is not None:
-                await self._config.applied.wait(last_config, _APPLY_DEADLINE_S)
-            if last_placement is not None:
-                await self._placement.applied.wait(last_placement, _APPLY_DEADLINE_S)
-        except TimeoutError:
-            raise RestError(
-                500,
-                "The change was written to Kafka but could not be read back within "
-                f"{_APPLY_DEADLINE_S:g} s. Check the brokers",
-            ) from None
+        await self._writer.write(config, placement)
 
-    async def _write_all(self) -> None:
-        """Write whatever waits, together: a transaction takes as long for many records as for one.
-
-        A task of its own, so that a request that is given up by its client never leaves a transaction half done.
-        """
-        while True:
-            await self._write_wake.wait()
-            self._write_wake.clear()
-            batch, self._writes = self._writes, []
-            if not batch:
-                continue
-            failure: Exception | None = None
-            last: tuple[int | None, int | None] = (None, None)
-            try:
-                last = await self._write_transaction(batch)
-            except Exception as error:  # noqa: BLE001 - the waiting callers get the error
-                failure = error
-            for pending in batch:
-                if pending.done.done():
-                    continue  # given up
-                if failure is None:
-                    pending.done.set_result(last)
-                else:
-                    pending.done.set_exception(failure)
-
-    async def _write_transaction(self, batch: Sequence[_Write]) -> tuple[int | None, int | None]:
-        """Write all records of ``batch`` in one transaction; returns the last offset in each topic."""
-        producer = self._producer
-        if producer is None:
-            raise NotLeader(None)
-        try:
-            async with asyncio.timeout(_WRITE_DEADLINE_S):
-                await producer.begin_transaction()
-                sent = [
-                    await producer.send(self._config.log.topic, value, key=key)
-                    for pending in batch
-                    for key, value in pending.config
-                ]
-                placed = [
-                    await producer.send(self._placement.log.topic, value, key=key)
-                    for pending in batch
-                    for key, value in pending.placement
-                ]
-                await producer.commit_transaction()
-            return (await sent[-1]).offset if sent else None, (await placed[-1]).offset if placed else None
-        except ProducerFenced:
-            _log.warning("Another worker leads the cluster now: this one's leading ends")
-            await self._step_down()
-            raise NotLeader(None) from None
-        except (KafkaError, OSError, TimeoutError) as error:
-            await self._step_down()
-            self._not_before = time.monotonic() + _RETRY_S
-            self._wake.set()
-            raise RestError(
-                500,
-                "Failed to write to Kafka: the leader's transaction did not complete within "
-                f"{_WRITE_DEADLINE_S:g} s ({error!r}). Check the brokers and try again",
-            ) from error
-
-    async def fence(self, name: str) -> None:
-        """Fence the producers of a connector's earlier tasks and say so in the config topic; at once if there are none.
-
-        Raises:
-            NotLeader: this worker does not lead.
-            RestError: 500: a producer could not be fenced.
-        """
-        self.check()
-        task = self._fencing.get(name)
-        if task is None:
-            task = self._fence_soon(name, self._fence_connector)
-        await asyncio.shield(task)
-
-    async def fence_ids(self, name: str, count: int) -> None:
-        """Fence the transactional ids of tasks 0 to ``count - 1`` of a connector.
-
-        Raises:
-            RestError: 500: one could not be fenced.
-        """
-        connector = self._config.snapshot.connectors.get(name, {})
-        ids = [f"{self._settings['group.id']}-{name}-{task}" for task in range(count)]
-        try:
-            await fence_producers(self._task_producer(connector), ids, _FENCE_DEADLINE_S)
-        except Retriable as error:
-            raise RestError(500, f"Failed to fence out task producers for source connector {name}: {error}") from error
-
-    async def _fence_connector(self, name: str) -> None:
-        snapshot = self._config.snapshot
-        if name not in snapshot.pending_fencing or name not in snapshot.connectors:
-            return
-        count = fencing_count(snapshot, name)
-        if count:
-            _log.info("Fencing %d producers of earlier tasks of connector %s", count, name)
-            await self.fence_ids(name, count)
-        await self.write([task_count_record(name, snapshot.task_counts.get(name, 0))])
+    def _interrupted(self) -> None:
+        self._not_before = time.monotonic() + _RETRY_S
+        self._wake.set()
 
     async def _run_loop(self) -> None:
         while True:
@@ -339,7 +168,7 @@ class LeaderDuties:
             self._wake.clear()
             try:
                 if not self.chosen:
-                    await self._step_down()
+                    await self._writer.close()
                     continue
                 if not self.active:
                     if time.monotonic() < self._not_before:
@@ -356,32 +185,11 @@ class LeaderDuties:
     async def _take_over(self) -> None:
         """Fence an earlier leader, read everything it wrote, and lead."""
         started = time.monotonic()
-        producer = AIOKafkaProducer(**self._producer_arguments)
-        try:
-            async with asyncio.timeout(_WRITE_DEADLINE_S):
-                await producer.start()
-            # Only now is what an earlier leader left open aborted, and the end of the topics the end.
-            await asyncio.gather(
-                self._config.log.read_to_end(_APPLY_DEADLINE_S), self._placement.log.read_to_end(_APPLY_DEADLINE_S)
-            )
-        except BaseException:
-            await abandon_producer(producer)
-            raise
-        if not self.chosen:
-            await abandon_producer(producer)
+        if not await self._writer.open(lambda: self.chosen):
             return
-        self._producer = producer
-        self.active = True
-        self._placed_for = frozenset()
-        self._intended = {}
+        self.rounds.restart()
         self._published = None
         _log.info("This worker leads the cluster (took %.2f s)", time.monotonic() - started)
-
-    async def _step_down(self) -> None:
-        self.active = False
-        producer, self._producer = self._producer, None
-        if producer is not None:
-            await abandon_producer(producer)
 
     async def _lead_once(self) -> None:
         if not self.active:
@@ -389,30 +197,9 @@ class LeaderDuties:
         await self._keep_session_key()
         await self._publish_placement()
         if self._exactly_once:
-            for name in self._config.snapshot.pending_fencing:
-                if name in self._config.snapshot.connectors and name not in self._fencing:
-                    self._fence_soon(name, self._fence_again)
+            self.fencing.fence_pending()
         self._forget_statuses()
         await self._forget_instructions()
-
-    def _fence_soon(self, name: str, work: Callable[[str], Awaitable[None]]) -> asyncio.Task[None]:
-        async def fence() -> None:
-            try:
-                await work(name)
-            finally:
-                # Not in a callback of the task: before it runs, another caller would take the finished task for a running one.
-                del self._fencing[name]
-
-        task = self._fencing[name] = asyncio.create_task(fence(), name=f"fence-{name}")
-        return task
-
-    async def _fence_again(self, name: str) -> None:
-        try:
-            await self._fence_connector(name)
-        except (MillraceError, KafkaError) as error:
-            _log.warning("Connector %s: its earlier tasks could not be fenced yet, trying again: %s", name, error)
-            await asyncio.sleep(_RETRY_S)
-        self._wake.set()
 
     async def _keep_session_key(self) -> None:
         current = self._config.snapshot.session_key
@@ -439,52 +226,16 @@ class LeaderDuties:
         live = {worker_id: member.incarnation for worker_id, member in view.members.items()}
         epoch = max(table.epoch, self._status_epoch() if table.epoch == 0 else 0) + 1
         self._mark_lost(live, epoch)
-        placement = self._place_units(view)
+        placement = self.rounds.place(view, self._config.snapshot, table)
         changes = advance_slots(table, placement.assigned, live, epoch)
         spent = time.process_time() - started
-        self.pending = self.nowhere + sum(
-            slot.revoked for slots in (table.slots | changes).values() for slot in slots.values()
-        )
-        self.moves += sum(
-            slot.revoked and table.get(Unit(name, task)) != slot and Unit(name, task) in placement.assigned
-            for name, slots in changes.items()
-            for task, slot in slots.items()
-        )
+        self.rounds.count(table, placement, changes)
         if changes:
             await self.write(placement=[row_record(name, slots, epoch) for name, slots in changes.items()])
         else:
             self._published = inputs
         # In a large cluster one round takes a while: many changes at once are taken together, and REST gets its turns.
         await asyncio.sleep(min(_LONGEST_PAUSE_S, spent))
-
-    def _place_units(self, view: GroupView) -> Placement:
-        workers = {
-            worker_id: Worker(member.capacity, member.labels, member.draining)
-            for worker_id, member in view.members.items()
-        }
-        present = frozenset(
-            (worker_id, member.incarnation, member.draining) for worker_id, member in view.members.items()
-        )
-        previous = {**self._intended, **self._placement.table.placed()}
-        for unit, worker in self._intended.items():
-            slot = self._placement.table.get(unit)
-            if slot is not None and (slot.revoked or slot.owner.worker != worker):
-                previous[unit] = worker  # it is on its way there
-        units = wanted_units(self._config.snapshot)
-        placement = place_units(
-            units,
-            workers,
-            previous,
-            rebalance=present != self._placed_for,
-            together=groups_of(self._config.snapshot),
-        )
-        self.nowhere = len(units) - len(placement.assigned)
-        self.reasons.update(placement.reasons)
-        for unit in self.reasons.keys() - units.keys():
-            del self.reasons[unit]
-        self._placed_for = present
-        self._intended = placement.assigned
-        return placement
 
     def _mark_lost(self, live: Mapping[str, str], epoch: int) -> None:
         """Units of workers that are gone are UNASSIGNED from now on, whatever their last status says."""

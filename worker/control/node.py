@@ -36,7 +36,8 @@ if TYPE_CHECKING:
     from offsets.cluster import ConfigChange
     from offsets.records import Pair, RestartRequest
     from offsets.store import OffsetStore
-    from worker.control.hosts import HostPool, HostProcess
+    from worker.control.host_process import HostProcess
+    from worker.control.hosts import HostPool
     from worker.control.leader import LeaderDuties
     from worker.control.membership import Contact, GroupView
     from worker.control.placement.reconciler import DesiredRun, Reconciler

@@ -11,12 +11,19 @@ import pytest
 from tests.support.eventually import eventually_async
 from worker.control.leader import LeaderDuties
 from worker.control.membership import Contact, GroupView, WorkerMember, note_contact
+from worker.control.state.stores import ClusterStores
 
 
 @pytest.mark.parametrize("in_touch", [True, False])
 def test_a_worker_that_has_lost_touch_does_not_lead(in_touch: bool) -> None:
     leader = LeaderDuties(
-        *(cast("Any", None),) * 3, {}, {}, cast("Any", None), "me", exactly_once=False, in_touch=lambda: in_touch
+        ClusterStores(*(cast("Any", None),) * 3),
+        {},
+        {},
+        cast("Any", None),
+        "me",
+        exactly_once=False,
+        in_touch=lambda: in_touch,
     )
     member = WorkerMember(worker_id="a:1", url="http://a:1", incarnation="me")
     leader.view = GroupView(1, {"a:1": member}, member)

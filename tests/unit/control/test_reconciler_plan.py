@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from offsets.cluster import ClusterSnapshot
 from offsets.records import ReportedStatus, RestartRequest
-from worker.control.hosts import HostProcess
+from worker.control.host_process import HostProcess
 from worker.control.placement.planning import INSTANCE, Unit
 from worker.control.placement.reconciler import DesiredRun, LocalRun, plan_steps
 from worker.control.placement.wishes import (

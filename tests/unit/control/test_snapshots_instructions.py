@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from offsets.cluster import ClusterState
 from offsets.records import commit_record, connector_record, task_record
-from worker.control.hosts import HostProcess
+from worker.control.host_process import HostProcess
 from worker.control.placement.planning import INSTANCE, Unit
 from worker.control.placement.reconciler import DesiredRun, LocalRun, plan_steps
 from worker.control.placement.table import Slot, SlotOwner, row_record

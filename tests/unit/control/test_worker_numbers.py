@@ -118,7 +118,7 @@ async def test_a_connector_whose_hosts_died_too_often_is_shown_as_failed(
     failed = SimpleNamespace(unreadable=none, connector=lambda _: SimpleNamespace(state="FAILED"))
     for name, part in {
         "reconciler": reconciler,
-        "leader": SimpleNamespace(active=False, moves=0, pending=0),
+        "leader": SimpleNamespace(active=False, rounds=SimpleNamespace(moves=0, pending=0)),
         "config": SimpleNamespace(log=log, unreadable=0),
         "placement": SimpleNamespace(log=log),
         "status": SimpleNamespace(log=log, state=failed),

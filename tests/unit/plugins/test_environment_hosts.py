@@ -12,13 +12,15 @@ import pytest
 from connectors.errors import Retriable
 from tests.support.eventually import eventually_async, pass_turns
 from tests.unit.plugins.test_catalog import ENVIRONMENTS, PLUGINS
-from worker.control.hosts import HostLimits, HostPool, HostProcess
+from worker.control.hosts import HostLimits, HostPool
 from worker.control.placement.planning import INSTANCE, Unit
 from worker.plugins.catalog import PluginCatalog, PluginSelection
 from worker.protocol import AlterOffsets, PluginConfig, RemoteError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping, Sequence
+
+    from worker.control.host_process import HostProcess
 
 A, B, C = ("a@1",), ("b@1",), ("c@1",)
 

@@ -198,8 +198,8 @@ class AdminOperations:
         stats.leader = node.leader.active
         stats.ready = self.ready()
         stats.draining = node.draining
-        stats.placement_moves = node.leader.moves
-        stats.placement_pending = node.leader.pending
+        stats.placement_moves = node.leader.rounds.moves
+        stats.placement_pending = node.leader.rounds.pending
         stats.topics = {
             node.config.log.topic: (node.config.log.connected, node.config.unreadable),
             node.placement.log.topic: (node.placement.log.connected, 0),

@@ -262,7 +262,7 @@ class ClusterHerder(
     async def fence_zombies(self, name: str) -> None:
         """Fence the producers of earlier task generations."""
         await self.ctx.lead()
-        await self.ctx.node.leader.fence(name)
+        await self.ctx.node.leader.fencing.fence(name)
 
     # Parts.
 

@@ -19,7 +19,7 @@ def explain_connector(node: WorkerNode, name: str, *, exactly_once: bool, sink: 
     snapshot = node.config.snapshot
     state = node.status.state
     table = node.placement.table
-    reasons = node.leader.reasons
+    reasons = node.leader.rounds.reasons
     instance = Unit(name, INSTANCE)
     tasks = [Unit(name, task) for task in range(len(snapshot.task_configs(name)))]
     members = {} if node.view is None else node.view.members

@@ -84,7 +84,7 @@ class OffsetOperations:
         await self.ctx.wait_stopped(name, _STOP_DEADLINE_S)
         fenced = self.ctx.snapshot.fenced_counts.get(name, 0)
         if self.ctx.exactly_once and fenced and not self._is_sink(name):
-            await self.ctx.node.leader.fence_ids(name, fenced)
+            await self.ctx.node.leader.fencing.fence_ids(name, fenced)
 
     async def _ask_connector(self, name: str, changes: Sequence[tuple[Position, Position | None]]) -> bool:
         """Let the connector's class check the change; False if it can't tell."""

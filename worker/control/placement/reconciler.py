@@ -31,7 +31,8 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
     from offsets.records import ReportedStatus
-    from worker.control.hosts import HostPool, HostProcess
+    from worker.control.host_process import HostProcess
+    from worker.control.hosts import HostPool
 
 _log = logging.getLogger(__name__)
 _ACCEPT_DEADLINE_S: Final = 15.0

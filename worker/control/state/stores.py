@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from connectors.errors import MillraceError, Retriable, Skippable
@@ -359,3 +360,12 @@ def internal_topics(config: Config, properties: Mapping[str, str]) -> list[Inter
             prop="placement.storage.topic",
         ),
     ]
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterStores:
+    """The topics that hold the cluster's state, folded."""
+
+    config: ConfigStore
+    placement: PlacementStore
+    status: StatusStore
