@@ -24,13 +24,14 @@ from connectors.mysql.config.settings import (
     stream_settings,
     value_options,
 )
+from connectors.mysql.events.contract import EventContext
 from connectors.mysql.events.headers import context_headers
 from connectors.mysql.events.heartbeats import MySqlHeartbeats
 from connectors.mysql.events.schema_changes import SchemaChanges
 from connectors.mysql.events.transactions import Transactions
 from connectors.mysql.events.ums_signals import MySqlUmsSignals
 from connectors.mysql.schema.known_tables import KnownTables
-from connectors.mysql.schema.tables import StreamTables
+from connectors.mysql.schema.tables import StreamTables, TableSelection
 from connectors.mysql.schema.versions import VersionBook
 from connectors.mysql.snapshots import RunSnapshots
 from connectors.mysql.source import connection, event_types, gtid
@@ -38,13 +39,16 @@ from connectors.mysql.source.binlog import BinlogClient, PurgedError
 from connectors.mysql.source.server import SourceServer
 from connectors.mysql.stream import lag, positions, shards, signals, start
 from connectors.mysql.stream.begin import Beginning, find_start
-from connectors.mysql.stream.binlog_stream import BinlogStream, StreamCounters
+from connectors.mysql.stream.binlog_stream import BinlogStream
+from connectors.mysql.stream.counters import StreamCounters
 from connectors.mysql.stream.cursor import BinlogCursor
 from connectors.mysql.stream.heartbeat import HeartbeatWriter, parse
 from connectors.mysql.stream.latency import HeartbeatLatency, TableLags
+from connectors.mysql.stream.options import StreamListener, StreamOptions
 from connectors.mysql.stream.positions import file_number
 from connectors.mysql.stream.promises import HeartbeatPromises
 from connectors.mysql.stream.signals import KafkaSignals, Signal, parse_row
+from connectors.mysql.stream.start import ConnectionStart
 from connectors.snapshot.requests import INITIAL
 
 if TYPE_CHECKING:
@@ -95,7 +99,7 @@ class MySqlRun:
         self._writer: HeartbeatWriter | None = None
         self._pulls: RunSnapshots | None = None
         self._instructions: Sequence[Instruction] = ()
-        self._counters = StreamCounters()
+        self._counters = StreamCounters(self._lags)
         self._behind_source = Behind()
         #: Where numbers go once it is known what kind of server it is.
         self._metrics: Labelled | None = None
@@ -211,8 +215,7 @@ class MySqlRun:
     def _prepare_stream(
         self, info: ServerInfo, run_start: Beginning, client: BinlogClient
     ) -> tuple[BinlogStream, BinlogCursor]:
-        context, settings = self._context, self._settings
-        config = context.config
+        settings, config = self._settings, self._context.config
         reached = client.info or info
         same = not client.by_gtid or (run_start.same_server and reached.server_id == info.server_id)
         executed = (
@@ -221,7 +224,7 @@ class MySqlRun:
         cursor = BinlogCursor(run_start.start, run_start.place, reached.server_id, executed)
         self._event_settings = event_settings(config, info.flavor)
         self._options = value_options(config, info.flavor)
-        self._metrics = Labelled(context.metrics, info.flavor, settings.prefix, metrics.CONTEXTS)
+        self._metrics = Labelled(self._context.metrics, info.flavor, settings.prefix, metrics.CONTEXTS)
         self._filter = MySqlTableFilter(self._event_settings)
         self._transactions = (
             Transactions(self._event_settings, self._partition) if self._event_settings.transactions else None
@@ -230,7 +233,7 @@ class MySqlRun:
             own_offsets = [offset for partition, offset in self._offsets if partition == self._partition]
             self._transactions.load(own_offsets[-1] if own_offsets else {})
         self._held = events.make_holder(self._event_settings)
-        self._headers = context_headers(self._event_settings, context.task, str(uuid.uuid4()))
+        self._headers = context_headers(self._event_settings, self._context.task, str(uuid.uuid4()))
         first = settings.shard.index == 0
         self._schema_changes = (
             SchemaChanges(self._event_settings, self._partition, self._headers)
@@ -250,42 +253,38 @@ class MySqlRun:
         if settings.heartbeat_table is not None:
             special[settings.heartbeat_table] = "heartbeat"
         apart = self._atomic or settings.rollback_rows > 0
-        self._tables = StreamTables(
-            table_filter=self._filter,
-            special=special,
+        context = EventContext(
             settings=self._event_settings,
-            options=self._options,
-            shard=settings.shard,
             partition=self._partition,
-            versions=self._versions,
             transactions=self._transactions,
             held_rows=self._held,
             headers=self._headers,
-            log=self._log,
-            definitions=self._server.definitions,
+            signals=self._signals,
+        )
+        self._tables = StreamTables(
+            TableSelection(self._filter, special, settings.shard),
+            context,
+            self._options,
+            self._versions,
+            self._server.definitions,
+            self._log,
             lenient=settings.inconsistent != "fail",
-            wire=None if apart else context.wire,  # rows that are bytes can't be held back
+            wire=None if apart else self._context.wire,  # rows that are bytes can't be held back
         )
         stream = BinlogStream(
-            cursor=cursor,
-            tables=self._tables,
-            run_start=run_start.start,
-            position=run_start.place,
-            same_server=same,
-            partition=self._partition,
-            counters=self._counters,
-            log=self._log,
-            on_rows=self._special_rows,
-            on_statement=self._handle_statement,
-            transactions=self._transactions,
-            lags=self._lags,
-            wants_gtid=gtid_source(settings) if settings.gtid_filter else None,
-            queries=settings.query,
-            keep_going=settings.failures != "fail",
-            held_rows=self._held,
-            apart=apart,
-            signals=self._signals,
-            masked=bool(self._event_settings.masks),
+            cursor,
+            ConnectionStart(run_start.start, run_start.place, same),
+            self._tables,
+            context,
+            StreamOptions(
+                wants_gtid=gtid_source(settings) if settings.gtid_filter else None,
+                queries=settings.query,
+                keep_going=settings.failures != "fail",
+                apart=apart,
+            ),
+            StreamListener(self._special_rows, self._handle_statement),
+            self._counters,
+            self._log,
         )
         return stream, cursor
 
@@ -334,7 +333,8 @@ class MySqlRun:
     ) -> AsyncGenerator[Batch, None]:
         settings = self._settings
         stream.attach(pulls.puller, pulls.reached, pulls.emit_early)
-        max_records, held_rows, encoded = settings.max_batch, self._held, stream.encoded
+        max_records, held_rows, output = settings.max_batch, self._held, stream.output
+        encoded = output.encoded
         accept, watched = stream.accept, pulls.puller.watched
         heralds = _HERALDS if held_rows is None else frozenset()
         beat = time.monotonic()
@@ -358,7 +358,7 @@ class MySqlRun:
                         await unfinished
                     elif raw[4] in heralds:
                         continue
-                    waiting = len(stream.out) + encoded.count + (0 if held_rows is None else held_rows.rows)
+                    waiting = len(output.records) + encoded.count + (0 if held_rows is None else held_rows.rows)
                     if waiting >= max_records and (batch := self._full_batch(stream, cursor)) is not None:
                         yield batch
                     if self._statements:
@@ -435,40 +435,37 @@ class MySqlRun:
         return "commit" if self._atomic else ""
 
     def _has_pending(self, stream: BinlogStream) -> bool:
-        return bool(stream.out or stream.encoded.count or stream.bad or (self._held is not None and self._held.rows))
+        return stream.output.pending
 
     def _full_batch(self, stream: BinlogStream, cursor: BinlogCursor) -> Batch | None:
         """A batch while the events of one read still come."""
-        if self._held is not None:
-            self._held.flush(stream.out)
-            if not cursor.open:
-                stream.settled = len(stream.out)
+        output = stream.output
+        output.flush_held()
         hold = max(self._settings.rollback_rows, self._settings.max_batch if self._atomic else 0)
-        if cursor.open and hold and stream.settled:
+        if cursor.open and hold and output.settled:
             # Only what belongs to finished transactions.
-            return self._make_batch(stream, cursor, stream.settled, cursor.offset(0, 0, 0))
+            return self._make_batch(stream, cursor, output.settled, cursor.offset(0, 0, 0))
         # A message has many rows: messages don't wait for one another.
-        waiting = len(stream.out) + stream.encoded.count
+        waiting = len(output.records) + output.encoded.count
         if cursor.open and waiting < (max(hold, self._settings.max_batch) if self._held is None else hold):
             return None
-        return self._make_batch(stream, cursor, len(stream.out), None if cursor.open else cursor.now())
+        return self._make_batch(stream, cursor, len(output.records), None if cursor.open else cursor.now())
 
     def _flush_batch(self, stream: BinlogStream, cursor: BinlogCursor) -> Batch | None:
         """A batch of what is there, when nothing more comes at once."""
-        if self._held is not None:
-            self._held.flush(stream.out)
-            if not cursor.open:
-                stream.settled = len(stream.out)
-        if not stream.out and not stream.encoded.count and not stream.bad:
+        output = stream.output
+        output.flush_held()
+        if not output.records and not output.encoded.count and not output.bad:
             return None
-        if cursor.open and (self._atomic or self._settings.rollback_rows > len(stream.out)):
-            return self._make_batch(stream, cursor, stream.settled, cursor.offset(0, 0, 0)) if stream.settled else None
-        return self._make_batch(stream, cursor, len(stream.out), None if cursor.open else cursor.now())
+        if cursor.open and (self._atomic or self._settings.rollback_rows > len(output.records)):
+            offset = cursor.offset(0, 0, 0)
+            return self._make_batch(stream, cursor, output.settled, offset) if output.settled else None
+        return self._make_batch(stream, cursor, len(output.records), None if cursor.open else cursor.now())
 
     def _make_batch(self, stream: BinlogStream, cursor: BinlogCursor, count: int, offset: Position | None) -> Batch:
-        settled = offset is not None
-        records, bad = stream.take(count)
-        encoded = stream.encoded.collect()
+        output, settled = stream.output, offset is not None
+        records, bad = output.take(count)
+        encoded = output.encoded.collect()
         offsets: list[tuple[Position, Position | None]] = []
         if encoded and offset is None:
             # Records tell their own positions, bytes don't; the open transaction's are behind its last event.
@@ -573,25 +570,24 @@ class MySqlRun:
             self._statements.append((statement, source))
 
     def _schema_records(self, stream: BinlogStream, cursor: BinlogCursor) -> None:
+        output = stream.output
         waiting, self._statements = self._statements, []
         for statement, source in waiting:
             gone = [name for name in statement.gone if self._filter.matches(name)]
             if gone and self._signals is not None:
-                if self._held is not None:
-                    self._held.flush(stream.out)
-                stream.out += [
+                output.flush_held()
+                output.records += [
                     self._signals.ended(name, self._versions.current(name), source.ts_us, cursor.now()) for name in gone
                 ]
             source.thread = None  # as Debezium: only rows tell their connection
             for name in statement.tables if statement.kind == "truncate" else ():
                 state = self._tables.of(name)
                 if state is not None and state.owned:
-                    state.events.truncate(source, cursor.now(), stream.out)
+                    state.events.truncate(source, cursor.now(), output.records)
             if self._schema_changes is None or statement.kind == "truncate" or not self._about_captured(statement):
                 continue
-            if self._held is not None:
-                self._held.flush(stream.out)
-            stream.out.append(
+            output.flush_held()
+            output.records.append(
                 self._schema_changes.record(
                     source,
                     statement.database,
@@ -602,7 +598,7 @@ class MySqlRun:
                 )
             )
         if not cursor.open:
-            stream.settled = len(stream.out)
+            output.settled = len(output.records)
 
     def _about_captured(self, statement: SqlStatement) -> bool:
         if statement.tables:

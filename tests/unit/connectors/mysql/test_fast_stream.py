@@ -35,8 +35,8 @@ def paths(transforms: dict[str, str] | None = None) -> Paths:
 
 
 def take(subject: Reader) -> Batch:
-    records, bad = subject.stream.take(len(subject.stream.out))
-    return Batch(records, bad, encoded=subject.stream.encoded.collect())
+    records, bad = subject.stream.output.take(len(subject.stream.output.records))
+    return Batch(records, bad, encoded=subject.stream.output.encoded.collect())
 
 
 async def delivered(
