@@ -200,7 +200,7 @@ class _Path:
             EventContext(self.settings, _PARTITION),
             StreamOptions(),
             StreamListener(lambda *_: None, self._ignore),
-            StreamCounters(TableLags()),
+            StreamCounters(),
             _LOG,
         )
         return stream, cursor

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from connectors.mysql.stream.latency import TableLags
+from connectors.mysql.stream.latency import TableLags
 
 
 class StreamCounters:
     """Counts of events and rows since the task was started.
 
     Attributes:
-        tables: keeps numbers per table, or None.
+        tables: the same per table, for the lag.
     """
 
-    def __init__(self, tables: TableLags | None = None) -> None:
-        self.tables = tables
+    def __init__(self) -> None:
+        self.tables = TableLags()
         self.events = self.creates = self.updates = self.deletes = self.filtered = self.bad = 0
         self.transactions = self.rolled_back = self.large = self.unended = 0
         self.last_ts_ms = 0

@@ -164,8 +164,7 @@ class RowEvents:
         )
         state.events.changes(op, rows, source, before + first, base, after, self._output.records)
         self._count_rows(op, count - first, source)
-        if self._lags is not None:
-            self._lags.saw(state.text, count, size, source.ts_ms)
+        self._lags.saw(state.text, count, size, source.ts_ms)
 
     def _take_encoded(
         self, state: MySqlTableState, op: Literal["c", "u", "d"], raw: bytes, at: int, ts: int, size: int
@@ -185,8 +184,7 @@ class RowEvents:
             return False
         cursor.event_rows = before + count
         self._count_rows(op, count, source)
-        if self._lags is not None:
-            self._lags.saw(state.text, count, size, source.ts_ms)
+        self._lags.saw(state.text, count, size, source.ts_ms)
         return True
 
     def _count_rows(self, op: Literal["c", "u", "d"], rows: int, source: RowSource) -> None:
