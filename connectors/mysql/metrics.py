@@ -109,7 +109,7 @@ _TOTALS: Final = {
 
 
 class BinlogCounts(Protocol):
-    """A stream's counts since it was started; see ``connectors.mysql.stream.binlog_stream.StreamCounters``."""
+    """A stream's counts since it was started; see ``connectors.mysql.stream.counters.StreamCounters``."""
 
     last_ts_ms: int
     snapshot_bad: int

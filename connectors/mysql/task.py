@@ -6,7 +6,7 @@ from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
 from connectors.api import SourceTask
-from connectors.mysql.run import MySqlRun
+from connectors.mysql.run.mysql_run import MySqlRun
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Sequence

@@ -25,11 +25,12 @@ from connectors.mysql.config.filters import MySqlTableFilter
 from connectors.mysql.config.settings import event_settings, stream_settings, value_options
 from connectors.mysql.connector import MySqlConnector
 from connectors.mysql.model import Shard
+from connectors.mysql.schema import tables as stream_tables
 from connectors.mysql.schema.tables import StreamTables
 from connectors.mysql.schema.versions import VersionBook
 from connectors.mysql.source import gtid
-from connectors.mysql.stream import start
-from connectors.mysql.stream.binlog_stream import BinlogStream, StreamCounters
+from connectors.mysql.stream import binlog_stream, start
+from connectors.mysql.stream.binlog_stream import BinlogStream
 from connectors.mysql.stream.cursor import BinlogCursor
 from connectors.mysql.stream.latency import TableLags
 from worker.converters.json import JsonConverter
@@ -43,7 +44,7 @@ from worker.protocol import HostTaskId, TaskStats
 from worker.transforms.pipeline import TransformPipeline
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Callable
 
 _LOG: Final = logging.LoggerAdapter(logging.getLogger("gate"))
 _CONFIG: Final = {
@@ -58,7 +59,8 @@ _PARTITION: Final = {"server": "gate"}
 #: Bytes of events that a read of the connection gives at once, about, while the task is behind.
 _READ: Final = 1 << 16
 
-
+#: Whether the stream's constructors take the parts of their subjects; revisions before did not.
+_DIVIDED: Final = hasattr(stream_tables, "TableSelection")
 #: About what a broker takes for a batch: meanwhile the next one fills.
 _BROKER_S: Final = 0.003
 
@@ -135,21 +137,29 @@ class _Path:
         self.session: TaskSession | None = None
 
     def _tables(self, **more: Any) -> StreamTables:
-        return StreamTables(
-            table_filter=MySqlTableFilter(self.settings),
-            special={},
-            settings=self.settings,
-            options=value_options(self.config, "mariadb"),
-            shard=Shard(),
-            partition=_PARTITION,
-            versions=VersionBook("gate", "", ()),
-            transactions=None,
-            held_rows=None,
-            headers=(),
-            log=_LOG,
-            definitions=self._nothing,
-            **more,
-        )
+        options, versions = value_options(self.config, "mariadb"), VersionBook("gate", "", ())
+        if not _DIVIDED:
+            make_older: Callable[..., StreamTables] = StreamTables
+            return make_older(
+                table_filter=MySqlTableFilter(self.settings),
+                special={},
+                settings=self.settings,
+                options=options,
+                shard=Shard(),
+                partition=_PARTITION,
+                versions=versions,
+                transactions=None,
+                held_rows=None,
+                headers=(),
+                log=_LOG,
+                definitions=self._nothing,
+                **more,
+            )
+        from connectors.mysql.events.contract import EventContext
+
+        selection = stream_tables.TableSelection(MySqlTableFilter(self.settings), {}, Shard())
+        context = EventContext(self.settings, _PARTITION)
+        return StreamTables(selection, context, options, versions, self._nothing, _LOG, **more)
 
     @staticmethod
     async def _nothing(_names: Any) -> dict[Any, Any]:
@@ -163,18 +173,35 @@ class _Path:
         resumed = start.start_of("gate", Shard(), [(_PARTITION, {"file": "b.000007", "pos": 1000})])
         assert resumed.place is not None
         cursor = BinlogCursor(resumed, resumed.place, 1, gtid.parse_gtids("mariadb", ""))
+        tables = self.tables if fast else self.records
+        if not _DIVIDED:
+            older: Any = binlog_stream
+            return older.BinlogStream(
+                cursor=cursor,
+                tables=tables,
+                run_start=resumed,
+                position=resumed.place,
+                same_server=True,
+                partition=_PARTITION,
+                counters=older.StreamCounters(),
+                log=_LOG,
+                on_rows=lambda *_: None,
+                on_statement=self._ignore,
+                lags=TableLags(),
+            ), cursor
+        from connectors.mysql.events.contract import EventContext
+        from connectors.mysql.stream.counters import StreamCounters
+        from connectors.mysql.stream.options import StreamListener, StreamOptions
+
         stream = BinlogStream(
-            cursor=cursor,
-            tables=self.tables if fast else self.records,
-            run_start=resumed,
-            position=resumed.place,
-            same_server=True,
-            partition=_PARTITION,
-            counters=StreamCounters(),
-            log=_LOG,
-            on_rows=lambda *_: None,
-            on_statement=self._ignore,
-            lags=TableLags(),
+            cursor,
+            start.ConnectionStart(resumed, resumed.place, same_server=True),
+            tables,
+            EventContext(self.settings, _PARTITION),
+            StreamOptions(),
+            StreamListener(lambda *_: None, self._ignore),
+            StreamCounters(),
+            _LOG,
         )
         return stream, cursor
 
@@ -182,21 +209,23 @@ class _Path:
         """As ``run.Run._stream`` makes them."""
         stream, cursor = self._stream(fast=fast)
         accept = getattr(stream, "accept", None) or stream.feed
-        encoded: Any = getattr(stream, "encoded", None) or SimpleNamespace(count=0)
+        output: Any = stream.output if _DIVIDED else stream
+        records = "records" if _DIVIDED else "out"
+        encoded: Any = getattr(output, "encoded", None) or SimpleNamespace(count=0)
         for events in self.reads:
             await asyncio.sleep(0)
             for raw in events:
                 if (unfinished := accept(raw)) is not None:
                     await unfinished
-                if len(stream.out) + encoded.count >= self.most:
-                    yield self._batch(stream, cursor)
-        if stream.out or encoded.count:
-            yield self._batch(stream, cursor)
+                if len(getattr(output, records)) + encoded.count >= self.most:
+                    yield self._batch(output, len(getattr(output, records)), cursor)
+        if getattr(output, records) or encoded.count:
+            yield self._batch(output, len(getattr(output, records)), cursor)
 
     @staticmethod
-    def _batch(stream: BinlogStream, cursor: BinlogCursor) -> Batch:
-        records, bad = stream.take(len(stream.out))
-        encoded = stream.encoded.collect() if hasattr(stream, "encoded") else ()
+    def _batch(output: Any, count: int, cursor: BinlogCursor) -> Batch:
+        records, bad = output.take(count)
+        encoded = output.encoded.collect() if hasattr(output, "encoded") else ()
         more: Any = {"encoded": encoded} if encoded else {}
         offsets = () if cursor.open and not encoded else ((_PARTITION, cursor.now()),)
         return Batch(records, bad, offsets, **more)

@@ -87,7 +87,8 @@ async def _task(config: Mapping[str, str], place: BinlogPosition, rows: int) -> 
             if done >= rows:
                 break
         used = (time.process_time() - cpu) * rows / max(rows - counted, 1)
-        states = [state for state in task._run._tables._by_map.values() if state is not None and state.captured]  # type: ignore[attr-defined]
+        tables = task._run._reading._statements._tables  # type: ignore[attr-defined]
+        states = [state for state in tables._by_map.values() if state is not None and state.captured]
     return states[-1], used
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import msgspec
@@ -9,8 +10,10 @@ import msgspec
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from connectors.api import Position, SourceRecord
+    from connectors.api import Header, Position, SourceRecord
     from connectors.formats.masking import Masks
+    from connectors.mysql.events.transactions import Transactions
+    from connectors.mysql.events.ums_signals import MySqlUmsSignals
     from connectors.mysql.model import RowSource
 
 #: A row as the decoder gives it: by column name; None where the row (or this image of it) belongs to another shard.
@@ -154,6 +157,27 @@ class Held(Protocol):
         All messages but the last carry the offset from before the first of their rows, since the rows of several tables lie
         between one another; the last one carries the offset after the last row.
         """
+
+
+@dataclass(frozen=True)
+class EventContext:
+    """The parts that the records of all tables of a task have in common.
+
+    Attributes:
+        settings: the options that shape events.
+        partition: the source partition of records.
+        transactions: counts the events of transactions, and makes records of their begins and ends; or None.
+        held_rows: keeps rows that are not records yet, or None.
+        headers: put on every record.
+        signals: makes UMS messages without rows, or None.
+    """
+
+    settings: MySqlEventSettings
+    partition: Position
+    transactions: Transactions | None = None
+    held_rows: Held | None = None
+    headers: tuple[Header, ...] = ()
+    signals: MySqlUmsSignals | None = None
 
 
 class MySqlTableEvents(Protocol):

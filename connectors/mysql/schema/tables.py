@@ -21,10 +21,8 @@ if TYPE_CHECKING:
     import logging
     from collections.abc import Awaitable, Callable, Mapping, Sequence
 
-    from connectors.api import Header, Position
     from connectors.mysql.config.filters import MySqlTableFilter
-    from connectors.mysql.events.contract import Held, MySqlEventSettings, MySqlTableEvents
-    from connectors.mysql.events.transactions import Transactions
+    from connectors.mysql.events.contract import EventContext, MySqlTableEvents
     from connectors.mysql.model import MySqlTable, Shard
     from connectors.mysql.rows.fast_rows import FastTable
     from connectors.mysql.rows.fast_snapshots import FastSnapshot
@@ -169,49 +167,60 @@ class MySqlTableState:
         return row_counter
 
 
+class TableSelection(NamedTuple):
+    """Which tables and rows of the source are a task's.
+
+    Attributes:
+        table_filter: knows the tables that become events.
+        special: what tables are for besides: ``signal`` or ``heartbeat``.
+        shard: which rows of the tables.
+    """
+
+    table_filter: MySqlTableFilter
+    special: Mapping[TableName, str]
+    shard: Shard
+
+
 class StreamTables:
     """Finds the state of a table by its TABLE_MAP event.
 
     Args:
+        selection: which tables and rows are this task's.
+        context: what records have in common.
+        options: how columns become values.
+        versions: numbers the structures.
         definitions: reads definitions of the named tables from ``information_schema``.
-        partition: the source partition of the records.
+        log: for what is left out.
         lenient: whether changes of a table whose structure can't be known for sure are left out, with a warning.
         wire: how rows become bytes without records, or None.
+
+    Attributes:
+        changed_by: the last statement that changed structures; "": none since the start.
     """
 
     def __init__(
         self,
-        *,
-        table_filter: MySqlTableFilter,
-        special: Mapping[TableName, str],
-        settings: MySqlEventSettings,
+        selection: TableSelection,
+        context: EventContext,
         options: ValueOptions,
-        shard: Shard,
-        partition: Position,
         versions: VersionBook,
-        transactions: Transactions | None,
-        held_rows: Held | None,
-        headers: tuple[Header, ...],
-        log: logging.LoggerAdapter[logging.Logger],
         definitions: Callable[[Sequence[TableName]], Awaitable[Mapping[TableName, MySqlTable]]],
+        log: logging.LoggerAdapter[logging.Logger],
+        *,
         lenient: bool = False,
         wire: Wire | None = None,
     ) -> None:
         self._wire = wire
-        self._filter = table_filter
-        self._special = special
-        self._settings = settings
+        self._selection = selection
+        self._filter = selection.table_filter
+        self._context = context
         self.options = options
-        self._shard = shard
-        self._partition = partition
-        self._transactions = transactions
-        self._held = held_rows
-        self._headers = headers
         self._log = log
         self._definitions = definitions
         self._lenient = lenient
         self.versions = versions
-        self._partitions = logical.Partitions(logical.parse_mapping(settings.logical))
+        self.changed_by = ""
+        self._partitions = logical.Partitions(logical.parse_mapping(context.settings.logical))
         self._known: dict[TableName, MySqlTable] = {}
         self._by_map: dict[bytes, MySqlTableState | None] = {}
         self._by_structure: dict[tuple[TableName, bytes], MySqlTableState] = {}
@@ -264,6 +273,7 @@ class StreamTables:
 
         Those of tables that it does not name stay: without names in the binlog they may be the only ones that still fit.
         """
+        self.changed_by = statement.text
         # A server may fold names, which a statement shows as they were written.
         named = {TableName(name.database.lower(), name.table.lower()) for name in statement.tables}
 
@@ -291,7 +301,7 @@ class StreamTables:
         """
         met = table_map.parse_table_map(event[HEADER_SIZE:])
         state: MySqlTableState | None = None
-        if met.name in self._special or self._filter.matches(met.name):
+        if met.name in self._selection.special or self._filter.matches(met.name):
             state = self._by_structure.get((met.name, met.fingerprint))
             if state is None and (table := await self._complete_table(met)) is not None:
                 state = self._by_structure[met.name, met.fingerprint] = self.state(table, context)
@@ -327,7 +337,7 @@ class StreamTables:
         """
         captured = self._filter.matches(table.name)
         version = self.versions.version(table, context and _about_table(context, table.name)) if captured else 0
-        layout = columns.make_layout(table, self._settings, self.options)
+        layout = columns.make_layout(table, self._context.settings, self.options)
         if captured:
             complaint = self._partitions.add(table.name, tuple(field.name for field in layout.key))
             if complaint:
@@ -335,17 +345,17 @@ class StreamTables:
         table_events = events.make_builder(
             layout,
             version,
-            self._settings,
-            self._partition,
-            transactions=self._transactions,
-            held_rows=self._held,
-            headers=self._headers,
+            self._context.settings,
+            self._context.partition,
+            transactions=self._context.transactions,
+            held_rows=self._context.held_rows,
+            headers=self._context.headers,
         )
         return MySqlTableState(
             table,
             captured=captured,
-            kind=self._special.get(table.name, ""),
-            shard=self._shard,
+            kind=self._selection.special.get(table.name, ""),
+            shard=self._selection.shard,
             layout=layout,
             table_events=table_events,
             version=version,

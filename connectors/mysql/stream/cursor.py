@@ -27,6 +27,7 @@ class BinlogCursor:
         restart_file, restart_pos: the place to restart from.
         events: events after that which are done.
         tx_rows: rows of the open transaction before the present event that this task has seen.
+        event_rows: rows of the present event so far: of a transaction payload, over all that is in it.
         open: whether a transaction is open.
         gtid: of the open transaction, or of the last one; "" for none.
         executed: the GTIDs of all finished transactions, or None: the server has none.
@@ -39,6 +40,7 @@ class BinlogCursor:
         self.pos = self.restart_pos = position.pos
         self.events = 0
         self.tx_rows = 0
+        self.event_rows = 0
         self.open = False
         self.gtid = ""
         self.executed = executed

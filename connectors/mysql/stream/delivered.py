@@ -9,10 +9,9 @@ from connectors.mysql.stream import shards
 if TYPE_CHECKING:
     import logging
 
-    from connectors.mysql.model import BinlogPosition
     from connectors.mysql.schema.tables import MySqlTableState
     from connectors.mysql.stream.cursor import BinlogCursor
-    from connectors.mysql.stream.start import Start
+    from connectors.mysql.stream.start import ConnectionStart
 
 
 class DeliveredRows:
@@ -20,9 +19,7 @@ class DeliveredRows:
 
     Args:
         cursor: where the stream is.
-        run_start: where the task began.
-        position: where the connection begins.
-        same_server: whether ``position`` counts events of the server that is read now.
+        begin: where the connection begins.
         log: for rows that are lost.
 
     Attributes:
@@ -33,12 +30,10 @@ class DeliveredRows:
     def __init__(
         self,
         cursor: BinlogCursor,
-        run_start: Start,
-        position: BinlogPosition,
-        *,
-        same_server: bool,
+        begin: ConnectionStart,
         log: logging.LoggerAdapter[logging.Logger],
     ) -> None:
+        run_start, position, same_server = begin
         self._cursor = cursor
         self._log = log
         self.by_others = run_start.done if same_server else ()

@@ -86,6 +86,20 @@ class Start(NamedTuple):
     done: tuple[ShardDone, ...]
 
 
+class ConnectionStart(NamedTuple):
+    """Where one connection to the source begins.
+
+    Attributes:
+        run_start: where the task began.
+        position: where this connection begins.
+        same_server: whether ``position`` counts events of the server that is read now.
+    """
+
+    run_start: Start
+    position: BinlogPosition
+    same_server: bool
+
+
 class _Saved(NamedTuple):
     shard: Shard
     layout: int | None

@@ -10,15 +10,18 @@ import cramjam
 
 from connectors.mysql import events
 from connectors.mysql.config.filters import MySqlTableFilter
+from connectors.mysql.events.contract import EventContext
 from connectors.mysql.events.transactions import Transactions
 from connectors.mysql.model import Shard
-from connectors.mysql.schema.tables import StreamTables
+from connectors.mysql.schema.tables import StreamTables, TableSelection
 from connectors.mysql.schema.versions import VersionBook
 from connectors.mysql.source import event_types as types
 from connectors.mysql.source import gtid
 from connectors.mysql.stream import start
-from connectors.mysql.stream.binlog_stream import BinlogStream, StreamCounters
+from connectors.mysql.stream.binlog_stream import BinlogStream
+from connectors.mysql.stream.counters import StreamCounters
 from connectors.mysql.stream.cursor import BinlogCursor
+from connectors.mysql.stream.options import StreamListener, StreamOptions
 from connectors.testing.contexts import LogCapture, make_logger
 from tests.support.settings import mysql_events, mysql_topics, mysql_ums, mysql_values
 
@@ -171,8 +174,8 @@ class Reader:
         for raw in raws:
             await self.stream.feed(raw)
         if self.held is not None:
-            self.held.flush(self.stream.out)
-        return self.stream.out
+            self.held.flush(self.stream.output.records)
+        return self.stream.output.records
 
 
 def reader(
@@ -227,36 +230,25 @@ def reader(
         statements.append(statement)
 
     counters = StreamCounters()
+    context = EventContext(settings, PARTITION, transactions=counted, held_rows=held)
+    tables_met = StreamTables(
+        TableSelection(MySqlTableFilter(settings), {}, Shard()),
+        context,
+        mysql_values(charset_errors="strict"),
+        VersionBook("p", "", ()),
+        nothing_known,
+        log,
+        wire=wire,
+    )
     stream = BinlogStream(
-        cursor=cursor,
-        run_start=begun,
-        position=begun.place,
-        same_server=same_server,
-        partition=PARTITION,
-        counters=counters,
-        log=log,
-        tables=StreamTables(
-            table_filter=MySqlTableFilter(settings),
-            special={},
-            settings=settings,
-            options=mysql_values(charset_errors="strict"),
-            shard=Shard(),
-            partition=PARTITION,
-            versions=VersionBook("p", "", ()),
-            transactions=counted,
-            held_rows=held,
-            headers=(),
-            log=log,
-            definitions=nothing_known,
-            wire=wire,
-        ),
-        on_rows=lambda *_: None,
-        on_statement=note,
-        transactions=counted,
-        wants_gtid=wants,
-        keep_going=keep_going,
-        held_rows=held,
-        apart=apart,
+        cursor,
+        start.ConnectionStart(begun, begun.place, same_server),
+        tables_met,
+        context,
+        StreamOptions(wants_gtid=wants, keep_going=keep_going, apart=apart),
+        StreamListener(lambda *_: None, note),
+        counters,
+        log,
     )
     return Reader(stream, cursor, capture, counters, held, statements)
 

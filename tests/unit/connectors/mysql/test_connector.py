@@ -16,7 +16,7 @@ from connectors.mysql.connector import MySqlConnector
 from connectors.mysql.model import Shard
 from connectors.mysql.snapshot import state as notes
 from connectors.mysql.stream import lag, start
-from connectors.mysql.stream.binlog_stream import StreamCounters
+from connectors.mysql.stream.counters import StreamCounters
 from connectors.mysql.stream.latency import HeartbeatLatency, TableLags
 from connectors.mysql.task import MySqlTask
 

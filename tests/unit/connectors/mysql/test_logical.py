@@ -16,11 +16,12 @@ from connectors.formats import ums
 from connectors.mysql.config.filters import MySqlTableFilter
 from connectors.mysql.config.settings import CONFIG
 from connectors.mysql.connector import MySqlConnector
+from connectors.mysql.events.contract import EventContext
 from connectors.mysql.events.ums_signals import MySqlUmsSignals
 from connectors.mysql.model import MySqlTable, Shard
 from connectors.mysql.model import TableName as T
 from connectors.mysql.schema import topics
-from connectors.mysql.schema.tables import StreamTables, Structure
+from connectors.mysql.schema.tables import StreamTables, Structure, TableSelection
 from connectors.mysql.schema.versions import VersionBook
 from connectors.mysql.source.statements import classify_statement
 from connectors.mysql.stream.logical import Logical, LogicalTables, Partitions, compare_columns
@@ -300,18 +301,12 @@ def known_tables(option: str) -> tuple[StreamTables, LogCapture]:
 
     log, settings = LogCapture(), making.settings(logical=option)
     return StreamTables(
-        table_filter=MySqlTableFilter(settings),
-        special={},
-        settings=settings,
-        options=mysql_values(),
-        shard=Shard(),
-        partition=making.PARTITION,
-        versions=VersionBook("p", "", ()),
-        transactions=None,
-        held_rows=None,
-        headers=(),
-        log=make_logger("tables", log),
-        definitions=none,
+        TableSelection(MySqlTableFilter(settings), {}, Shard()),
+        EventContext(settings, making.PARTITION),
+        mysql_values(),
+        VersionBook("p", "", ()),
+        none,
+        make_logger("tables", log),
     ), log
 
 

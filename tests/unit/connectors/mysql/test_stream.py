@@ -258,7 +258,7 @@ async def test_a_rollback_after_a_part_was_sent_is_refused(restarted: bool) -> N
         found = reader(records[1].source_offset, flavor="mariadb")
         await found.feed([raw for raw in log.since(records[1].source_offset["pos"]) if raw != rollback])
     else:
-        found.stream.take(2)
+        found.stream.output.take(2)
     with pytest.raises(Fatal, match=r"rolled back after a part.*binlog\.buffer\.size"):
         await found.feed([rollback])
 
@@ -273,8 +273,8 @@ async def test_settled_records_can_be_taken_before_a_rollback() -> None:
     *before, rollback = log.since(1000)
     found = reader(flavor="mariadb")
     await found.feed(before)
-    assert found.stream.settled == 1
-    assert keys(found.stream.take(1)[0]) == [1]
+    assert found.stream.output.settled == 1
+    assert keys(found.stream.output.take(1)[0]) == [1]
     assert not await found.feed([rollback])
 
 
@@ -461,7 +461,7 @@ async def test_events_of_other_types(kind: int, flags: int, refused: str) -> Non
         with pytest.raises(Fatal, match=refused) as error:
             await found.feed(log.since(1000))
         assert FILE in str(error.value)
-        assert keys(found.stream.out) == [1]
+        assert keys(found.stream.output.records) == [1]
         return
     assert keys(await found.feed(log.since(1000))) == [1, 2]
 
@@ -471,7 +471,9 @@ async def test_rows_without_a_table_map_are_refused() -> None:
     log.gtid(5)
     log.query("BEGIN", "")
     log.insert((1, 1, b""))
-    with pytest.raises(Fatal, match=r"rows at .* table number 90, of which nothing was told.*inside a transaction"):
+    with pytest.raises(
+        Fatal, match=r"rows at .* table number 90, which no event before has described.*inside a transaction"
+    ):
         await reader().feed(log.since(1000))
     log = Log()
     log.gtid(5)
@@ -527,7 +529,7 @@ async def test_bad_rows_are_reported_with_their_offset_and_the_others_go_on() ->
     found = reader()
     records = await found.feed(log.since(1000))
     assert keys(records) == [1, 3, 4]
-    taken, (bad,) = found.stream.take(99)
+    taken, (bad,) = found.stream.output.take(99)
     assert taken == records
     assert re.match(rf"shop\.t: row 1 of the event at {FILE}:\d+ column s can't be decoded", str(bad.error))
     assert (bad.topic, bad.source_partition, found.counters.bad) == ("p.shop.t", PARTITION, 1)
@@ -540,10 +542,10 @@ async def test_bad_rows_are_reported_with_their_offset_and_the_others_go_on() ->
     ):
         again = reader(offset)
         assert keys(await again.feed(log.since(1000))) == rows
-        assert len(again.stream.bad) == told
+        assert len(again.stream.output.bad) == told
     going = reader(keep_going=True)
     assert keys(await going.feed(log.since(1000))) == [1, 3, 4]
-    assert not going.stream.bad
+    assert not going.stream.output.bad
     assert re.search("row is left out: shop.t: row 1", going.log.text())
 
 
@@ -641,7 +643,7 @@ async def test_an_event_waits_only_for_the_structure_of_a_new_table() -> None:
         if waiting is not None:
             waited.append(raw[4])
             await waiting
-    assert keys(stream_reader.stream.out) == [1, 2]
+    assert keys(stream_reader.stream.output.records) == [1, 2]
     assert waited == [types.TABLE_MAP]
 
 

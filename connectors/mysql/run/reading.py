@@ -1,0 +1,163 @@
+"""The reading of the stream, next to snapshots, heartbeats and signals, until something fails or the run ends."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING, Final
+
+from connectors.mysql.source import event_types
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Iterator
+
+    from connectors.api import Batch
+    from connectors.mysql.model import StreamSettings
+    from connectors.mysql.run.batching import BatchMaker
+    from connectors.mysql.run.heartbeats import RunHeartbeats
+    from connectors.mysql.run.reporting import RunReport
+    from connectors.mysql.run.signalling import RunSignals
+    from connectors.mysql.run.statements import RunStatements
+    from connectors.mysql.source.binlog import BinlogClient
+    from connectors.mysql.stream.binlog_stream import BinlogStream
+
+#: Events after which there is nothing to hand over that was not there before: half of those of a transaction of one row.
+_HERALDS: Final = frozenset({event_types.GTID, event_types.MARIADB_GTID, event_types.TABLE_MAP})
+
+
+class StreamReading:
+    """Reads from an open source. ``read`` may be called once.
+
+    Args:
+        settings: of the stream.
+        client: receives events.
+        stream: turns them into records.
+        batches: makes batches, also of snapshots.
+        statements: takes statements.
+        signals: takes signals.
+        heartbeats: sends heartbeats.
+        report: reports numbers.
+    """
+
+    def __init__(
+        self,
+        settings: StreamSettings,
+        client: BinlogClient,
+        stream: BinlogStream,
+        batches: BatchMaker,
+        statements: RunStatements,
+        signals: RunSignals,
+        heartbeats: RunHeartbeats,
+        report: RunReport,
+    ) -> None:
+        self.snapshots = batches.snapshots
+        self.signals = signals
+        self._settings = settings
+        self._client = client
+        self._stream = stream
+        self._cursor = stream.cursor
+        self._batches = batches
+        self._statements = statements
+        self._heartbeats = heartbeats
+        self._report = report
+        self._ended = False
+
+    async def start(self) -> Batch:
+        """Start what runs in the background; return the first batch.
+
+        Raises:
+            Retriable: the server is unavailable.
+            ConfigInvalid: it refuses the account.
+        """
+        await self.snapshots.start()
+        self._heartbeats.start()
+        self._report.start(self._cursor)
+        self.signals.start()
+        return self._batches.begin(self._cursor)
+
+    async def close(self) -> None:
+        """Stop what runs in the background; may be repeated."""
+        await self.signals.close()
+        await self._report.close()
+        await self._heartbeats.close()
+        await self.snapshots.close()
+
+    async def read(self) -> AsyncGenerator[Batch, None]:
+        """See ``SourceTask.batches``."""
+        snapshots, client, stream, cursor = self.snapshots, self._client, self._stream, self._cursor
+        stream.attach(snapshots.puller, snapshots.reached, snapshots.emit_early)
+        held_rows, output, statements = self._batches.held_rows, stream.output, self._statements
+        max_records, encoded = self._settings.max_batch, output.encoded
+        accept, watched = stream.accept, snapshots.puller.watched
+        heralds = _HERALDS if held_rows is None else frozenset()
+        reading: asyncio.Task[None] | None = None
+        try:
+            while not self._ended:
+                snapshots.begin_scheduled()
+                await snapshots.agree()
+                raws = client.take()
+                if not raws:
+                    reading = reading or asyncio.ensure_future(client.wait())
+                    await snapshots.wait_for(reading, self._settings.poll_s)
+                    if reading.done():
+                        reading.result()
+                        reading = None
+                    raws = client.take()
+                else:
+                    await asyncio.sleep(0)  # a long run of skipped events must not block other tasks
+                for raw in raws:
+                    if (unfinished := accept(raw)) is not None:
+                        await unfinished
+                    elif raw[4] in heralds:
+                        continue
+                    waiting = len(output.records) + encoded.count + (0 if held_rows is None else held_rows.rows)
+                    if waiting >= max_records and (batch := self._batches.fill(stream)) is not None:
+                        yield batch
+                    if statements.waiting:
+                        statements.make_records(stream)
+                    if watched and not cursor.open:
+                        # Also in the middle of a read: a busy stream may never end one between two transactions.
+                        for batch in self._batches.take_chunks(stream):
+                            yield batch
+                for batch in self._finish_read():
+                    yield batch
+        finally:
+            if reading is not None:
+                reading.cancel()
+
+    def _finish_read(self) -> Iterator[Batch]:
+        """All events that were received are done: what is there is sent, and what is due besides."""
+        batches, snapshots, cursor = self._batches, self.snapshots, self._cursor
+        if not self._client.pending and (batch := batches.flush(self._stream)) is not None:
+            yield batch
+        if not cursor.open:
+            yield from batches.take_chunks(self._stream)
+            if changes := snapshots.changes():
+                yield batches.save_offsets(*changes)
+        idle = not cursor.open and not self._stream.output.pending
+        if idle and self.signals.moved_to is not None:
+            yield batches.move(cursor, self.signals.moved_to)
+            self._ended = True
+            return
+        now = time.monotonic()
+        if idle:
+            yield from self._use_pause(now)
+        if self._report.send(now, self._client, cursor, snapshots):
+            if (saved := batches.save_quiet_position(self._stream)) is not None:
+                yield saved
+            if idle and (lag_offset := self._report.lag_offset(now)) is not None:
+                yield batches.save_offsets(lag_offset)
+            if idle and not self._settings.plan.stream and snapshots.finished:
+                if records := snapshots.records(last=True):
+                    yield batches.send_records(records)
+                self._ended = True
+
+    def _use_pause(self, now: float) -> Iterator[Batch]:
+        """Nothing waits: records that are no rows may be sent."""
+        if records := self.snapshots.records():
+            yield self._batches.send_records(records)
+        if self._heartbeats.is_due(now):
+            offset = self._cursor.now()
+            yield self._batches.add_records(offset, self._heartbeats.make_record(offset))
+        if records := self._heartbeats.make_namespace_records(self._cursor, self.snapshots):
+            yield self._batches.add_records(self._cursor.now(), *records)

@@ -1,0 +1,116 @@
+"""Signals to a run, from the signal table and from the signal topic, and heartbeats that come back in the binlog."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, Final
+
+from connectors.errors import Retriable, Skippable
+from connectors.mysql.stream import shards
+from connectors.mysql.stream.heartbeat import parse
+from connectors.mysql.stream.positions import file_number
+from connectors.mysql.stream.signals import KafkaSignals, Signal, SignalPosition, parse_row
+
+if TYPE_CHECKING:
+    import logging
+
+    from connectors.mysql.model import StreamSettings
+    from connectors.mysql.run.batching import BatchMaker
+    from connectors.mysql.schema.tables import MySqlTableState
+    from connectors.mysql.stream.latency import HeartbeatLatency
+
+#: Pause before a read of the signal topic is retried.
+_RETRY_S: Final = 5.0
+
+
+class RunSignals:
+    """Carries out signals.
+
+    Args:
+        settings: of the stream.
+        batches: knows the snapshots and the position.
+        latency: hears of heartbeats.
+        log: for signals that ask for a line, and for those that are ignored.
+
+    Attributes:
+        moved_to: where the stream must continue because of a signal: the run ends then.
+    """
+
+    def __init__(
+        self,
+        settings: StreamSettings,
+        batches: BatchMaker,
+        latency: HeartbeatLatency,
+        log: logging.LoggerAdapter[logging.Logger],
+    ) -> None:
+        self.moved_to: SignalPosition | None = None
+        self._settings = settings
+        self._batches = batches
+        self._latency = latency
+        self._log = log
+        self._channel: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Read the signal topic, if there is one. Does not block."""
+        settings = self._settings
+        if "kafka" in settings.channels and settings.signal_brokers:
+            shard = shards.format_shard(settings.shard).replace("/", "-of-")
+            group = f"{settings.signal_group}-{settings.prefix}-{shard}"
+            self._channel = asyncio.create_task(
+                self._read_topic(KafkaSignals(settings.signal_brokers, settings.signal_topic, group, settings.prefix))
+            )
+
+    async def close(self) -> None:
+        """Stop; may be repeated."""
+        if self._channel is not None:
+            self._channel.cancel()
+            await asyncio.gather(self._channel, return_exceptions=True)
+
+    def take_rows(self, state: MySqlTableState, op: str, rows: list[Any], at: str, written_s: int) -> None:
+        """The stream has met rows of the signal table or of the heartbeat table.
+
+        Args:
+            state: of the table.
+            op: what the event does.
+            rows: for "u" pairs (before, after) one after the other.
+            at: file and position of the event.
+            written_s: its time, seconds since 1970.
+        """
+        if state.kind == "heartbeat":
+            for row in rows[1::2] if op == "u" else rows if op == "c" else ():
+                heartbeat = parse(row)
+                if heartbeat.source == self._settings.prefix:
+                    file, _, pos = at.rpartition(":")
+                    self._latency.read(heartbeat.sent_us, (file_number(file), int(pos)))
+        elif op == "c":
+            for row in rows:
+                try:
+                    signal = parse_row(row, at, written_s * 1000)
+                    if signal is not None:
+                        self._obey(signal)
+                except Skippable as error:
+                    self._log.warning("a signal is ignored: %s", error)
+
+    def _obey(self, signal: Signal) -> None:
+        outcome = self._batches.snapshots.signal(signal)
+        if outcome.message:
+            self._log.info("%s", outcome.message.replace("{}", str(self._batches.saved)))
+        self.moved_to = outcome.position or self.moved_to
+
+    async def _read_topic(self, channel: KafkaSignals) -> None:
+        """Carry out the signals of the topic; retry where it can't be read."""
+        while True:
+            try:
+                await channel.start()
+                while True:
+                    for signal in await channel.read():
+                        try:
+                            self._obey(signal)
+                        except Skippable as error:
+                            self._log.warning("a signal is ignored: %s", error)
+                    await channel.commit()
+            except Retriable as error:
+                self._log.warning("%s; the topic is read again", error)
+                await asyncio.sleep(_RETRY_S)
+            finally:
+                await channel.close()

@@ -1,0 +1,193 @@
+"""The transaction that is open in the stream: how it begins and ends, and what its rows have in common."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from connectors.mysql.model import RowSource
+from connectors.mysql.source import binlog_events as parse
+from connectors.mysql.source import event_types as types
+
+if TYPE_CHECKING:
+    import logging
+
+    from connectors.mysql.events.transactions import Transactions
+    from connectors.mysql.schema.tables import MySqlTableState
+    from connectors.mysql.stream.options import StreamOptions
+    from connectors.mysql.stream.state import StreamState
+
+
+class OpenTransaction:
+    """Follows the begins and ends of transactions. Not thread-safe.
+
+    Args:
+        state: of the stream.
+        records: makes records of begins and ends, or None.
+        options: how the stream is read.
+        log: for transactions without an end.
+
+    Attributes:
+        framed: whether it ends by a commit; one that doesn't is a single statement.
+        ended: whether the present event is its last one.
+        captured: whether rows from its source are captured.
+        maps: the tables of its table numbers; None for a table that is not captured.
+        thread: the connection that made it, or None.
+        query: the statement behind the following rows, or None.
+    """
+
+    def __init__(
+        self,
+        state: StreamState,
+        records: Transactions | None,
+        options: StreamOptions,
+        log: logging.LoggerAdapter[logging.Logger],
+    ) -> None:
+        self.framed = False
+        self.ended = False
+        self.captured = True
+        self.maps: dict[int, MySqlTableState | None] = {}
+        self.thread: int | None = None
+        self.query: str | None = None
+        self._commit_us = 0
+        self._cursor = state.cursor
+        self._output = state.output
+        self._delivered = state.delivered
+        self._snapshot = state.snapshot
+        self._counters = state.counters
+        self._records = records
+        self._options = options
+        self._log = log
+
+    # Events.
+
+    def handle_gtid(self, raw: bytes, at: int, ts: int, size: int) -> None:
+        """The first event of a transaction."""
+        del ts, size
+        if self._cursor.open and self.framed:
+            self._lose()
+        elif self._cursor.open:
+            self.end()  # of a standalone statement
+        mariadb = raw[4] == types.MARIADB_GTID
+        gtid_name = parse.plain_gtid(raw)
+        if gtid_name:
+            self.thread, self._commit_us, self.framed = None, 0, True
+        else:
+            event = parse.read_gtid(raw)
+            gtid_name = event.text
+            self.thread = event.thread
+            self._commit_us = event.immediate_us
+            self.framed = mariadb and not event.standalone
+        if mariadb and self._delivered.half_done:
+            self._delivered.check_domain(gtid_name)
+        self._begin(at, gtid_name)
+        wants_gtid = self._options.wants_gtid
+        if wants_gtid is not None and gtid_name:
+            self.captured = wants_gtid(gtid_name.rpartition("-")[0] if mariadb else gtid_name.partition(":")[0])
+
+    def handle_commit(self, raw: bytes, at: int, ts: int, size: int) -> None:
+        """The last event of a transaction."""
+        del raw, at, ts, size
+        self.ended = True
+
+    def handle_description(self, raw: bytes, at: int, ts: int, size: int) -> None:
+        """The server has started, or begins a file: never in the middle of a transaction that has an end."""
+        del raw, at, ts, size
+        if self._cursor.open:
+            self._lose()
+
+    def handle_rows_query(self, raw: bytes, at: int, ts: int, size: int) -> None:
+        """The statement behind the following rows."""
+        del at, ts, size
+        if self._options.queries:
+            self.query = parse.rows_query(raw)
+
+    # Begins and ends.
+
+    def open_by_statement(self, thread: int, at: int) -> None:
+        """A BEGIN opens it, if no event before has done so."""
+        self.thread = thread
+        self.framed = True
+        if not self._cursor.open:
+            self._begin(at, "")
+
+    def open_by_rows(self, at: int) -> None:
+        """The position was inside a transaction: what comes of it is one."""
+        if not self._cursor.open:
+            self._begin(at, "")
+            self.framed = True
+
+    def _begin(self, at: int, gtid: str) -> None:
+        cursor = self._cursor
+        self._output.begin(apart=self._options.apart)
+        cursor.begin(at, gtid)
+        if self._delivered.half_done:
+            if self._delivered.is_open_transaction():
+                self._output.continue_sent()
+            self._delivered.count_begin(at)
+        self.captured = True
+        if self._records is not None:
+            self._records.begin(self.make_source(at, 0, cursor.ts_sec), cursor.offset(0, 0, 0), self._output.records)
+
+    def end(self) -> None:
+        """It ended with the event before ``cursor.pos``."""
+        cursor, output = self._cursor, self._output
+        self.ended = False
+        if self._delivered.half_done:
+            self._delivered.end_transaction()
+        if self._records is not None and self.framed:
+            self._records.end(
+                self.make_source(cursor.pos, 0, cursor.ts_sec),
+                cursor.offset(cursor.events, 0, cursor.tx_rows),
+                output.records,
+            )
+        elif self._records is not None:
+            self._records.abort()  # as Debezium: a standalone statement has only a BEGIN
+        if output.encoded.count:
+            output.encoded.finished.append(cursor.gtid)
+        cursor.end()
+        self._counters.transactions += 1
+        self.query = None
+        self.maps.clear()
+        output.settled = len(output.records)
+        self._snapshot.end_transaction()
+
+    def roll_back(self) -> None:
+        """Forget its rows; the present event is its last one.
+
+        Raises:
+            Fatal: a part of them was sent.
+        """
+        self.ended = True
+        if self._cursor.tx_rows:
+            self._snapshot.roll_back()
+        self._output.roll_back()
+        if self._records is not None:
+            self._records.abort()
+
+    def _lose(self) -> None:
+        """It has no end: the server broke down while writing it, and has forgotten it since."""
+        cursor = self._cursor
+        self._log.warning(
+            "the transaction at %s:%d has no end, because the server broke down: it counts as rolled back",
+            cursor.restart_file,
+            cursor.restart_pos,
+        )
+        self._counters.unended += 1
+        self.roll_back()
+        cursor.gtid = ""  # the server gives its number to another one
+        self.end()
+
+    def make_source(self, at: int, size: int, ts: int) -> RowSource:
+        """Where rows of the event at ``at`` come from; ``size`` is in bytes, ``ts`` in seconds since 1970."""
+        cursor = self._cursor
+        return RowSource(
+            ts_ms=ts * 1000,
+            ts_us=self._commit_us or ts * 1_000_000,
+            server_id=cursor.server_id,
+            file=cursor.file,
+            pos=at,
+            gtid=cursor.gtid or None,
+            thread=self.thread,
+            query=self.query,
+            size=size,
+        )
