@@ -168,6 +168,11 @@ class Cluster:
         members, _, leader = lines[-1].partition(" of the group: ")[2].partition("; ")
         return set(members.split(", ")), leader.partition(" leads")[0]
 
+    @staticmethod
+    def generations(worker: MillraceWorker) -> int:
+        """How many generations of the group a worker has seen."""
+        return worker.log_path.read_text().count(" of the group: ")
+
     def leads(self, worker: MillraceWorker) -> bool:
         """Whether a worker says that it leads."""
         return self._view(worker)[1] == worker.worker_id

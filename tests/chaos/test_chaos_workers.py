@@ -6,8 +6,10 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.chaos.cluster import Cluster, gone, timed
-from tests.chaos.delivery import Load
+from compose.local.ports import LOOPBACK
+from tests.chaos.cluster import PATIENCE, Cluster, gone, timed
+from tests.chaos.delivery import Load, verify
+from tests.chaos.proxy import Proxy
 
 
 @pytest.mark.proves("from datagen", "at-least-once", killed=["worker"])
@@ -23,6 +25,8 @@ def test_killed_worker(pair: Cluster, load: Callable[..., Load], leads: bool) ->
     with timed("tasks of a killed worker ran again after"):
         pair.until_running(stream, pair.ids)
     assert all(gone(pid) for pid in hosts)
+    put_out = f"Worker {victim.worker_id} has closed its connections"
+    assert put_out in pair.running[0].log_path.read_text(), "its tasks waited for the end of its session"
     pair.finish(stream)
 
 
@@ -52,6 +56,34 @@ def test_killed_control_process(pair: Cluster, load: Callable[..., Load]) -> Non
     with timed("its tasks ran again after"):
         pair.until_running(stream, pair.ids)
     pair.finish(stream)
+
+
+def test_worker_whose_address_refuses_connections(
+    cluster: Callable[..., Cluster], unique: Callable[[str], str]
+) -> None:
+    """Something between the workers refuses connections to one that lives: it is put out, and back before a task stops."""
+    workers = cluster(1)
+    first, proxy = workers.workers[0], Proxy(0)
+    workers.properties = {"rest.advertised.port": str(proxy.port)}
+    second = workers.add(wait=False)
+    proxy.target = second.port or 0
+    second.service.wait_ready(PATIENCE)
+    both = {first.worker_id, f"{LOOPBACK}:{proxy.port}"}
+    workers.until(lambda: workers.members(first) == both, "the workers have found each other")
+    stream = Load(unique("c"), unique("t"), records=5000)
+    workers.create(stream)
+    workers.until_saved(stream, 0.2)
+    assert workers.places(stream) == both, "a worker has nothing to lose"
+    generations = workers.generations(first)
+    proxy.close()
+    workers.until(
+        lambda: workers.generations(first) >= generations + 2 and workers.members(first) == both,
+        "the worker was put out and is back",
+    )
+    assert "it is put out of the group" in first.log_path.read_text()
+    workers.until_done(stream)
+    assert verify(workers.bootstrap, stream, exactly_once=False) == 0, "a record was sent again, so a task was stopped"
+    assert sum(workers.starts(stream.name).values()) == stream.tasks, workers.history(stream.name)
 
 
 def test_stopped_worker(pair: Cluster, load: Callable[..., Load]) -> None:

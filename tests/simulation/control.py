@@ -19,12 +19,15 @@ from worker.config.worker_config import parse_worker
 from worker.control.app import ControlProcess
 from worker.control.herder.base import HerderContext
 from worker.control.herder.cluster import ClusterHerder
-from worker.control.membership import GroupMembership, note_contact, shell_classes
+from worker.control.membership import GroupMembership, note_contact, put_member_out, shell_classes
+from worker.control.peers import PeerConnection, PeerWatch
 from worker.control.waiting import wait_until
 from worker.logs import LoggerRegistry
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
+
+    from worker.control.membership import WorkerMember
 
 _JOIN_S: Final = 180.0
 #: Seconds between two looks for errors of the group's coordinator.
@@ -34,8 +37,9 @@ _POLL_S: Final = 0.5
 class GroupMember:
     """The part that ``GroupMembership`` needs of Faust's consumer thread."""
 
-    def __init__(self, consumer: AIOKafkaConsumer) -> None:
+    def __init__(self, consumer: AIOKafkaConsumer, membership: GroupMembership) -> None:
         self._coordinator = consumer._coordinator
+        self._membership = membership
 
     def generation(self) -> int:
         """Kafka's generation number of the group."""
@@ -45,6 +49,10 @@ class GroupMember:
     def rejoin(self) -> None:
         """Join again."""
         asyncio.get_running_loop().call_soon(self._coordinator.request_rejoin)
+
+    async def put_out(self, member: WorkerMember) -> bool:
+        """Leave the group on behalf of another worker."""
+        return await put_member_out(self._coordinator, self._membership, member)
 
     def renew(self, arguments: Mapping[str, Any]) -> None:
         """Credentials don't change here."""
@@ -82,7 +90,11 @@ class SimulatedControl(ControlProcess):
         properties: the worker's.
         url: its REST address.
         call: see ``WorkersClient``.
+        connect: connects to another worker's REST address.
         hosts: how many task hosts.
+
+    Attributes:
+        listening: whether REST's listener is open.
     """
 
     def __init__(
@@ -90,12 +102,15 @@ class SimulatedControl(ControlProcess):
         properties: Mapping[str, str],
         url: str,
         call: Callable[[str, str, tuple[Any, ...]], Awaitable[Any]],
+        connect: Callable[[str, int], Awaitable[PeerConnection]],
         hosts: int,
     ) -> None:
         config, _ = parse_worker(properties)
         super().__init__(properties, properties, config, LoggerRegistry(), _Secrets(), hosts)  # type: ignore[arg-type]
         self._url = url
         self._call_worker = call
+        self._peers = PeerWatch(self._incarnation, self._put_out, connect)
+        self.listening = False
         self._consumer: AIOKafkaConsumer | None = None
         self._polling: asyncio.Task[None] | None = None
 
@@ -104,7 +119,13 @@ class SimulatedControl(ControlProcess):
         loop = asyncio.get_running_loop()
         group = self.config["group.id"]
         self._membership = GroupMembership(
-            self._describe, self._see, loop, f"{group}-millrace-members", 60.0, self._session_s
+            self._describe,
+            self._see,
+            loop,
+            f"{group}-millrace-members",
+            60.0,
+            self._session_s,
+            self.config["heartbeat.interval.ms"] / 1000,
         )
         self.node.contact = self._membership.contact
         self._app = SimpleNamespace(crashed=False, stop=self._stop_parts)
@@ -125,7 +146,11 @@ class SimulatedControl(ControlProcess):
         node.client = WorkersClient(self._call_worker)  # type: ignore[assignment]
         self._build_node()
         node.worker_id = self._url.removeprefix("http://")
-        self._rest = SimpleNamespace(advertised_url=self._url, worker_id=node.worker_id, stop=_nothing)  # type: ignore[assignment]
+        self._rest = SimpleNamespace(advertised_url=self._url, worker_id=node.worker_id, stop=self._stop_listening)  # type: ignore[assignment]
+        self.listening = True
+
+    async def _stop_listening(self) -> None:
+        self.listening = False
 
     async def _join(self) -> None:
         membership = self._membership
@@ -143,7 +168,7 @@ class SimulatedControl(ControlProcess):
             except Exception:  # noqa: BLE001 - Faust's supervisor starts it again
                 await asyncio.sleep(1)
         note_contact(consumer._coordinator, membership)
-        membership.attach(GroupMember(consumer))  # type: ignore[arg-type]
+        membership.attach(GroupMember(consumer, membership))  # type: ignore[arg-type]
         consumer.subscribe([membership.topic])
         self._polling = asyncio.create_task(self._poll(consumer), name="group-errors")
 
@@ -164,10 +189,6 @@ class SimulatedControl(ControlProcess):
             await self._consumer.stop()
         await self._stop_node()
         await self._stop_rest()
-
-
-async def _nothing() -> None:
-    """For parts that have nothing to stop."""
 
 
 def worker_properties(addresses: str, *, exactly_once: bool) -> dict[str, str]:

@@ -217,6 +217,7 @@ class Group:
         """A LeaveGroup request; returns the error code."""
         if member_id not in self.members:
             return UNKNOWN_MEMBER
+        self.loop.note(f"member {member_id} leaves the group")
         self._remove(member_id)
         self._changed()
         return 0

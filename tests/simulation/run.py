@@ -106,6 +106,7 @@ class Simulation:
                 world.network.join(first.name, name)
             world.resume(first)
             first.process.clock_s = 0.0
+            world.accept_again(first)
         for host in world.live_hosts():
             host.stuck_until = 0.0
         world.network.slow_s = 0.05
@@ -244,6 +245,7 @@ class Simulation:
             ),
             "cut worker from Kafka": lambda: self._cut([(worker.name, broker.name) for broker in world.kafka.brokers]),
             "cut workers": lambda: self._cut([(worker.name, other.name) for other in world.workers]),
+            "refuse connections": lambda: self._refuse(worker),
             "jump clock": lambda: self._jump(worker, event),
             "stop broker": lambda: self._stop_broker(event),
             "move leaders": self._move_leaders,
@@ -283,6 +285,10 @@ class Simulation:
                 self.world.network.join(first, second)
 
         return join
+
+    def _refuse(self, worker: Worker) -> Callable[[], None]:
+        self.world.refuse(worker)
+        return lambda: self.world.accept_again(worker)
 
     def _jump(self, worker: Worker, event: Event) -> None:
         worker.process.clock_s += (event.second % 7200) - 3600

@@ -21,6 +21,7 @@ _FAULTS: Final = {
     "cut worker from broker": 4,
     "cut worker from Kafka": 5,
     "cut workers": 3,
+    "refuse connections": 4,
     "jump clock": 2,
     "stop broker": 5,
     "move leaders": 3,

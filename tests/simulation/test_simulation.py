@@ -71,6 +71,46 @@ def test_a_broken_rule_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     assert any(verdict.broken and "while it runs in" in verdict.broken for verdict in verdicts)
 
 
+def _one_fault(kind: str, at_s: float, length_s: float, seed: int) -> Verdict:
+    """Two connectors, and one fault of the worker that leads (as in most runs) or of another."""
+    events = (
+        Event(4.0, "request create", 0, 0),
+        Event(4.1, "request create", 1, 1),
+        Event(at_s, kind, seed, 0, length_s),
+    )
+    return run_plan(type(make_plan(1))(seed, 3, False, events, at_s + length_s))
+
+
+def _after(verdict: Verdict, fault: str, event: str) -> list[float]:
+    """Seconds from a fault to each of some events."""
+    began = next(at for at, _, text in verdict.trace if text.startswith("fault: ") and fault in text)
+    return [at - began for at, _, text in verdict.trace if at > began and event in text]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_units_of_a_killed_worker_run_again_before_its_session_is_over(seed: int) -> None:
+    verdict = _one_fault("kill worker", 20.0, 12.0, seed)
+    assert verdict.broken is None
+    starts = [seconds for seconds in _after(verdict, "kill worker", " starts") if seconds < 12]
+    assert starts
+    assert max(starts) < 5, "its session ends five to six seconds after it was killed"
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_worker_whose_address_refuses_connections_loses_nothing_but_a_rebalance(seed: int) -> None:
+    verdict = _one_fault("refuse connections", 20.0, 12.0, seed)
+    assert verdict.broken is None
+    assert _after(verdict, "refuse connections", " leaves the group"), "nobody put it out"
+    assert not _after(verdict, "refuse connections", " stops"), "a unit was stopped"
+    assert not _after(verdict, "refuse connections", " starts"), "a unit was moved"
+
+
+def test_a_takeover_that_does_not_wait_for_a_worker_that_lives_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("worker.control.leader.LeaderDuties._waits_for_return", lambda _: False)
+    verdicts = [_one_fault("refuse connections", 20.0, 12.0, seed) for seed in range(6)]
+    assert any(verdict.broken and "while it runs in" in verdict.broken for verdict in verdicts)
+
+
 def test_a_delivery_is_the_same_again() -> None:
     first, second = run_delivery(4), run_delivery(4)
     assert first == second

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from tests.simulation.loop import Process, VirtualLoop
     from tests.simulation.processes import Child
     from worker.control.placement.planning import Unit
@@ -47,6 +49,8 @@ class Watch:
         #: Control process of a machine.
         self.controls: dict[str, Process] = {}
         self.resumed: dict[str, float] = {}
+        #: Whether a machine's worker may have been put out of the group for refused connections and can't know it.
+        self.left_behind: Callable[[str], bool] = lambda _machine: False
         self.broken: str | None = None
         #: How often two runs of a unit overlapped although nothing was broken.
         self.excused = 0
@@ -72,10 +76,12 @@ class Watch:
         return [row for row in self.running.get(unit, ()) if row.child.process.alive]
 
     def _excused(self, child: Child) -> bool:
-        """Whether the control process of a host is paused, or was a moment ago."""
+        """Whether the control process of a host is paused, or was a moment ago, or can't know that it was counted out."""
         machine = child.process.machine
         control = self.controls.get(machine)
         if control is None or control.paused or not control.alive:
+            return True
+        if self.left_behind(machine):
             return True
         return self._loop.time() - self.resumed.get(machine, -1e9) < _GRACE_S
 

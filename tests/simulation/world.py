@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import math
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from types import SimpleNamespace
@@ -18,6 +19,7 @@ from tests.simulation.kafka_connection import connected
 from tests.simulation.network import Channel, Network
 from tests.simulation.processes import Children
 from tests.simulation.watch import Watch
+from worker.control.membership import return_s
 from worker.rest.facade import NotLeader, RestError
 
 if TYPE_CHECKING:
@@ -28,6 +30,8 @@ if TYPE_CHECKING:
 
 _CALL_S: Final = 30.0
 _HOSTS: Final = 2
+#: How often a connection looks whether its other end is there.
+_LOOK_S: Final = 0.1
 
 
 @dataclass
@@ -70,6 +74,10 @@ class World:
         self._properties = worker_properties(self.kafka.addresses, exactly_once=exactly_once)
         self.hosts: dict[int, ModelledHost] = {}
         self.client = loop.spawn("client")
+        #: Workers whose REST addresses refuse all connections though they live.
+        self.refusing: set[str] = set()
+        self._refused: dict[str, float] = {}
+        self.watch.left_behind = self._left_behind
         self.workers = [Worker(f"worker-{number}", loop.spawn(f"worker-{number}")) for number in range(workers)]
         self._starts = itertools.count(1)
 
@@ -101,7 +109,7 @@ class World:
     async def _control_main(self, worker: Worker) -> None:
         """Start it until it runs, as a supervisor does, and start it again when it gives up."""
         while True:
-            control = worker.control = SimulatedControl(self._properties, worker.url, self.call, _HOSTS)
+            control = worker.control = SimulatedControl(self._properties, worker.url, self.call, self.connect, _HOSTS)
             try:
                 await control.start()
                 reason = await control.failed
@@ -179,6 +187,46 @@ class World:
         """All hosts whose processes are there."""
         return [self.hosts[pid] for pid in sorted(self.hosts) if self.hosts[pid].child in self.children.alive]
 
+    # Connections between workers.
+
+    def refuse(self, worker: Worker) -> None:
+        """Let a worker's REST address refuse connections, those that are open included, though the worker lives."""
+        self.loop.note("refuses connections", worker.process)
+        self.refusing.add(worker.name)
+        self._refused[worker.name] = math.inf
+
+    def accept_again(self, worker: Worker) -> None:
+        """End that."""
+        if worker.name in self.refusing:
+            self.refusing.discard(worker.name)
+            self._refused[worker.name] = self.loop.time()
+
+    def _left_behind(self, machine: str) -> bool:
+        """Whether a worker whose address refused connections within a session has not heard of Kafka for too long."""
+        control = next(worker.control for worker in self.workers if worker.name == machine)
+        contact = None if control is None else control.node.contact
+        if contact is None or self.loop.time() - self._refused.get(machine, -math.inf) > contact.session_s:
+            return False
+        return contact.age() > return_s(contact.heartbeat_s)
+
+    def accepts(self, worker: Worker) -> bool:
+        """Whether a worker's machine accepts connections to its REST address."""
+        control = worker.control
+        return worker.process.alive and control is not None and control.listening and worker.name not in self.refusing
+
+    async def connect(self, host: str, port: int) -> ModelledConnection:
+        """Connect to a worker's REST address.
+
+        Raises:
+            ConnectionRefusedError: nothing listens there, or something on the way says so.
+        """
+        worker = next(worker for worker in self.workers if worker.name == host)
+        connection = ModelledConnection(self, current_machine(), worker, (host, port))
+        await connection.until_reached()
+        if not self.accepts(worker):
+            raise ConnectionRefusedError(f"{host} refuses the connection")
+        return connection
+
     # REST.
 
     async def call(self, url: str, method: str, arguments: tuple[Any, ...]) -> Any:
@@ -236,6 +284,33 @@ class World:
             except NotLeader as error:
                 url = error.leader_url
         raise RestError(409, "there is no leader")
+
+
+class ModelledConnection:
+    """An open connection from a machine to a worker's REST address."""
+
+    def __init__(self, world: World, source: str, worker: Worker, address: tuple[str, int]) -> None:
+        self._world = world
+        self._source = source
+        self._worker = worker
+        self._process = worker.process
+        self.address = address
+
+    async def until_reached(self) -> None:
+        """Return when a message has got there and back."""
+        network = self._world.network
+        await asyncio.sleep(network.delay() + network.delay())
+        while network.blocked(self._source, self._worker.name):
+            await asyncio.sleep(_LOOK_S)
+
+    async def wait_closed(self) -> None:
+        """Return when the worker's machine has closed it."""
+        while self._process.alive and self._world.accepts(self._worker):
+            await asyncio.sleep(_LOOK_S)
+        await self.until_reached()
+
+    def close(self) -> None:
+        """There is nothing to close."""
 
 
 class _NoLoop:

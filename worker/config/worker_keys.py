@@ -183,10 +183,19 @@ WORKER_CONFIG: Final = ConfigDef(
         ),
         _CLUSTER.high.integer(
             "heartbeat.interval.ms",
-            "Time between heartbeats; at most a quarter of session.timeout.ms. Kafka Connect's default is 3000.",
-            default=1500,
+            "Time between heartbeats; at most a third of session.timeout.ms. By them workers learn that one was lost, so "
+            "tasks of a killed worker start elsewhere after a little more than two of them. Kafka Connect's default is "
+            "3000.",
+            default=500,
             unit="ms",
             validator=at_least(100),
+        ),
+        _CLUSTER.low.boolean(
+            "takeover.on.refused.connections",
+            "Whether this worker puts another one out of the group whose REST address has accepted its connections and "
+            "refuses them now: its process has ended, and its tasks need not wait for session.timeout.ms. Set it to "
+            "false where something between workers, for instance a proxy, refuses connections to workers that live.",
+            default=True,
         ),
         _CLUSTER.high.integer(
             "rebalance.timeout.ms",

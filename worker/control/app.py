@@ -39,6 +39,7 @@ from worker.control.hosts import HostLimits, HostPool
 from worker.control.leader import LeaderDuties
 from worker.control.membership import GroupMembership, WorkerMember, shell_classes
 from worker.control.node import WorkerNode
+from worker.control.peers import PeerWatch
 from worker.control.placement.reconciler import Reconciler
 from worker.control.plugins import PluginWatch
 from worker.control.state.stores import ClusterStores, ConfigStore, PlacementStore, StatusStore, internal_topics
@@ -147,6 +148,7 @@ class ControlProcess:
         self._membership: GroupMembership | None = None
         self._app: Any = None
         self._watching: asyncio.Task[None] | None = None
+        self._peers = PeerWatch(self._incarnation, self._put_out)
         self._loop_seen = time.monotonic()
         self._over = threading.Event()
         self.failed: asyncio.Future[str] = asyncio.get_running_loop().create_future()
@@ -200,6 +202,7 @@ class ControlProcess:
             f"{self._group}-millrace-members",
             self.config["group.takeover.wait.ms"] / 1000,
             self._session_s,
+            self.config["heartbeat.interval.ms"] / 1000,
         )
         self.node.numbers.membership_traffic = self._membership.traffic
         self.node.contact = self._membership.contact
@@ -234,6 +237,7 @@ class ControlProcess:
         if self._watching is not None:
             self._watching.cancel()
             await asyncio.gather(self._watching, return_exceptions=True)
+        await self._peers.stop()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_PROVIDERS_S):
                 await self._secrets.close()
@@ -397,6 +401,7 @@ class ControlProcess:
             self._incarnation,
             exactly_once=exactly_once(config),
             in_touch=self._in_touch,
+            settled=lambda: self._membership is not None and self._membership.contact.joined,
         )
         node.plugins = PluginWatch(
             config["plugin.path"],
@@ -504,6 +509,11 @@ class ControlProcess:
 
     def _see(self, view: GroupView) -> None:
         self.node.see(view)
+        if self.config["takeover.on.refused.connections"] and not self._over.is_set():
+            self._peers.see(view)
+
+    async def _put_out(self, member: WorkerMember) -> bool:
+        return self._membership is not None and await self._membership.put_out(member)
 
     def _task_producer(self, connector: Mapping[str, str]) -> dict[str, Any]:
         return clients.task_producer(self._resolved, connector)
@@ -581,7 +591,8 @@ class ControlProcess:
                 node.fenced, killed = True, False
                 node.status.hold()
                 node.reconciler.wake()
-            elif node.fenced and age > self._session_s * _KILL_SHARE and not killed:
+            # Who was counted out before the session's end has no time left.
+            if node.fenced and not killed and (contact.counted_out or age > self._session_s * _KILL_SHARE):
                 killed = True
                 for host in node.pool.hosts:
                     if host.units:

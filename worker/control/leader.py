@@ -26,6 +26,7 @@ from offsets.records import (
 )
 from worker.control.fencing import TaskFencing
 from worker.control.leader_writer import LeaderWriter
+from worker.control.membership import lately_put_out, takeover_s
 from worker.control.placement.planning import (
     INSTANCE,
     Unit,
@@ -47,6 +48,8 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 _RETRY_S: Final = 1.0
 _LONGEST_PAUSE_S: Final = 0.25
+#: Between two looks whether a worker that was put out of the group has come back.
+_LOOK_S: Final = 0.1
 _KEY_BYTES: Final = {"HmacSHA1": 20, "HmacSHA256": 32, "HmacSHA384": 48, "HmacSHA512": 64}
 
 
@@ -61,6 +64,7 @@ class LeaderDuties:
         me: this worker's incarnation.
         in_touch: whether Kafka surely counts this worker in now. One that has lost touch knows an old view of the group only:
             it would fence the leader that the others have chosen, and place units on workers that are gone.
+        settled: whether no rebalance is under way, with which a worker may come back.
     """
 
     def __init__(
@@ -73,12 +77,17 @@ class LeaderDuties:
         *,
         exactly_once: bool,
         in_touch: Callable[[], bool] = lambda: True,
+        settled: Callable[[], bool] = lambda: True,
     ) -> None:
         self._config, self._placement, self._status = stores.config, stores.placement, stores.status
         self._settings = settings
         self._me = me
         self._exactly_once = exactly_once
         self._in_touch = in_touch
+        self._settled = settled
+        #: Workers that were put out of the group, and when this worker learned of the last one.
+        self._put_out: frozenset[str] = frozenset()
+        self._put_out_at = 0.0
         self.view: GroupView | None = None
         self.rounds = PlacementRounds()
         self._published: tuple[ClusterSnapshot, GroupView, int] | None = None
@@ -108,6 +117,10 @@ class LeaderDuties:
     def see(self, view: GroupView) -> None:
         """A new view of the group."""
         self.view = view
+        put_out = lately_put_out(view)
+        if put_out - self._put_out:
+            self._put_out_at = time.monotonic()
+        self._put_out = put_out
         self._wake.set()
 
     def wake(self) -> None:
@@ -159,7 +172,7 @@ class LeaderDuties:
 
     async def _run_loop(self) -> None:
         while True:
-            timeout = 5.0 if self.active else _RETRY_S
+            timeout = _LOOK_S if self._waits_for_return() else 5.0 if self.active else _RETRY_S
             try:
                 async with asyncio.timeout(timeout):
                     await self._wake.wait()
@@ -224,6 +237,8 @@ class LeaderDuties:
             return
         started = time.process_time()
         live = {worker_id: member.incarnation for worker_id, member in view.members.items()}
+        if self._waits_for_return() and not live.keys() >= set(lost_units(table, live).values()):
+            return
         epoch = max(table.epoch, self._status_epoch() if table.epoch == 0 else 0) + 1
         self._mark_lost(live, epoch)
         placement = self.rounds.place(view, self._config.snapshot, table)
@@ -236,6 +251,16 @@ class LeaderDuties:
             self._published = inputs
         # In a large cluster one round takes a while: many changes at once are taken together, and REST gets its turns.
         await asyncio.sleep(min(_LONGEST_PAUSE_S, spent))
+
+    def _waits_for_return(self) -> bool:
+        """Whether a worker that was put out of the group may live, and still run its units: then nothing is placed."""
+        if not self._put_out:
+            return False
+        since = time.monotonic() - self._put_out_at
+        session_s = self._settings["session.timeout.ms"] / 1000
+        if since >= session_s:
+            return False
+        return not self._settled() or since < takeover_s(self._settings["heartbeat.interval.ms"] / 1000, session_s)
 
     def _mark_lost(self, live: Mapping[str, str], epoch: int) -> None:
         """Units of workers that are gone are UNASSIGNED from now on, whatever their last status says."""

@@ -17,8 +17,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 from aiokafka import AIOKafkaConsumer
+from aiokafka.client import ConnectionGroup
 from aiokafka.coordinator.protocol import ConsumerProtocolMemberAssignment, ConsumerProtocolMemberMetadata
-from aiokafka.errors import InconsistentGroupProtocolError, KafkaError
+from aiokafka.errors import InconsistentGroupProtocolError, KafkaError, NoError, UnknownMemberIdError, for_code
+from aiokafka.protocol.group import LeaveGroupRequest
 from aiokafka.protocol.metadata import MetadataRequest
 from faust.assignor.leader_assignor import LeaderAssignor
 from faust.assignor.partition_assignor import PartitionAssignor
@@ -52,6 +54,8 @@ class WorkerMember(msgspec.Struct, frozen=True, kw_only=True):
         labels: ``node.labels``.
         draining: it hands its work over and gets none.
         leading: it was the cluster's leader when it joined.
+        put_out: incarnations of workers that it has put out of the group lately.
+        member_id: Kafka's name for it; written by the group's leader.
     """
 
     worker_id: str
@@ -62,6 +66,8 @@ class WorkerMember(msgspec.Struct, frozen=True, kw_only=True):
     labels: dict[str, str] = msgspec.field(default_factory=dict)
     draining: bool = False
     leading: bool = False
+    put_out: list[str] = msgspec.field(default_factory=list)
+    member_id: str = ""
 
 
 class Roster(msgspec.Struct, frozen=True):
@@ -100,6 +106,28 @@ def newest_members(members: Sequence[WorkerMember]) -> dict[str, WorkerMember]:
 
 #: The share of the session timeout after which a worker that hears nothing of Kafka stops its tasks.
 _TRUSTED_SHARE: Final = 2 / 3
+#: A worker that was put out of the group learns it by its next heartbeat, and is back within that many of them.
+_RETURN_HEARTBEATS: Final = 2
+#: What the leader allows in addition: a worker that is not back has killed its hosts by then.
+_KILL_MARGIN_S: Final = 0.5
+
+
+def return_s(heartbeat_s: float) -> float:
+    """Seconds within which a worker that was put out of the group is in it again, or stops its units. Pure."""
+    return _RETURN_HEARTBEATS * heartbeat_s
+
+
+def takeover_s(heartbeat_s: float, session_s: float) -> float:
+    """Seconds after which units of a worker that was put out of the group may run elsewhere. Pure."""
+    return min(return_s(heartbeat_s) + _KILL_MARGIN_S, session_s)
+
+
+def lately_put_out(view: GroupView) -> frozenset[str]:
+    """Incarnations that a member has put out of the group, and that have not come back. Pure."""
+    members = view.members.values()
+    return frozenset(incarnation for member in members for incarnation in member.put_out) - {
+        member.incarnation for member in members
+    }
 
 
 class Contact:
@@ -107,16 +135,20 @@ class Contact:
 
     Args:
         session_s: the session timeout, in seconds.
+        heartbeat_s: the time between heartbeats, in seconds.
 
     ``confirmed`` is the monotonic time at which the last confirmed request was *sent*, so that the broker counts from later.
     ``joining_since`` is that at which joining began, 0 while nothing is to be joined; ``joins_s`` and ``join_s_max`` are the
     seconds that it took altogether, and at most.
     """
 
-    def __init__(self, session_s: float) -> None:
+    def __init__(self, session_s: float, heartbeat_s: float) -> None:
         self.session_s = session_s
+        self.heartbeat_s = heartbeat_s
         self.confirmed = 0.0
         self.joined = False
+        #: Kafka has said that this worker is not in the group (any more).
+        self.counted_out = False
         self.joining_since = 0.0
         self.joins_s = 0.0
         self.join_s_max = 0.0
@@ -130,7 +162,8 @@ class Contact:
     @property
     def trusted_until(self) -> float:
         """The monotonic time until which no other worker can have been given this one's units."""
-        return self.confirmed + self.session_s * _TRUSTED_SHARE
+        trusted_s = self.session_s * _TRUSTED_SHARE
+        return self.confirmed + (min(return_s(self.heartbeat_s), trusted_s) if self.counted_out else trusted_s)
 
     def is_trusted(self) -> bool:
         """Whether that time has not passed."""
@@ -149,6 +182,7 @@ class Contact:
         self.join_s_max = max(self.join_s_max, took)
         self.joining_since = 0.0
         self.joined = True
+        self.counted_out = False
         self.refused = None
 
 
@@ -162,6 +196,7 @@ class GroupMembership:
         topic: the group's topic.
         takeover_s: how long members of another program may hold the group at the start.
         session_s: the session timeout, in seconds.
+        heartbeat_s: the time between heartbeats, in seconds.
     """
 
     def __init__(
@@ -172,11 +207,16 @@ class GroupMembership:
         topic: str,
         takeover_s: float,
         session_s: float,
+        heartbeat_s: float,
     ) -> None:
-        self.describe = describe
+        self._describe = describe
         self.topic = topic
         self.takeover_s = takeover_s
-        self.contact = Contact(session_s)
+        self.contact = Contact(session_s, heartbeat_s)
+        #: Incarnations that this worker has put out -> the monotonic time until which it says so when it joins.
+        self._put_out: dict[str, float] = {}
+        #: Whether it said so when it last joined.
+        self._announced = False
         self._deliver = deliver
         self._loop = loop
         self._thread: _ConsumerThread | None = None
@@ -191,6 +231,27 @@ class GroupMembership:
         """Release the loop, once the thread has ended."""
         if not self.thread_loop.is_running():
             self.thread_loop.close()
+
+    def describe(self) -> WorkerMember:
+        """This worker's metadata (called in the consumer's thread)."""
+        now = time.monotonic()
+        self._put_out = {incarnation: until for incarnation, until in self._put_out.items() if until > now}
+        self._announced = bool(self._put_out)
+        return msgspec.structs.replace(self._describe(), put_out=sorted(self._put_out))
+
+    def announce(self, incarnation: str) -> bool:
+        """Have the next generation say that this worker puts another one out (called in the consumer's thread).
+
+        Returns False if that can't be promised: this worker's word for the next generation is on its way already.
+        """
+        if not (self.contact.joined or self._announced):
+            return False
+        self._put_out[incarnation] = time.monotonic() + self.contact.session_s
+        return True
+
+    async def put_out(self, member: WorkerMember) -> bool:
+        """Leave the group on behalf of another worker; returns whether Kafka has counted it out."""
+        return self._thread is not None and await self._thread.put_out(member)
 
     def attach(self, thread: _ConsumerThread) -> None:
         """Called by the consumer's thread once it has its consumer."""
@@ -248,7 +309,9 @@ def shell_classes(
                 member_id: msgspec.json.decode(metadata.user_data, type=WorkerMember)
                 for member_id, metadata in member_metadata.items()
             }
-            alive = newest_members(list(members.values()))
+            alive = newest_members(
+                [msgspec.structs.replace(member, member_id=member_id) for member_id, member in members.items()]
+            )
             leader = choose_leader(list(alive.values()))
             roster = msgspec.json.encode(Roster(list(alive.values()), leader.incarnation))
             return {
@@ -305,6 +368,7 @@ def note_contact(coordinator: Any, membership: GroupMembership) -> None:
         alive = await heartbeat()
         if alive:
             contact.confirmed = sent
+        contact.counted_out |= coordinator.generation < 0
         return alive
 
     async def do_rejoin_group(subscription: Any) -> bool:
@@ -334,9 +398,33 @@ def note_contact(coordinator: Any, membership: GroupMembership) -> None:
             probing.cancel()
         if joined:
             contact.has_joined()
+        else:
+            contact.counted_out |= coordinator.generation < 0
         return joined
 
     replace_coordinator_calls(coordinator, do_heartbeat, do_rejoin_group)
+
+
+async def put_member_out(coordinator: Any, membership: GroupMembership, member: WorkerMember) -> bool:
+    """Leave the group on behalf of another member, by an aiokafka group coordinator; returns whether Kafka has counted it out.
+
+    Kafka's group decides: the others begin a new generation without it, and the member, should it live, joins again.
+    """
+    if coordinator.coordinator_id is None or not membership.announce(member.incarnation):
+        return False
+    # Broker and client take a connection's requests in turn: a JoinGroup that waits would hold this one up.
+    connection = ConnectionGroup.COORDINATION if membership.contact.joined else ConnectionGroup.DEFAULT
+    request = LeaveGroupRequest(coordinator.group_id, member.member_id)
+    try:
+        async with asyncio.timeout(2):
+            answer = await client_of(coordinator).send(coordinator.coordinator_id, request, group=connection)
+    except (TimeoutError, OSError, KafkaError) as error:
+        _log.warning("Worker %s could not be put out of the group: %r", member.worker_id, error)
+        return False
+    if for_code(answer.error_code) not in (NoError, UnknownMemberIdError):
+        return False
+    coordinator.request_rejoin()
+    return True
 
 
 async def _probe_coordinator(coordinator: Any, contact: Contact) -> None:
@@ -386,6 +474,11 @@ class _ConsumerThread(driver.AIOKafkaConsumerThread):  # type: ignore[misc]
         """Ask the coordinator to join again; safe from any thread."""
         coordinator = coordinator_of(self._consumer)
         self.thread_loop.call_soon_threadsafe(coordinator.request_rejoin)
+
+    async def put_out(self, member: WorkerMember) -> bool:
+        """See ``put_member_out``; on any loop."""
+        leaving = put_member_out(coordinator_of(self._consumer), self.membership, member)
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(leaving, self.thread_loop))
 
     def renew(self, arguments: Mapping[str, Any]) -> None:
         """Log in with the credentials among ``arguments`` from the next connection on; safe from any thread."""

@@ -48,7 +48,7 @@ async def test_while_joining_only_the_coordinator_confirms_the_membership(answer
     coordinator = SimpleNamespace(
         _client=SimpleNamespace(send=send), coordinator_id=7, generation=3, _do_heartbeat=None, _do_rejoin_group=join
     )
-    contact = Contact(10.0)
+    contact = Contact(10.0, 1.0)
     note_contact(coordinator, cast("Any", SimpleNamespace(contact=contact, takeover_s=1.0)))
     joining = asyncio.create_task(coordinator._do_rejoin_group(None))
     await eventually_async(lambda: bool(asked), "a question")

@@ -69,7 +69,7 @@ def test_how_long_rebalances_take(monkeypatch: pytest.MonkeyPatch, node: WorkerN
     monkeypatch.setattr(time, "monotonic", clock)
     node.numbers.refresh(node.contact)
     assert not node.stats.rebalancing
-    node.contact = contact = Contact(10.0)
+    node.contact = contact = Contact(10.0, 1.0)
     contact.joins()
     clock.now = 101.0
     contact.joins()  # a retry
