@@ -63,6 +63,7 @@ def main(argv: list[str]) -> int:
     """Run it; about two minutes."""
     parser = argparse.ArgumentParser(prog="millrace bench failover", description=__doc__)
     parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--no-peer", action="store_true", help="leave Kafka Connect out")
     parser.add_argument(
         "--connect-default",
         action="store_true",
@@ -71,6 +72,7 @@ def main(argv: list[str]) -> int:
     options = parser.parse_args(argv)
     print(environment())
     ours: list[float] = []
+    by_session: list[float] = []
     theirs: list[float] = []
     with (
         tempfile.TemporaryDirectory(prefix="millrace-bench-") as name,
@@ -91,20 +93,28 @@ def main(argv: list[str]) -> int:
                 for worker in workers:
                     worker.stop(5)
 
-        for run in range(options.runs):
-            label = f"failover-{run}"
-            mine = [
-                MillraceWorker(folder / f"{label}-{number}", kafka.bootstrap, group=label, processes=1)
+        def millrace(label: str, properties: dict[str, str]) -> float:
+            workers = [
+                MillraceWorker(
+                    folder / f"{label}-{number}", kafka.bootstrap, group=label, processes=1, properties=properties
+                )
                 for number in (0, 1)
             ]
             try:
-                ours.append(measure([worker.start() for worker in mine], source, label))
+                return measure([worker.start() for worker in workers], source, label)
             finally:
-                for worker in mine:
+                for worker in workers:
                     worker.stop()
-            theirs.append(java(f"java-failover-{run}", {"scheduled.rebalance.max.delay.ms": "0"}))
+
+        for run in range(options.runs):
+            ours.append(millrace(f"failover-{run}", {}))
+            by_session.append(millrace(f"session-{run}", {"takeover.on.refused.connections": "false"}))
+            if not options.no_peer:
+                theirs.append(java(f"java-failover-{run}", {"scheduled.rebalance.max.delay.ms": "0"}))
         print(f"Millrace, default settings:                          {spread(ours, 1)} s")
-        print(f"Kafka Connect, scheduled.rebalance.max.delay.ms=0:   {spread(theirs, 1)} s")
+        print(f"Millrace, takeover.on.refused.connections=false:     {spread(by_session, 1)} s")
+        if theirs:
+            print(f"Kafka Connect, scheduled.rebalance.max.delay.ms=0:   {spread(theirs, 1)} s")
         if options.connect_default:
             print(f"Kafka Connect, default settings:                     {java('java-failover-default', {}):.1f} s")
     return 0

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from worker.control.placement.planning import INSTANCE, TOGETHER_KEY, Unit, Worker, place_units, read_requirement
+from worker.control.placement.planning import (
+    INSTANCE,
+    LABELS_KEY,
+    NODE_KEY,
+    TOGETHER_KEY,
+    Unit,
+    Worker,
+    place_units,
+    read_requirement,
+)
 
 if TYPE_CHECKING:
     from offsets.cluster import ClusterSnapshot
@@ -21,7 +30,8 @@ def wanted_units(snapshot: ClusterSnapshot) -> dict[Unit, Requirement]:
         units[Unit(name, INSTANCE)] = needed
         for task, task_config in enumerate(snapshot.task_configs(name)):
             # A task may ask for another node than its connector does; its own word counts.
-            units[Unit(name, task)] = read_requirement({**config, **task_config})
+            asks = NODE_KEY in task_config or LABELS_KEY in task_config
+            units[Unit(name, task)] = read_requirement({**config, **task_config}) if asks else needed
     return units
 
 
