@@ -135,7 +135,7 @@ class SimulatedControl(ControlProcess):
         await self._join()
         if not await wait_until(lambda: self.node.view is not None, _JOIN_S):
             raise Fatal("the group could not be joined")
-        self._watching = asyncio.create_task(self._watch(), name="contact-watch")
+        self._start_watch(self._membership)
 
     async def _start_rest(self) -> None:
         node = self.node

@@ -9,21 +9,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import faulthandler
 import logging
-import os
-import sys
 import threading
 import time
 import uuid
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
-import faust
 import msgspec
 import orjson
-from faust.app.base import BootStrategy
-from mode import Service
 
 from connectors.errors import Fatal, MillraceError
 from offsets.admin import TopicAdmin
@@ -33,15 +27,17 @@ from offsets.topics import ensure_internal_topic
 from worker import __version__
 from worker.config.worker_config import exactly_once, parse_labels, placement_topic, process_count
 from worker.control import clients
+from worker.control.contact_watch import ContactWatch
 from worker.control.herder.base import HerderContext
 from worker.control.herder.cluster import ClusterHerder
 from worker.control.hosts import HostLimits, HostPool
 from worker.control.leader import LeaderDuties
-from worker.control.membership import GroupMembership, WorkerMember, shell_classes
+from worker.control.membership import GroupMembership, WorkerMember
 from worker.control.node import WorkerNode
 from worker.control.peers import PeerWatch
 from worker.control.placement.reconciler import Reconciler
 from worker.control.plugins import PluginWatch
+from worker.control.shell import WorkerPart, make_app
 from worker.control.state.stores import ClusterStores, ConfigStore, PlacementStore, StatusStore, internal_topics
 from worker.control.waiting import wait_until
 from worker.kafka.tls import client_context
@@ -53,7 +49,7 @@ from worker.rest.server import RestServer
 from worker.rest.settings import RestSettings, tls_files
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Mapping
+    from collections.abc import Mapping
 
     from connectors.options import Config
     from worker.control.host_process import HostProcess
@@ -62,53 +58,10 @@ if TYPE_CHECKING:
     from worker.secrets.rotation import SecretKeeper
 
 _log = logging.getLogger(__name__)
-#: What mode says of its services belongs to Faust's own messages.
-_FAUST_LOG: Final = logging.getLogger("faust.millrace")
 _READ_DEADLINE_S: Final = 120.0
 _JOIN_DEADLINE_S: Final = 180.0
-_WATCH_S: Final = 0.25
-#: After this share what has not stopped is killed: the group gives its units away at the whole.
-_KILL_SHARE: Final = 0.9
-#: A worker that reaches Kafka but can't join the group gives up after this many session timeouts. A supervisor restarts it.
-_STALLED_SESSIONS: Final = 20
-#: A thread that sleeps one second and wakes this much later was frozen with its process.
-_FROZEN_S: Final = 4.0
 #: What config providers may take to release what they hold.
 _PROVIDERS_S: Final = 2.0
-#: Exit code of a control process whose loop was stuck.
-STUCK_EXIT: Final = 70
-
-
-class WorkerPart(Service):  # type: ignore[misc]  # mode has no types
-    """A part of the worker as a service of the app."""
-
-    logger = _FAUST_LOG
-
-    def __init__(self, label: str, start: Callable[[], Awaitable[None]], stop: Callable[[], Awaitable[None]]) -> None:
-        self._label = label
-        self._start_part = start
-        self._stop_part = stop
-        self._began = False
-        super().__init__()
-
-    @property
-    def label(self) -> str:
-        """Its name in Faust's logs."""
-        return self._label
-
-    async def on_start(self) -> None:
-        """Start it."""
-        self._began = True
-        await self._start_part()
-
-    async def on_stop(self) -> None:
-        """Stop it, if its start began; what goes wrong is logged, for the others have to stop too."""
-        if not self._began:
-            return
-        try:
-            await self._stop_part()
-        except Exception:  # noqa: BLE001 - whatever it is, the others have to stop too
-            _log.exception("Stopping %s went wrong", self._label)
 
 
 class ControlProcess:
@@ -136,9 +89,7 @@ class ControlProcess:
         self._resolved = dict(resolved)
         self.config = config
         self._processes = process_count(config, processes)
-        self._session_s: float = config["session.timeout.ms"] / 1000
         self._labels = parse_labels(config)
-        self._group: str = config["group.id"]
         self._incarnation = uuid.uuid4().hex
         self._started_ms = int(time.time() * 1000)
         self._client = clients.reader_arguments(self._resolved, config["client.id"] or f"millrace-{self._group}")
@@ -147,10 +98,8 @@ class ControlProcess:
         self._secrets = secrets
         self._membership: GroupMembership | None = None
         self._app: Any = None
-        self._watching: asyncio.Task[None] | None = None
+        self._watch: ContactWatch | None = None
         self._peers = PeerWatch(self._incarnation, self._put_out)
-        self._loop_seen = time.monotonic()
-        self._over = threading.Event()
         self.failed: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self.node = WorkerNode(
             "", self._incarnation, loggers, exactly_once=exactly_once(config), put_task_configs=self._put_task_configs
@@ -158,6 +107,14 @@ class ControlProcess:
         self.context: HerderContext | None = None
         self.herder: ClusterHerder | None = None
         self._rest: RestServer | None = None
+
+    @property
+    def _group(self) -> str:
+        return str(self.config["group.id"])
+
+    @property
+    def _session_s(self) -> float:
+        return float(self.config["session.timeout.ms"]) / 1000
 
     @property
     def client(self) -> dict[str, Any]:
@@ -206,7 +163,12 @@ class ControlProcess:
         )
         self.node.numbers.membership_traffic = self._membership.traffic
         self.node.contact = self._membership.contact
-        self._app = self._make_app(self._membership)
+        parts = [
+            WorkerPart("internal topics", self._start_topics, _do_nothing),
+            WorkerPart("REST", self._start_rest, self._stop_rest),
+            WorkerPart("task hosts and state", self._start_node, self._stop_node),
+        ]
+        self._app = make_app(self.config, self._membership, self._consumer_arguments(), parts)
         starting = asyncio.ensure_future(self._app.start())
         contact = self._membership.contact
         joined = await wait_until(lambda: starting.done() or contact.refused is not None, _JOIN_DEADLINE_S)
@@ -228,15 +190,12 @@ class ControlProcess:
         if self._app.crashed:
             raise Fatal(f"the worker could not start: {self._app.crash_reason!r}") from self._app.crash_reason
         await self._follow_secrets()
-        self._watching = asyncio.create_task(self._watch(), name="contact-watch")
-        threading.Thread(target=self._watch_loop, name="loop-watch", daemon=True).start()
+        self._start_watch(self._membership).start_thread()
 
     async def stop(self) -> None:
         """Leave the group and stop everything; what still runs here is stopped too. Takes a few seconds at most."""
-        self._over.set()
-        if self._watching is not None:
-            self._watching.cancel()
-            await asyncio.gather(self._watching, return_exceptions=True)
+        if self._watch is not None:
+            await self._watch.stop()
         await self._peers.stop()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_PROVIDERS_S):
@@ -289,46 +248,6 @@ class ControlProcess:
             )
 
     # Parts, in the order of their start.
-
-    def _make_app(self, membership: GroupMembership) -> Any:
-        assignor, leader, transport = shell_classes(membership, self._consumer_arguments())
-        parts = [
-            WorkerPart("internal topics", self._start_topics, _do_nothing),
-            WorkerPart("REST", self._start_rest, self._stop_rest),
-            WorkerPart("task hosts and state", self._start_node, self._stop_node),
-        ]
-
-        class Boot(BootStrategy):  # type: ignore[misc]
-            enable_kafka_producer = False
-            enable_web = False
-            enable_sensors = False
-
-            def server(self) -> Iterable[Any]:
-                return [*parts, *super().server()]
-
-        class Shell(faust.App):  # type: ignore[misc]
-            logger = _FAUST_LOG
-
-            def _new_transport(self) -> Any:
-                return transport(self.conf.broker_consumer, self)
-
-        Shell.BootStrategy = Boot
-        return Shell(
-            self._group,
-            broker="kafka://" + ";kafka://".join(self.config["bootstrap.servers"]),
-            store="memory://",
-            web_enabled=False,
-            PartitionAssignor=assignor,
-            LeaderAssignor=leader,
-            topic_allow_declare=False,
-            broker_session_timeout=self._session_s,
-            broker_heartbeat_interval=self.config["heartbeat.interval.ms"] / 1000,
-            broker_rebalance_timeout=self._session_s,
-            broker_request_timeout=self._session_s + 4,
-            stream_wait_empty=False,
-            # Faust only makes this folder; with memory:// nothing is kept in it.
-            datadir="/tmp",  # noqa: S108
-        )
 
     def _consumer_arguments(self) -> dict[str, Any]:
         session = self.config["session.timeout.ms"]
@@ -509,7 +428,7 @@ class ControlProcess:
 
     def _see(self, view: GroupView) -> None:
         self.node.see(view)
-        if self.config["takeover.on.refused.connections"] and not self._over.is_set():
+        if self.config["takeover.on.refused.connections"]:
             self._peers.see(view)
 
     async def _put_out(self, member: WorkerMember) -> bool:
@@ -566,86 +485,16 @@ class ControlProcess:
             else "",
         )
 
-    # Watches.
-
-    async def _watch(self) -> None:
-        """Stop the units when Kafka may have counted this worker out, and let them run again when it has not."""
-        membership, node = self._membership, self.node
-        if membership is None:
-            return
-        contact = membership.contact
-        killed = False
-        outside_since = time.monotonic()
-        while True:
-            self._loop_seen = now = time.monotonic()
-            age = contact.age()
-            trusted = contact.is_trusted()
-            if contact.joined or trusted:
-                outside_since = now
-            if node.view is not None and not node.fenced and not trusted:
-                _log.error(
-                    "Nothing heard of Kafka's group coordinator for %.1f s: this worker stops its connectors and tasks, "
-                    "for others may start them. It goes on when Kafka answers again",
-                    age,
-                )
-                node.fenced, killed = True, False
-                node.status.hold()
-                node.reconciler.wake()
-            # Who was counted out before the session's end has no time left.
-            if node.fenced and not killed and (contact.counted_out or age > self._session_s * _KILL_SHARE):
-                killed = True
-                for host in node.pool.hosts:
-                    if host.units:
-                        _log.error(
-                            "Task host %d still runs %s: it is killed", host.number, ", ".join(map(str, host.units))
-                        )
-                        node.pool.kill(host.number)
-            elif node.fenced and node.view is not None and contact.joined and trusted:
-                await self._lift_fence()
-            if node.view is not None and now - outside_since > self._session_s * _STALLED_SESSIONS:
-                self._fail_worker(
-                    "the group's membership stands still though Kafka answers; the worker ends so that it can be "
-                    "started anew"
-                )
-            if self._app.crashed:
-                self._fail_worker(f"Faust has crashed: {self._app.crash_reason!r}")
-            await asyncio.sleep(_WATCH_S)
-
-    async def _lift_fence(self) -> None:
-        """Run again, but only by what is written now: others may have got the units meanwhile."""
-        node = self.node
-        try:
-            await asyncio.gather(*(store.log.read_to_end(2) for store in (node.placement, node.config, node.status)))
-        except MillraceError:
-            return  # looked at again at once
-        _log.info("Connected to the group: connectors and tasks run by what is placed here")
-        node.fenced = False
-        node.status.release()
-        node.reconciler.wake()
+    def _start_watch(self, membership: GroupMembership) -> ContactWatch:
+        """Begin to watch the contact with the group's coordinator."""
+        self._watch = ContactWatch(membership.contact, self.node, self._session_s, self._fail_worker)
+        self._watch.start(self._app)
+        return self._watch
 
     def _fail_worker(self, reason: str) -> None:
         if not self.failed.done():
             _log.error("This worker can't go on: %s", reason)
             self.failed.set_result(reason)
-
-    def _watch_loop(self) -> None:
-        """In a thread: a control process whose loop is stuck must not keep its place in the group by heartbeats alone."""
-        limit = max(self._session_s, 5.0)
-        looked = time.monotonic()
-        while not self._over.wait(1):
-            before, looked = looked, time.monotonic()
-            if looked - before > _FROZEN_S:
-                # The whole process was frozen (SIGSTOP, a suspended machine): the loop gets its chance first.
-                self._loop_seen = looked
-                continue
-            stuck = looked - self._loop_seen
-            if stuck > limit and not self._over.is_set():
-                sys.stderr.write(
-                    f"The control process's event loop has been stuck for {stuck:.1f} s; it ends. All stacks:\n"
-                )
-                faulthandler.dump_traceback(file=sys.stderr, all_threads=True)
-                sys.stderr.flush()
-                os._exit(STUCK_EXIT)
 
 
 async def _do_nothing() -> None:

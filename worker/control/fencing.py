@@ -157,6 +157,6 @@ class TaskFencing:
         try:
             await self._fence_connector(name)
         except (MillraceError, KafkaError) as error:
-            _log.warning("Connector %s: its earlier tasks could not be fenced yet, trying again: %s", name, error)
+            _log.warning("Connector %s: its earlier tasks could not be fenced yet, retrying: %s", name, error)
             await asyncio.sleep(_RETRY_S)
         self._leader.wake()

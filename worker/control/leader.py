@@ -241,7 +241,7 @@ class LeaderDuties:
             return
         epoch = max(table.epoch, self._status_epoch() if table.epoch == 0 else 0) + 1
         self._mark_lost(live, epoch)
-        placement = self.rounds.place(view, self._config.snapshot, table)
+        placement = self.rounds.assign_units(view, self._config.snapshot, table)
         changes = advance_slots(table, placement.assigned, live, epoch)
         spent = time.process_time() - started
         self.rounds.count(table, placement, changes)

@@ -112,9 +112,12 @@ class PeerWatch:
         self._watches: dict[str, asyncio.Task[None]] = {}
         #: Incarnations that this worker has put out. One that comes back lives, whatever its address says.
         self._put_out: set[str] = set()
+        self._stopped = False
 
     def see(self, view: GroupView) -> None:
-        """Watch the members of a new view; does not block."""
+        """Watch the members of a new view, unless the watches have been ended; does not block."""
+        if self._stopped:
+            return
         me = next((member.worker_id for member in view.members.values() if member.incarnation == self._me), None)
         watched = {} if me is None else watched_peers(view.members, me)
         for member_id in self._watches.keys() - watched.keys():
@@ -131,7 +134,8 @@ class PeerWatch:
             self._watches[member_id] = asyncio.create_task(self._watch(member), name=f"peer-{member.worker_id}")
 
     async def stop(self) -> None:
-        """End all watches."""
+        """End all watches, for good."""
+        self._stopped = True
         watches = list(self._watches.values())
         self._watches.clear()
         for watch in watches:

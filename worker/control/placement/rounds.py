@@ -67,7 +67,7 @@ class PlacementRounds:
         self._placed_for = frozenset()
         self._intended = {}
 
-    def place(self, view: GroupView, snapshot: ClusterSnapshot, table: PlacementTable) -> Placement:
+    def assign_units(self, view: GroupView, snapshot: ClusterSnapshot, table: PlacementTable) -> Placement:
         """Place every unit on the workers of ``view``."""
         workers = {
             worker_id: Worker(member.capacity, member.labels, member.draining)
