@@ -12,7 +12,8 @@ from connectors.mysql.model import MARIADB, BinlogPosition, RowSource
 from connectors.mysql.rows.text_rows import compile_text, select_list
 from connectors.mysql.schema.known_tables import snapshot_id
 from connectors.mysql.snapshot.model import SnapshotRowDecoder
-from connectors.mysql.snapshot.puller import Puller
+from connectors.mysql.snapshot.reader import MySqlSnapshotReader
+from connectors.mysql.snapshot.reading.chunks import SnapshotSource
 from connectors.mysql.stream import positions, shards, signals, start
 from connectors.snapshot.progress import ProgressRecords
 from connectors.snapshot.requests import (
@@ -31,7 +32,7 @@ from connectors.source_options.new_tables import NEW_TABLES
 
 if TYPE_CHECKING:
     import logging
-    from collections.abc import Awaitable, Callable, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Sequence
 
     from connectors.api import Instruction, Position, SourceRecord, TaskMetrics
     from connectors.mysql.events.contract import Marker
@@ -50,7 +51,7 @@ class RunSnapshots:
     """The snapshots of one run of a task.
 
     Attributes:
-        puller: reads the tables.
+        reader: reads the tables.
     """
 
     def __init__(
@@ -84,7 +85,7 @@ class RunSnapshots:
         self._known = known_tables
         self._signals = signals
         self._log = log
-        self._list = RequestList(self._make_partition, self._read_by_puller)
+        self._list = RequestList(self._make_partition, self._set_requests)
         self._requests, self._saved = self._list.requests, self._list.saved
         again = initial and settings.plan.pull == "always"
         for partition, offset in offsets:
@@ -115,14 +116,12 @@ class RunSnapshots:
         self._states: dict[TableName, tuple[MySqlTable, MySqlTableState]] = {}
         #: Of tables about which ``agree`` has not asked the runtime yet.
         self._new_states: list[MySqlTableState] = []
-        self.puller = Puller(
+        self.reader = MySqlSnapshotReader(
             options,
-            connect=connect_to,
-            tables=self._find_tables,
-            decoder=self._make_decoder,
-            shard=shard,
-            saved={name: offset[PROGRESS] for name, offset in self._saved.items() if PROGRESS in offset},
-            seen_position=self._seen_position,
+            SnapshotSource(connect_to, self._find_tables, self._make_decoder, self._seen_position),
+            shard,
+            partition=self._make_partition,
+            saved=self._saved,
             metrics=metrics,
             log=log,
         )
@@ -147,12 +146,12 @@ class RunSnapshots:
         names = await self._server.names(self._wanted)
         await self._read_new(self._known.discover(names, all_read=self._all_read))
         if INITIAL in self._requests:
-            await self.puller.resolve()
-        self.puller.start()
+            await self.reader.resolve()
+        self.reader.start()
 
     async def close(self) -> None:
         """Stop reading."""
-        await self.puller.close()
+        await self.reader.close()
 
     # Who asks.
 
@@ -179,8 +178,8 @@ class RunSnapshots:
         """Start the snapshots whose time has come."""
         self._list.start_due()
 
-    def _read_by_puller(self, requests: list[SnapshotRequest]) -> None:
-        self.puller.set_requests(requests)
+    def _set_requests(self, requests: list[SnapshotRequest]) -> None:
+        self.reader.set_requests(requests)
 
     async def altered(self, statement: SqlStatement) -> None:
         """The stream came by a statement that changes structures, or a TRUNCATE.
@@ -189,7 +188,7 @@ class RunSnapshots:
             Retriable: a new table's structure can't be read now.
         """
         for name in statement.tables or (None,):
-            self.puller.altered(name)
+            self.reader.altered(name)
         effect = self._known.statement(statement)
         for name in effect.complete:
             self._drop_new(name)
@@ -220,7 +219,7 @@ class RunSnapshots:
             )
             self._list.add(request)
             self._list.save(request.id, {STATE: "running", REQUEST: encode_request(request)})
-            self.puller.preset(request.id, [definitions[name]])
+            self.reader.preset(request.id, [definitions[name]])
         self._list.hand_over()
 
     def _drop_new(self, name: TableName) -> None:
@@ -261,7 +260,7 @@ class RunSnapshots:
         """Whether all that was asked for is done."""
         return all(
             shown_state(snapshot["state"]) in SNAPSHOT_ENDED
-            for snapshot in self.puller.progress()
+            for snapshot in self.reader.progress()
             if snapshot["id"] in self._requests
         )
 
@@ -269,7 +268,7 @@ class RunSnapshots:
 
     def ready(self) -> SnapshotChunk | None:
         """The next chunk that may be sent now."""
-        return self.puller.ready(self.reached)
+        return self.reader.ready(self.reached)
 
     async def agree(self) -> None:
         """Ask the runtime whether it takes the rows of tables that are read for the first time as bytes."""
@@ -323,14 +322,14 @@ class RunSnapshots:
         """Tables of which the stream alone has all changes: their first snapshot is over, or they have none."""
         reading = {
             table["table"]
-            for snapshot in self.puller.progress()
+            for snapshot in self.reader.progress()
             for table in snapshot["tables"]
             if snapshot["id"] in self._requests
             and self._requests[snapshot["id"]].origin in {"initial", NEW}
             and table["state"] in {"waiting", "running"}
         }
         if INITIAL in self._requests and not any(
-            snapshot["id"] == INITIAL and snapshot["tables"] for snapshot in self.puller.progress()
+            snapshot["id"] == INITIAL and snapshot["tables"] for snapshot in self.reader.progress()
         ):
             return []  # its tables are not known yet
         return [name for name in self._known.names() if str(name) not in reading]
@@ -342,11 +341,11 @@ class RunSnapshots:
 
     def done(self, chunk: SnapshotChunk) -> tuple[tuple[Position, Position], ...]:
         """The chunk's records are on their way: what is to be saved with the last of them."""
-        return self._make_offsets(self.puller.done(chunk))
+        return self._keep(self.reader.done(chunk))
 
     def changes(self) -> tuple[tuple[Position, Position | None], ...]:
         """Return all other offsets to save."""
-        return (*self.decided(), *self._make_offsets(self.puller.changes()))
+        return (*self.decided(), *self._keep(self.reader.changes()))
 
     def decided(self) -> tuple[tuple[Position, Position | None], ...]:
         """Return the offsets of decisions about tables and requests.
@@ -357,7 +356,7 @@ class RunSnapshots:
 
     def progress(self) -> list[dict[str, Any]]:
         """The progress of each snapshot of this task."""
-        return self.puller.progress()
+        return self.reader.progress()
 
     def records(self, *, last: bool = False) -> list[SourceRecord]:
         """The records of the progress topic that are due; all of them before the run ends (``last``)."""
@@ -368,28 +367,26 @@ class RunSnapshots:
 
     async def wait_for(self, reading: asyncio.Task[Any], limit_s: float) -> None:
         """Wait until events were read, or a chunk may be ready, or ``limit_s`` seconds have passed."""
-        waiting = asyncio.ensure_future(self.puller.wait())
+        waiting = asyncio.ensure_future(self.reader.wait())
         try:
             await asyncio.wait({reading, waiting}, timeout=limit_s, return_when=asyncio.FIRST_COMPLETED)
         finally:
             waiting.cancel()
 
-    def _make_offsets(self, packed_states: Mapping[str, str]) -> tuple[tuple[Position, Position], ...]:
-        states = {snapshot["id"]: shown_state(snapshot["state"]) for snapshot in self.puller.progress()}
-        saved_offsets = []
-        for name, packed in packed_states.items():
+    def _keep(self, offsets: Sequence[tuple[Position, Position]]) -> tuple[tuple[Position, Position], ...]:
+        """The offsets of shares, with the requests that no one repeats after a restart."""
+        for partition, offset in offsets:
+            name = partition[start.SNAPSHOT]
             request = self._requests.get(name)
-            offset: Position = {STATE: states.get(name, "completed"), PROGRESS: packed}
             if request is not None and request.origin in {"signal", NEW}:
                 offset[REQUEST] = encode_request(request)
             self._saved[name] = offset
-            saved_offsets.append((self._make_partition(name), offset))
-        return tuple(saved_offsets)
+        return tuple(offsets)
 
     def _make_partition(self, request: str) -> Position:
         return start.snapshot_partition(self._settings.prefix, request, self._shard)
 
-    # What the puller asks.
+    # What the reader asks.
 
     async def _find_tables(self, expressions: list[str]) -> Sequence[MySqlTable]:
         expected = filters.parse_patterns(",".join(expressions))

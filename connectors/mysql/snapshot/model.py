@@ -103,8 +103,8 @@ class Early(NamedTuple):
 class SnapshotChunk:
     """Rows of one table as of one position, ready to be sent.
 
-    Until ``Puller.done`` the stream's changes still remove rows: take only as many as are sent at once, and send them before
-    the stream continues.
+    Until ``MySqlSnapshotReader.done`` the stream's changes still remove rows: take only as many as are sent at once, and send
+    them before the stream continues.
 
     Attributes:
         request: id of the request.
@@ -131,6 +131,7 @@ class SnapshotChunk:
         "first_of_request",
         "first_of_table",
         "high",
+        "key_range",
         "keyed",
         "last_of_request",
         "last_of_table",
@@ -139,7 +140,6 @@ class SnapshotChunk:
         "read",
         "read_ms",
         "request",
-        "stretch",
         "table",
         "taken",
     )
@@ -174,8 +174,8 @@ class SnapshotChunk:
         self.read = len(rows)
         self.taken = 0
         self.bad = tuple(bad)
-        #: The puller's own.
-        self.stretch: object = None
+        #: The reader's own.
+        self.key_range: object = None
 
     @property
     def name(self) -> TableName:
@@ -220,15 +220,15 @@ def row_digest(row: Mapping[str, Any]) -> bytes:
     return blake2b(repr(tuple(row.values())).encode("utf-8", "surrogatepass"), digest_size=16).digest()
 
 
-#: What ``Puller`` reports (``SourceConnector.metrics``): name -> (kind, help text). The first six have a label ``table``.
+#: Of ``MySqlSnapshotReader`` (``SourceConnector.metrics``): name -> (kind, help text). The first six have a label ``table``.
 METRICS: Final[dict[str, tuple[str, str]]] = {
-    "mysql_snapshot_rows_total": ("counter", "Rows of full pulls that were sent."),
-    "mysql_snapshot_superseded_rows_total": ("counter", "Rows of full pulls left out: the stream had a newer change."),
-    "mysql_snapshot_chunks_total": ("counter", "Chunks of full pulls that were sent."),
+    "mysql_snapshot_rows_total": ("counter", "Rows of snapshots that were sent."),
+    "mysql_snapshot_superseded_rows_total": ("counter", "Rows of snapshots left out: the stream had a newer change."),
+    "mysql_snapshot_chunks_total": ("counter", "Chunks of snapshots that were sent."),
     "mysql_snapshot_repeated_chunks_total": ("counter", "Chunks read again: a new structure, a new connection."),
-    "mysql_snapshot_percent": ("gauge", "How much of a table's full pull is done."),
-    "mysql_snapshot_rows_per_second": ("gauge", "Speed of a table's full pull."),
+    "mysql_snapshot_percent": ("gauge", "How much of a table's snapshot is done."),
+    "mysql_snapshot_rows_per_second": ("gauge", "Speed of a table's snapshot."),
     "mysql_snapshot_held_bytes": ("gauge", "Bytes of chunks that wait for the stream."),
     "mysql_snapshot_probe_seconds": ("gauge", "How long the server took for a query that costs it nothing."),
-    "mysql_snapshot_queries_allowed": ("gauge", "Queries of full pulls that may be in flight."),
+    "mysql_snapshot_queries_allowed": ("gauge", "Queries of snapshots that may be in flight."),
 }

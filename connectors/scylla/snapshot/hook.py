@@ -32,11 +32,12 @@ from connectors.scylla.snapshot.merging import (
 )
 from connectors.scylla.snapshot.pages import PageReader
 from connectors.scylla.snapshot.rows import RowPlan
+from connectors.snapshot.jobs import JobRunner
 from connectors.snapshot.requests import INITIAL, RequestList, SnapshotRequest
 
 if TYPE_CHECKING:
     import logging
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Awaitable, Callable, Iterator, Sequence
 
     from connectors.api import BadRecord, Instruction, OffsetReader, Position, SourceRecord
     from connectors.cql.cluster.session import CqlSession
@@ -56,6 +57,7 @@ PATIENCE_S: Final = 600.0
 #: Windows of a stream without a saved position that have to end first: with the second one the first one's position was given.
 _WINDOWS_FIRST: Final = 2
 _REPORT_S: Final = 1.0
+_RECHECK_S: Final = 1.0
 #: See ``ChangeTraces``: 128 kB each.
 _SLOTS: Final = 1 << 14
 _FEW_GROUPS: Final = 64
@@ -114,7 +116,9 @@ class ScyllaSnapshot:
         #: The stream brings all that was written so long after a moment at which the log was there.
         self._settle_ms = settings.confidence_max_ms if settings.confidence_ms is None else settings.confidence_ms
         self._pages = PageReader(session, settings, log)
-        self._changed = asyncio.Event()
+        self._runner = JobRunner(self._due_groups, self._read_chunk, lambda: self._pages.limit, self._recheck_s)
+        #: Groups of which a page is being read, or waits to be handed over.
+        self._busy: set[GroupSnapshot] = set()
         self._wake: Callable[[], None] = lambda: None
         self._reported_s = 0.0
         self._sent = (0, 0)
@@ -146,7 +150,7 @@ class ScyllaSnapshot:
             self._follow_requests(snapshot)
         self._settled = self._announced = False
         self._reported_s = 0.0
-        self._changed.set()
+        self._runner.wake()
         self._wake()
 
     def _is_requested(self, request: SnapshotRequest, table: TableId) -> bool:
@@ -195,7 +199,7 @@ class ScyllaSnapshot:
         snapshot.pause(paused=False)
         self._moved.append((snapshot.partition, to_offset(position)))
         self._settled = False
-        self._changed.set()
+        self._runner.wake()
 
     # The reader's calls.
 
@@ -220,7 +224,7 @@ class ScyllaSnapshot:
         if snapshot.ready and not before:
             self._wake()
         if not snapshot.finished:
-            self._changed.set()
+            self._runner.wake()
 
     def row_filter(self, group: StreamGroup) -> RowFilter | None:
         """See ``SnapshotHook``: nothing is suppressed, but changes that the table will not show are noted."""
@@ -277,7 +281,7 @@ class ScyllaSnapshot:
             else:
                 has_more = True
         if released:
-            self._changed.set()
+            self._runner.wake()
             self._wake()
         self._report_progress()
         return has_more
@@ -428,7 +432,7 @@ class ScyllaSnapshot:
         snapshot.put(request, restarted)
         self._moved.append((partition_of(snapshot.group, request), to_offset(restarted)))
         self._settled = self._announced = False
-        self._changed.set()
+        self._runner.wake()
         self._wake()
 
     def _forget_group(self, snapshot: GroupSnapshot) -> None:
@@ -454,33 +458,18 @@ class ScyllaSnapshot:
     async def run(self, wake: Callable[[], None]) -> None:
         """See ``SnapshotHook``: reads pages until the task ends; new groups may come at any time."""
         self._wake = wake
-        busy: set[int] = set()
+        await self._runner.run()
 
-        async def chunk(snapshot: GroupSnapshot) -> None:
-            try:
-                await self._read_chunk(snapshot)
-            finally:
-                busy.discard(id(snapshot))
-                self._changed.set()
+    def _due_groups(self) -> Iterator[GroupSnapshot]:
+        """The groups of which a page may be read now."""
+        for snapshot in self._groups.values():
+            if not snapshot.finished and snapshot not in self._busy and self._is_due(snapshot):
+                self._busy.add(snapshot)
+                yield snapshot
 
-        try:
-            async with asyncio.TaskGroup() as jobs:
-                while True:
-                    self._changed.clear()
-                    unfinished = [snapshot for snapshot in self._groups.values() if not snapshot.finished]
-                    for snapshot in unfinished:
-                        if len(busy) >= self._pages.limit:
-                            break
-                        if id(snapshot) not in busy and self._is_due(snapshot):
-                            busy.add(id(snapshot))
-                            jobs.create_task(chunk(snapshot), name="scylla snapshot page")
-                    with contextlib.suppress(TimeoutError):
-                        # The limit is for what changes with time only (see ``_is_due``).
-                        async with asyncio.timeout(1.0 if unfinished else None):
-                            await self._changed.wait()
-        except BaseExceptionGroup as group:
-            # The first that failed; the others were cancelled.
-            raise group.exceptions[0] from None
+    def _recheck_s(self) -> float | None:
+        """For changes that come with time only (see ``_is_due``)."""
+        return None if all(snapshot.finished for snapshot in self._groups.values()) else _RECHECK_S
 
     def _is_due(self, snapshot: GroupSnapshot) -> bool:
         if not snapshot.may_begin or snapshot.watermark_ms is None:
@@ -492,6 +481,12 @@ class ScyllaSnapshot:
 
     async def _read_chunk(self, snapshot: GroupSnapshot) -> None:
         """Read one page of a group and wait until it was handed over: no more pages are held than may be read at once."""
+        try:
+            await self._read_page(snapshot)
+        finally:
+            self._busy.discard(snapshot)
+
+    async def _read_page(self, snapshot: GroupSnapshot) -> None:
         await self._pages.wait()
         if not snapshot.may_begin:
             return

@@ -154,7 +154,7 @@ def test_requests_that_are_refused(request_: dict[str, Any], word: str) -> None:
 
 def saved(name: str, shard: str | None, state: Any, *tables: notes.MySqlTableNote, **more: Any) -> tuple[Any, Any]:
     partition = {"server": "p", "snapshot": name, **({} if shard is None else {"shard": shard})}
-    note = notes.PullNote(state="done" if state == "completed" else state, tables=list(tables), started_ms=100)
+    note = notes.MySqlShareNote(state="done" if state == "completed" else state, tables=list(tables), started_ms=100)
     return partition, {"state": state, "progress": notes.pack_note(note), **more}
 
 

@@ -11,11 +11,11 @@ from connectors.mysql.model import BLOCK, BinlogPosition, MySqlColumn, MySqlTabl
 from connectors.mysql.snapshot import state
 from connectors.mysql.snapshot.model import SnapshotChunk, row_digest
 from connectors.mysql.snapshot.reading import keys
+from connectors.mysql.snapshot.reading.key_ranges import KeyRange, NumberDivider
 from connectors.mysql.snapshot.reading.keys import KeyColumn
 from connectors.mysql.snapshot.reading.rows import PacketRows
-from connectors.mysql.snapshot.reading.stretches import KeyRange, NumberDivider
 from connectors.mysql.snapshot.reading.throttle import SnapshotThrottle
-from connectors.mysql.snapshot.state import MySqlTableNote, PullNote
+from connectors.mysql.snapshot.state import MySqlShareNote, MySqlTableNote
 from connectors.mysql.snapshot.windows import ChangeWindow, Images
 from connectors.mysql.stream.shards import shard_of_number
 from tests.support.clock import ManualClock
@@ -183,7 +183,7 @@ def test_numbers_are_divided_without_gaps(shard: Shard, low: int, high: int, row
 
 def test_a_state_survives_as_text_however_long() -> None:
     for count in (1, 5000):
-        note = PullNote(
+        note = MySqlShareNote(
             state="running",
             resolved=True,
             started_ms=5,
