@@ -9,7 +9,7 @@ from connectors.api import BadRecord, Batch
 from connectors.cassandra.model import CLUSTER, SHARD, SNAPSHOT
 from connectors.cassandra.schema.catalog import id_bytes
 from connectors.cassandra.snapshot.model import new_request, new_table_id
-from connectors.cassandra.snapshot.reader import CassandraSnapshotReader
+from connectors.cassandra.snapshot.reader import CapturedTables, CassandraSnapshotReader
 from connectors.cassandra.snapshot.views import request_of, share_partition
 from connectors.errors import Skippable
 from connectors.snapshot.requests import INITIAL, RequestList, SnapshotRequest
@@ -137,12 +137,11 @@ class CassandraSnapshots:
         self._reader = CassandraSnapshotReader(
             self._settings,
             session,
-            self._catalog.tables,
+            CapturedTables(self._catalog.tables, self._refresh),
             self._shard,
             self._offsets,
             self._metrics,
             self._log,
-            refresh=self._refresh,
         )
         self._list.hand_over()
         self._reader.start()

@@ -8,13 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 from connectors.api import SNAPSHOT_ENDED, BadRecord
 from connectors.mysql.config import filters
-from connectors.mysql.model import MARIADB, BinlogPosition, RowSource
-from connectors.mysql.rows.text_rows import compile_text, select_list
+from connectors.mysql.model import RowSource
 from connectors.mysql.schema.known_tables import snapshot_id
-from connectors.mysql.snapshot.model import SnapshotRowDecoder
 from connectors.mysql.snapshot.reader import MySqlSnapshotReader
 from connectors.mysql.snapshot.reading.chunks import SnapshotSource
-from connectors.mysql.stream import positions, shards, signals, start
+from connectors.mysql.stream import shards, signals, start
 from connectors.snapshot.progress import ProgressRecords
 from connectors.snapshot.requests import (
     INITIAL,
@@ -32,18 +30,17 @@ from connectors.source_options.new_tables import NEW_TABLES
 
 if TYPE_CHECKING:
     import logging
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Sequence
 
     from connectors.api import Instruction, Position, SourceRecord, TaskMetrics
     from connectors.mysql.events.contract import Marker
     from connectors.mysql.events.ums_signals import MySqlUmsSignals
-    from connectors.mysql.model import MySqlTable, Shard, StreamSettings, TableName
+    from connectors.mysql.model import StreamSettings, TableName
     from connectors.mysql.schema.known_tables import KnownTables
-    from connectors.mysql.schema.tables import MySqlTableState, StreamTables
-    from connectors.mysql.snapshot.model import Early, SnapshotChunk, SnapshotSettings
-    from connectors.mysql.source.server import SourceServer
+    from connectors.mysql.schema.tables import MySqlTableState
+    from connectors.mysql.snapshot.model import Early, SnapshotChunk
+    from connectors.mysql.snapshot.tables import SnapshotAccess
     from connectors.mysql.source.statements import SqlStatement
-    from connectors.mysql.stream.cursor import BinlogCursor
     from connectors.wire import EncodedBatch
 
 
@@ -58,33 +55,23 @@ class RunSnapshots:
         self,
         *,
         settings: StreamSettings,
-        options: SnapshotSettings,
-        shard: Shard,
-        connect_to: Callable[[], Awaitable[Any]],
-        server: SourceServer,
-        tables: StreamTables,
-        is_captured: Callable[[TableName], bool],
+        source: SnapshotAccess,
         offsets: Sequence[tuple[Position, Position]],
         initial: bool,
-        cursor: BinlogCursor,
-        flavor: str,
-        by_gtid: bool,
         known_tables: KnownTables,
         signals: MySqlUmsSignals | None,
         metrics: TaskMetrics,
         log: logging.LoggerAdapter[logging.Logger],
     ) -> None:
+        shard = self._shard = settings.shard
         self._settings = settings
-        self._shard = shard
-        self._server = server
-        self._tables = tables
-        self._wanted = is_captured
-        self._cursor = cursor
-        self._flavor = flavor
-        self._by_gtid = by_gtid
+        self._tables = source.tables
+        self._server = source.tables.server
         self._known = known_tables
         self._signals = signals
         self._log = log
+        #: Whether the stream has come to a position.
+        self.reached = source.position.reached
         self._list = RequestList(self._make_partition, self._set_requests)
         self._requests, self._saved = self._list.requests, self._list.saved
         again = initial and settings.plan.pull == "always"
@@ -113,12 +100,9 @@ class RunSnapshots:
                 self._list.forget(request)
             elif asked is not None:  # asked for in the past; no one asks again
                 self._requests[request] = asked
-        self._states: dict[TableName, tuple[MySqlTable, MySqlTableState]] = {}
-        #: Of tables about which ``agree`` has not asked the runtime yet.
-        self._new_states: list[MySqlTableState] = []
         self.reader = MySqlSnapshotReader(
-            options,
-            SnapshotSource(connect_to, self._find_tables, self._make_decoder, self._seen_position),
+            source.options,
+            SnapshotSource(source.connect, source.tables.find, source.tables.decoder, source.position.seen),
             shard,
             partition=self._make_partition,
             saved=self._saved,
@@ -143,7 +127,7 @@ class RunSnapshots:
             Retriable: the server is unavailable.
             ConfigInvalid: it refuses the account.
         """
-        names = await self._server.names(self._wanted)
+        names = await self._server.names(self._tables.is_captured)
         await self._read_new(self._known.discover(names, all_read=self._all_read))
         if INITIAL in self._requests:
             await self.reader.resolve()
@@ -272,22 +256,20 @@ class RunSnapshots:
 
     async def agree(self) -> None:
         """Ask the runtime whether it takes the rows of tables that are read for the first time as bytes."""
-        states, self._new_states = self._new_states, []
-        for state in states:
-            await self._tables.agree_on_snapshot(state)
+        await self._tables.agree()
 
     def emit(self, chunk: SnapshotChunk, offset: Position, out: list[SourceRecord]) -> EncodedBatch | None:
         """Append the records of a chunk's rows, or return them as bytes."""
-        state = self._table_state(chunk.table)
+        state = self._tables.state(chunk.table)
         rows = chunk.take(len(chunk) or 1)
-        batch = self._batch_id(chunk.request, chunk.origin)
+        batch = self._batch_id(chunk.request.id, chunk.request.origin)
         source = RowSource(
             ts_ms=chunk.read_ms, ts_us=chunk.read_ms * 1000, server_id=0, file=chunk.low.file, pos=chunk.low.pos
         )
         marker: Marker = "incremental"
         first: Marker | None = None
         last: Marker | None = None
-        if chunk.origin == "initial":
+        if chunk.request.origin == "initial":
             marker = "true"
             first = "first" if chunk.first_of_request else "first_in_data_collection" if chunk.first_of_table else None
             last = "last" if chunk.last_of_request else "last_in_data_collection" if chunk.last_of_table else None
@@ -336,7 +318,7 @@ class RunSnapshots:
 
     def bad(self, chunk: SnapshotChunk, partition: Position, offset: Position) -> tuple[BadRecord, ...]:
         """The chunk's rows that can't be decoded."""
-        topic = self._table_state(chunk.table).events.topic if chunk.bad else None
+        topic = self._tables.state(chunk.table).events.topic if chunk.bad else None
         return tuple(BadRecord(partition, offset, error, raw, topic) for error, raw in chunk.bad)
 
     def done(self, chunk: SnapshotChunk) -> tuple[tuple[Position, Position], ...]:
@@ -385,40 +367,3 @@ class RunSnapshots:
 
     def _make_partition(self, request: str) -> Position:
         return start.snapshot_partition(self._settings.prefix, request, self._shard)
-
-    # What the reader asks.
-
-    async def _find_tables(self, expressions: list[str]) -> Sequence[MySqlTable]:
-        expected = filters.parse_patterns(",".join(expressions))
-        names = await self._server.names(lambda name: self._wanted(name) and filters.matches_any(expected, str(name)))
-        definitions = await self._server.definitions(names)
-        return [definitions[name] for name in names if name in definitions]
-
-    def _table_state(self, table: MySqlTable) -> MySqlTableState:
-        cached = self._states.get(table.name)
-        if cached is not None and cached[0] == table:
-            return cached[1]
-        state = self._tables.state(table, None)
-        self._states[table.name] = (table, state)
-        self._new_states.append(state)
-        return state
-
-    def _make_decoder(self, table: MySqlTable) -> SnapshotRowDecoder:
-        state = self._table_state(table)
-        plans = state.layout.plans
-        shown = {plan.column.name for plan in plans if plan is not None}
-        return SnapshotRowDecoder(
-            select_list(table, plans),
-            compile_text(table, plans, self._tables.options),
-            table.key if set(table.key) <= shown else (),
-            len(shown),
-        )
-
-    def _seen_position(self) -> BinlogPosition:
-        cursor = self._cursor
-        gtids = cursor.seen_gtids() if self._by_gtid or self._flavor != MARIADB else ""
-        return BinlogPosition(file=cursor.file, pos=cursor.pos, gtids=gtids)
-
-    def reached(self, position: BinlogPosition) -> bool:
-        """Whether the stream has come to a place; of a replica's only the GTIDs count."""
-        return positions.is_reached(self._cursor.place(), position, self._flavor, by_gtid=not position.file)

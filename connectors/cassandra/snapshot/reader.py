@@ -7,7 +7,7 @@ import random
 import time
 from collections import deque
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from connectors.cassandra import metrics as names
 from connectors.cassandra.snapshot import state
@@ -16,7 +16,8 @@ from connectors.cassandra.snapshot.planner import CassandraSnapshotPlanner
 from connectors.cassandra.snapshot.rows import ReadMoment, SnapshotRowReader
 from connectors.cql.cluster.failures import CqlLoginRefused
 from connectors.cql.cluster.session import QueryStats, SchemaChanged
-from connectors.cql.cluster.throttle import InFlightLimit, Pace, PageSize, pause_s
+from connectors.cql.cluster.table_pages import PageSettings, TablePages
+from connectors.cql.cluster.throttle import pause_s
 from connectors.errors import Fatal, MillraceError, Retriable
 from connectors.snapshot.engine import SnapshotEngine
 
@@ -40,8 +41,16 @@ _NARROW_AFTER: Final = 2
 _REPORT_S: Final = 1.0
 
 
-async def _ignore_call() -> None:
-    """Do nothing: there are no definitions to read again."""
+class CapturedTables(NamedTuple):
+    """The connector's tables.
+
+    Attributes:
+        matching: those that one of some regular expressions for ``keyspace.table`` matches, as they are known now.
+        refresh: reads their definitions again; may raise Retriable.
+    """
+
+    matching: Callable[[Sequence[str]], Sequence[CqlTableDefinition]]
+    refresh: Callable[[], Awaitable[object]]
 
 
 class CassandraSnapshotReader(SnapshotEngine[CassandraSnapshotPlanner]):
@@ -53,45 +62,46 @@ class CassandraSnapshotReader(SnapshotEngine[CassandraSnapshotPlanner]):
     Args:
         settings: how tables are read.
         session: the CQL session.
-        tables: the captured tables that one of some regular expressions for ``keyspace.table`` matches, as they are known now;
-            their definitions are looked up by it too.
+        tables: the captured tables.
         shard: index and number of the task among those that share the work.
         saved: all saved offsets of the connector (``OffsetReader.items``).
         metrics: numbers go there.
         log: the task's.
-        refresh: reads the definitions of tables again; may raise Retriable.
     """
 
     def __init__(
         self,
         settings: CassandraSnapshotSettings,
         session: CqlSession,
-        tables: Callable[[Sequence[str]], Sequence[CqlTableDefinition]],
+        tables: CapturedTables,
         shard: tuple[int, int],
         saved: Iterable[tuple[Position, Position]],
         metrics: TaskMetrics,
         log: logging.LoggerAdapter[logging.Logger],
-        *,
-        refresh: Callable[[], Awaitable[object]] = _ignore_call,
     ) -> None:
         super().__init__(CassandraSnapshotPlanner(settings, shard, saved), settings.threads, log)
         self._settings = settings
         self._session = session
         self._tables = tables
         self._metrics = metrics
-        self._refresh = refresh
         self._queue: deque[CassandraChunk] = deque()
         #: Chunks that are being sent.
         self._sending = 0
-        self._stats = QueryStats()
+        self._pages = TablePages(
+            session,
+            PageSettings(
+                queries=settings.threads,
+                rows=settings.chunk_rows,
+                page_bytes=settings.chunk_bytes,
+                rows_per_s=settings.rows_per_s,
+                consistency=settings.consistency,
+                timeout_s=settings.timeout_s,
+            ),
+        )
         self._reported = QueryStats()
-        self._limit = InFlightLimit(1, settings.threads, settings.threads)
-        self._pages: dict[str, PageSize] = {}
-        self._pace = Pace(settings.rows_per_s)
         self._cluster: SnapshotCluster | None = None
         self._readers: dict[tuple[str, str, bool], SnapshotRowReader] = {}
         self._ttls: dict[str, int] = {}
-        self._busy = 0
 
     # What the task tells.
 
@@ -105,7 +115,7 @@ class CassandraSnapshotReader(SnapshotEngine[CassandraSnapshotPlanner]):
 
     def uncovered(self) -> list[CqlTableDefinition]:
         """The captured tables that were added after the first snapshot and whose share for this task is in no snapshot yet."""
-        return self._planner.uncovered(self._tables(self._settings.tables))
+        return self._planner.uncovered(self._tables.matching(self._settings.tables))
 
     def reopened(self, tables: Iterable[tuple[CqlTableDefinition, int]]) -> list[SnapshotRequest]:
         """See ``CassandraSnapshotPlanner.reopened``."""
@@ -159,18 +169,14 @@ class CassandraSnapshotReader(SnapshotEngine[CassandraSnapshotPlanner]):
 
     def _allowed(self) -> int:
         pending = len(self._queue) + self._sending
-        return int(self._limit.value) if pending < self._settings.ahead_chunks + self._settings.threads else 0
+        return self._pages.limit.value if pending < self._settings.ahead_chunks + self._settings.threads else 0
 
     def _pause_s(self, failures: int) -> float:
         return pause_s(failures, _RETRY_MS, int(self._settings.retry_s * 1000), 20, random.random())  # noqa: S311
 
     async def _carry_out(self, job: CassandraJob, reader: int) -> bool:
         del reader
-        self._busy += 1
-        try:
-            await (self._resolve_tables(job) if job.table is None else self._read_chunk(job))
-        finally:
-            self._busy -= 1
+        await (self._resolve_tables(job) if job.table is None else self._read_chunk(job))
         return True
 
     async def _resolve_tables(self, job: CassandraJob) -> None:
@@ -178,8 +184,8 @@ class CassandraSnapshotReader(SnapshotEngine[CassandraSnapshotPlanner]):
             if self._cluster is None:
                 self._cluster = await SnapshotCluster.of(self._session, self._settings.timeout_s)
                 self._planner.bounds = self._cluster.bounds
-            await self._refresh()
-            tables = job.share.request.chosen(self._tables(job.share.request.tables))
+            await self._tables.refresh()
+            tables = job.share.request.chosen(self._tables.matching(job.share.request.tables))
         except (Retriable, CqlLoginRefused):
             job.share.busy = False
             raise
@@ -198,7 +204,7 @@ class CassandraSnapshotReader(SnapshotEngine[CassandraSnapshotPlanner]):
         while not self._planner.stale(job) and job.part is not None and job.part.read is not None:
             while not self._has_space() and not self._planner.stale(job):
                 await self._wait_turn()
-            await asyncio.sleep(self._pace.wait_s(time.monotonic()))
+            await self._pages.wait()
             try:
                 await self._read_page(job)
             except SchemaChanged as error:
@@ -209,11 +215,11 @@ class CassandraSnapshotReader(SnapshotEngine[CassandraSnapshotPlanner]):
                 self._drop_readers(job)
                 await asyncio.sleep(self._pause_s(changes))
                 with suppress(Retriable):
-                    await self._refresh()
+                    await self._tables.refresh()
             except Retriable as error:
                 attempt += 1
-                self._limit.failed()
-                self._page_size(job).failed()
+                if job.table is not None:
+                    self._pages.failed(job.table.note.name)
                 if attempt >= _NARROW_AFTER:
                     self._planner.narrow(job)
                 if attempt == 1 or attempt % 10 == 0:
@@ -254,36 +260,18 @@ class CassandraSnapshotReader(SnapshotEngine[CassandraSnapshotPlanner]):
             Fatal: the cluster refuses it.
         """
         reader = await self._find_reader(job)
-        if reader is None or job.part is None or job.part.read is None:
+        if reader is None or job.table is None or job.part is None or job.part.read is None:
             return
         after, upto, state_hex = job.part.read
-        size, stats, totals = self._page_size(job), QueryStats(), self._stats
-        asked, began = size.rows, time.monotonic()
-        totals.in_flight += 1
-        try:
-            page = await self._session.page(
-                reader.select.text,
-                (after, upto),
-                fetch_size=asked,
-                state=bytes.fromhex(state_hex) if state_hex else None,
-                consistency=self._settings.consistency,
-                timeout_s=self._settings.timeout_s,
-                types=reader.select.types,
-                token=after + 1,
-                stats=stats,
-            )
-        finally:
-            totals.in_flight -= 1
-            totals.queries += stats.queries
-            totals.errors += stats.errors
-            totals.latency_s += stats.latency_s
-        if page.newer_fields:
-            raise SchemaChanged(f"a user-defined type in {reader.table} has got new fields")
-        elapsed = time.monotonic() - began
-        size.answered(page.rows)
-        self._limit.answered(stats.latency_s, full=len(page.rows) >= asked, in_flight=self._busy)
-        self._pace.spent(len(page.rows), time.monotonic())
-        self._queue_page(job, reader, page, elapsed)
+        began = time.monotonic()
+        page = await self._pages.read(
+            job.table.note.name,
+            reader.select.text,
+            (after, upto),
+            bytes.fromhex(state_hex) if state_hex else None,
+            reader.select.types,
+        )
+        self._queue_page(job, reader, page, time.monotonic() - began)
 
     def _queue_page(self, job: CassandraJob, reader: SnapshotRowReader, page: ResultPage, elapsed_s: float) -> None:
         read_ms = int(time.time() * 1000)
@@ -320,7 +308,7 @@ class CassandraSnapshotReader(SnapshotEngine[CassandraSnapshotPlanner]):
         match = next(
             (
                 table_
-                for table_ in request.chosen(self._tables(request.tables))
+                for table_ in request.chosen(self._tables.matching(request.tables))
                 if (table_.keyspace, table_.table) == (note.keyspace, note.table)
             ),
             None,
@@ -343,13 +331,6 @@ class CassandraSnapshotReader(SnapshotEngine[CassandraSnapshotPlanner]):
             table_id = job.table.note.table_id
             self._readers = {key: reader for key, reader in self._readers.items() if key[0] != table_id}
 
-    def _page_size(self, job: CassandraJob) -> PageSize:
-        name = job.table.note.name if job.table is not None else ""
-        page_size = self._pages.get(name)
-        if page_size is None:
-            page_size = self._pages[name] = PageSize(self._settings.chunk_rows, self._settings.chunk_bytes)
-        return page_size
-
     # Numbers.
 
     async def _report_all(self) -> None:
@@ -360,7 +341,7 @@ class CassandraSnapshotReader(SnapshotEngine[CassandraSnapshotPlanner]):
             await asyncio.sleep(_REPORT_S)
 
     def _report_metrics(self) -> None:
-        metrics, stats, before = self._metrics, self._stats, self._reported
+        metrics, stats, before = self._metrics, self._pages.stats, self._reported
         for name, now, last in (
             (names.SNAPSHOT_QUERIES, stats.queries + stats.errors, before.queries + before.errors),
             (names.SNAPSHOT_QUERY_ERRORS, stats.errors, before.errors),
@@ -369,10 +350,10 @@ class CassandraSnapshotReader(SnapshotEngine[CassandraSnapshotPlanner]):
             if now > last:
                 metrics.add(name, now - last)
         self._reported = QueryStats(queries=stats.queries, errors=stats.errors, latency_s=stats.latency_s)
+        metrics.set(names.SNAPSHOT_IN_FLIGHT, stats.in_flight)
+        metrics.set(names.SNAPSHOT_LIMIT, self._pages.limit.value)
         running = [note for _, note in self._planner.notes() if note.state in ("waiting", "running")]
         metrics.set(names.SNAPSHOT_RUNNING, len(running))
         metrics.set(
             names.SNAPSHOT_PROGRESS, sum(map(state.percent_done, running)) / len(running) / 100 if running else 1.0
         )
-        metrics.set(names.SNAPSHOT_IN_FLIGHT, stats.in_flight)
-        metrics.set(names.SNAPSHOT_LIMIT, self._limit.value)

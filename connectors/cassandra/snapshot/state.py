@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from connectors.api import SNAPSHOT_ENDED
 from connectors.cql.token_ranges import TokenRange, count_tokens, subtract_ranges
-from connectors.snapshot.state import SnapshotNote, SnapshotTable, estimate_table, pack, shown_note, shown_state, unpack
+from connectors.snapshot.state import SnapshotNote, SnapshotTable, estimate_table, shown_note, shown_state, unpack
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -40,13 +40,8 @@ class CassandraTableNote(SnapshotTable, kw_only=True, omit_defaults=True):
 CassandraShareNote = SnapshotNote[CassandraTableNote]
 
 
-def note_to_text(note: CassandraShareNote) -> str:
-    """For an offset."""
-    return pack(note)
-
-
-def parse_note(value: Any) -> CassandraShareNote:
-    """See ``note_to_text``.
+def unpack_note(value: Any) -> CassandraShareNote:
+    """A share's state from its saved text.
 
     Raises:
         ValueError: it can't be read.
@@ -60,7 +55,7 @@ def show_share(request: str, value: Any) -> dict[str, Any]:
     Raises:
         ValueError: it can't be read.
     """
-    return show_progress(request, parse_note(value))
+    return show_progress(request, unpack_note(value))
 
 
 def show_progress(request: str, note: CassandraShareNote) -> dict[str, Any]:
@@ -120,7 +115,7 @@ def note_of(offset: Mapping[str, Any]) -> CassandraShareNote | None:
     """The note in a saved offset; None if there is no note or it can't be read."""
     value = offset.get("progress")
     with suppress(ValueError):
-        return parse_note(value) if isinstance(value, str) else None
+        return unpack_note(value) if isinstance(value, str) else None
     return None
 
 

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from connectors.errors import Skippable
     from connectors.mysql.snapshot.windows import Images
+    from connectors.snapshot.requests import SnapshotRequest
 
 #: A place in a table's key order: SQL literals of the key's columns, or of the first ones of them.
 Key = tuple[str, ...]
@@ -100,6 +101,20 @@ class Early(NamedTuple):
     low: BinlogPosition
 
 
+class ReadRows(NamedTuple):
+    """Rows that were read.
+
+    Attributes:
+        rows: by key, or in order where the table has no key.
+        size: their bytes, as the server sent them.
+        bad: rows that could not be decoded, with what they were.
+    """
+
+    rows: dict[tuple[Any, ...], Row] | list[Row]
+    size: int
+    bad: Sequence[tuple[Skippable, bytes]] = ()
+
+
 class SnapshotChunk:
     """Rows of one table as of one position, ready to be sent.
 
@@ -107,8 +122,7 @@ class SnapshotChunk:
     them before the stream continues.
 
     Attributes:
-        request: id of the request.
-        origin: who asked for it.
+        request: what it is for.
         table: the structure that the rows have.
         keyed: the rows by key, or None for a table without a key.
         low: the position of the stream when the read started.
@@ -136,7 +150,6 @@ class SnapshotChunk:
         "last_of_request",
         "last_of_table",
         "low",
-        "origin",
         "read",
         "read_ms",
         "request",
@@ -147,19 +160,16 @@ class SnapshotChunk:
     def __init__(
         self,
         *,
-        request: str,
-        origin: str,
+        request: SnapshotRequest,
         table: MySqlTable,
-        rows: dict[tuple[Any, ...], Row] | list[Row],
+        result: ReadRows,
         low: BinlogPosition,
         high: BinlogPosition,
         read_ms: int = 0,
-        size: int = 0,
-        bad: Sequence[tuple[Skippable, bytes]] = (),
         images: Images | None = None,
     ) -> None:
+        rows = result.rows
         self.request = request
-        self.origin = origin
         self.table = table
         self.keyed = rows if isinstance(rows, dict) else None
         self._rows = rows if isinstance(rows, list) else []
@@ -170,10 +180,10 @@ class SnapshotChunk:
         self.high = high
         self.first_of_request = self.first_of_table = self.last_of_table = self.last_of_request = False
         self.read_ms = read_ms
-        self.bytes = size
+        self.bytes = result.size
         self.read = len(rows)
         self.taken = 0
-        self.bad = tuple(bad)
+        self.bad = tuple(result.bad)
         #: The reader's own.
         self.key_range: object = None
 

@@ -7,7 +7,7 @@ order, requests by priority; they may be read in any order.
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from connectors.mysql.model import Shard, TableName
 from connectors.mysql.snapshot import state
@@ -26,9 +26,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from connectors.api import Position
-    from connectors.errors import Skippable
     from connectors.mysql.model import BinlogPosition
-    from connectors.mysql.snapshot.model import Key, Row, SnapshotSettings
+    from connectors.mysql.snapshot.model import Key, ReadRows, SnapshotSettings
     from connectors.mysql.snapshot.work import MySqlShare, SnapshotLayout, TableReadJob
     from connectors.snapshot.requests import SnapshotRequest
 
@@ -275,16 +274,7 @@ class MySqlSnapshotPlanner(SnapshotPlanner[TableSnapshot, KeyRange, RequestTable
             key_range.until = bound
             table.key_ranges.insert(table.key_ranges.index(key_range) + 1, remainder)
 
-    def part(
-        self,
-        job: TableReadJob,
-        rows: list[Row],
-        high: BinlogPosition,
-        *,
-        size: int,
-        last: bool,
-        bad: Sequence[tuple[Skippable, bytes]] = (),
-    ) -> bool:
+    def part(self, job: TableReadJob, result: ReadRows, high: BinlogPosition, *, last: bool) -> bool:
         """The next rows of a table without a key; False: no more are wanted."""
         table, key_range = job.table, job.part
         if table is None or key_range is None or self.stale(job) or table.layout is None or table.images is None:
@@ -295,7 +285,7 @@ class MySqlSnapshotPlanner(SnapshotPlanner[TableSnapshot, KeyRange, RequestTable
             range_read = KeyRange(None, None, divisible=False)
             range_read.window = key_range.window
             table.key_ranges.insert(table.key_ranges.index(key_range), range_read)
-        self._hold_chunk(range_read, self._make_chunk(table, range_read, rows, high, size, bad, images=table.images))
+        self._hold_chunk(range_read, self._make_chunk(table, range_read, result, high, table.images))
         return True
 
     def too_large(self, job: TableReadJob, row_bytes: float) -> None:
@@ -306,24 +296,16 @@ class MySqlSnapshotPlanner(SnapshotPlanner[TableSnapshot, KeyRange, RequestTable
         self.failed(job)
 
     def read(
-        self,
-        job: TableReadJob,
-        rows: dict[tuple[Any, ...], Row],
-        high: BinlogPosition,
-        *,
-        size: int,
-        more: Key | None,
-        elapsed_s: float = 0.0,
-        bad: Sequence[tuple[Skippable, bytes]] = (),
+        self, job: TableReadJob, result: ReadRows, high: BinlogPosition, *, more: Key | None, elapsed_s: float = 0.0
     ) -> bool:
         """Accept the rows of a range, or of its part up to ``more``; False: they are not needed, or come too late."""
         table, key_range = job.table, job.part
         if table is None or key_range is None or self.stale(job) or table.layout is None or key_range.window is None:
             return False
         table.attempts = 0
-        count = len(rows)
+        count = len(result.rows)
         if count:
-            table.row_bytes = max(size / count, 0.7 * table.row_bytes)
+            table.row_bytes = max(result.size / count, 0.7 * table.row_bytes)
         if key_range.window.overflown:
             table.limit = max(_LEAST_ROWS, self.limit(table) // 2)
             key_range.divisible = False
@@ -340,8 +322,8 @@ class MySqlSnapshotPlanner(SnapshotPlanner[TableSnapshot, KeyRange, RequestTable
             remainder = KeyRange(more, key_range.until, tuple(key_range.spans), divisible=key_range.divisible)
             key_range.until = more
             table.key_ranges.insert(table.key_ranges.index(key_range) + 1, remainder)
-        chunk = self._make_chunk(table, key_range, rows, high, size, bad)
-        key_range.window.arrived(rows)
+        chunk = self._make_chunk(table, key_range, result, high)
+        key_range.window.arrived(chunk.keyed or {})
         chunk.read = count
         self._hold_chunk(key_range, chunk)
         return True
@@ -350,25 +332,19 @@ class MySqlSnapshotPlanner(SnapshotPlanner[TableSnapshot, KeyRange, RequestTable
         self,
         table: TableSnapshot,
         key_range: KeyRange,
-        rows: Any,
+        result: ReadRows,
         high: BinlogPosition,
-        size: int,
-        bad: Sequence[tuple[Skippable, bytes]],
         images: Images | None = None,
     ) -> SnapshotChunk:
         assert table.layout is not None  # noqa: S101 - looked at by the callers
         assert key_range.window is not None  # noqa: S101
-        request = table.share.request
         chunk = SnapshotChunk(
-            request=request.id,
-            origin=request.origin,
+            request=table.share.request,
             table=table.layout.table,
-            rows=rows,
+            result=result,
             low=key_range.window.low,
             high=high,
             read_ms=self.board.now_ms(),
-            size=size,
-            bad=bad,
             images=images,
         )
         chunk.key_range = key_range

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from connectors.mysql.snapshot.model import Key  # noqa: TC001 - msgspec reads the annotations at run time
 from connectors.mysql.stream import start
 from connectors.snapshot.requests import STATE
-from connectors.snapshot.state import SnapshotNote, SnapshotTable, pack, shown_note, unpack
+from connectors.snapshot.state import SnapshotNote, SnapshotTable, shown_note, unpack
 from connectors.snapshot.views import views
 
 if TYPE_CHECKING:
@@ -46,13 +46,8 @@ class MySqlTableNote(SnapshotTable, kw_only=True, omit_defaults=True):
 MySqlShareNote = SnapshotNote[MySqlTableNote]
 
 
-def pack_note(note: MySqlShareNote) -> str:
-    """For an offset."""
-    return pack(note)
-
-
 def unpack_note(value: Any) -> MySqlShareNote:
-    """See ``pack_note``.
+    """A share's state from its saved text.
 
     Raises:
         ValueError: it is no state of a snapshot.

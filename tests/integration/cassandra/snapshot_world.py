@@ -6,7 +6,7 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 from connectors.cassandra.snapshot.model import CassandraSnapshotSettings
-from connectors.cassandra.snapshot.reader import CassandraSnapshotReader
+from connectors.cassandra.snapshot.reader import CapturedTables, CassandraSnapshotReader
 from connectors.snapshot.requests import SnapshotRequest
 from tests.support.eventually import patience
 
@@ -54,12 +54,11 @@ class Task:
         self.reader = CassandraSnapshotReader(
             CassandraSnapshotSettings(**settings),
             world.session,
-            world.catalog.tables,
+            CapturedTables(world.catalog.tables, world.catalog.refresh),
             shard,
             saved or [],
             self.metrics,
             logging.LoggerAdapter(logging.getLogger("test")),
-            refresh=world.catalog.refresh,
         )
 
     def request(self, *tables: str, name: str = "r", **more: Any) -> None:

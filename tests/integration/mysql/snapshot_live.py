@@ -229,7 +229,7 @@ class Running:
                 while self._eager() and (chunk := reader.ready(self.reached)) is not None:
                     live.marks.append(
                         (
-                            chunk.request,
+                            chunk.request.id,
                             chunk.first_of_request,
                             chunk.first_of_table,
                             chunk.last_of_table,

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from connectors.errors import MillraceError, Retriable, Skippable
 from connectors.mysql.config.filters import quote_expression
+from connectors.mysql.snapshot.model import ReadRows
 from connectors.mysql.snapshot.reading import keys, lookup, split
 from connectors.mysql.snapshot.reading.rows import PacketRows
 from connectors.mysql.snapshot.work import make_key_finder
@@ -196,17 +197,17 @@ class MySqlChunkReader:
         started = time.monotonic()
         position = await self._open_view(job, table.name)
         self._throttle.probed(time.monotonic() - started)
-        result = await self._read_chunk(job, table, key_range, layout)
-        if result is None:
+        chunk = await self._read_chunk(job, table, key_range, layout)
+        if chunk is None:
             self.close()
             return
-        rows, size, cut_key, bad = result
+        result, cut_key = chunk
         await self._check_shape(table.name)
         if position is None:
             position = await self._views.after(self.connection)
         await self._views.release(self.connection)
-        self._planner.read(job, rows, position, size=size, more=cut_key, bad=bad, elapsed_s=time.monotonic() - started)
-        self._throttle.rows(len(rows))
+        self._planner.read(job, result, position, more=cut_key, elapsed_s=time.monotonic() - started)
+        self._throttle.rows(len(result.rows))
         self._news()
         await self._throttle.pause(time.monotonic() - started)
 
@@ -253,8 +254,8 @@ class MySqlChunkReader:
 
     async def _read_chunk(
         self, job: TableReadJob, table: TableSnapshot, key_range: KeyRange, layout: SnapshotLayout
-    ) -> tuple[dict[tuple[Any, ...], Row], int, tuple[str, ...] | None, list[tuple[Skippable, bytes]]] | None:
-        """Rows by key, their bytes, where they were cut, rows that can't be decoded; None: not wanted any more."""
+    ) -> tuple[ReadRows, tuple[str, ...] | None] | None:
+        """The rows, and where they were cut; None: not wanted any more."""
         limit = self._planner.limit(table)
         max_bytes = self._planner.settings.chunk_bytes * _FAR_TOO_LARGE
         columns = [*layout.decoder.columns, *(column.select for column in layout.columns)]
@@ -289,12 +290,8 @@ class MySqlChunkReader:
         except BaseException:
             self.close()
             raise
-        return (
-            rows,
-            size,
-            keys.read_trailing(last, len(layout.decoder.columns), layout.columns) if cut and last else None,
-            bad,
-        )
+        cut_key = keys.read_trailing(last, len(layout.decoder.columns), layout.columns) if cut and last else None
+        return ReadRows(rows, size, bad), cut_key
 
     # Tables without a key.
 
@@ -450,10 +447,9 @@ class MySqlChunkReader:
             if remainder is None:
                 self.close()
                 return
-            rows, size, bad = remainder
             last = number == len(rests)
-            if rows or bad or last:
-                self._planner.part(job, rows, position, size=size, last=last, bad=bad)
+            if remainder.rows or remainder.bad or last:
+                self._planner.part(job, remainder, position, last=last)
         self._news()
 
     async def _read_ranges(
@@ -464,8 +460,8 @@ class MySqlChunkReader:
         position: BinlogPosition,
         connection: Any,
         ranges: deque[str],
-    ) -> tuple[list[Row], int, list[tuple[Skippable, bytes]]] | None:
-        """Read ranges until there are none left; the rows of the last part, their bytes, what can't be decoded.
+    ) -> ReadRows | None:
+        """Read ranges until there are none left; the rows of the last part.
 
         Returns:
             None: the rows are not wanted any more; the connection can't be used again.
@@ -484,7 +480,7 @@ class MySqlChunkReader:
             while packets := await result.read():
                 while packets:
                     if len(rows) >= limit or size >= max_bytes:
-                        if not await self._deliver_part(job, rows, position, size, bad):
+                        if not await self._deliver_part(job, ReadRows(rows, size, bad), position):
                             return None
                         rows, bad, size = [], [], 0
                     accepted, packets = packets[: limit - len(rows)], packets[limit - len(rows) :]
@@ -493,20 +489,13 @@ class MySqlChunkReader:
                     except Skippable:
                         _one_by_one(accepted, decode, rows.append, bad)
                     size += sum(map(len, accepted))
-        return rows, size, bad
+        return ReadRows(rows, size, bad)
 
-    async def _deliver_part(
-        self,
-        job: TableReadJob,
-        rows: list[Row],
-        position: BinlogPosition,
-        size: int,
-        bad: list[tuple[Skippable, bytes]],
-    ) -> bool:
+    async def _deliver_part(self, job: TableReadJob, result: ReadRows, position: BinlogPosition) -> bool:
         """Hand out rows, and wait until there is room for more."""
         planner = self._planner
-        self._throttle.rows(len(rows))
-        if not planner.part(job, rows, position, size=size, last=False, bad=bad):
+        self._throttle.rows(len(result.rows))
+        if not planner.part(job, result, position, last=False):
             return False
         self._news()
         while not planner.stale(job) and not (planner.room() or planner.is_next(job)):

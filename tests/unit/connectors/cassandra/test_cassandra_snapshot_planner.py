@@ -19,6 +19,7 @@ from connectors.cql.types import parse_type
 from connectors.errors import ConfigInvalid, Fatal
 from connectors.formats.partition_update import PartitionUpdate, UpdateSource
 from connectors.snapshot.requests import SnapshotRequest
+from connectors.snapshot.state import pack
 
 SETTINGS = CassandraSnapshotSettings(prefix="shop", threads=2, chunk_rows=5)
 
@@ -232,7 +233,7 @@ def test_a_table_made_anew_is_read_from_the_beginning() -> None:
 
 
 def test_a_mode_that_reads_again_at_every_start() -> None:
-    done = {"state": "completed", "progress": state.note_to_text(state.CassandraShareNote(state="done"))}
+    done = {"state": "completed", "progress": pack(state.CassandraShareNote(state="done"))}
     saved = [(share_partition("shop", "initial", (0, 1)), done)]
     for mode, wanted in (("initial", None), ("always", "initial")):
         planner = CassandraSnapshotPlanner(CassandraSnapshotSettings(prefix="shop", mode=mode), (0, 1), saved)  # type: ignore[arg-type]
@@ -248,10 +249,10 @@ def test_long_states_are_packed() -> None:
             for place in range(300)
         ]
     )
-    assert state.parse_note(state.note_to_text(note)) == note
-    assert state.note_to_text(note).startswith("z:")
+    assert state.unpack_note(pack(note)) == note
+    assert pack(note).startswith("z:")
     with pytest.raises(ValueError, match="no state of a snapshot"):
-        state.parse_note("z:nothing")
+        state.unpack_note("z:nothing")
 
 
 def test_what_rest_shows() -> None:
@@ -267,7 +268,7 @@ def test_what_rest_shows() -> None:
     )
     asked = {"id": "r", "state": "running", "origin": "rest", "tables": ["ks.t"], "created_ms": 3}
     offsets = [
-        (share_partition("shop", "r", (0, 2)), {"state": "running", "progress": state.note_to_text(running)}),
+        (share_partition("shop", "r", (0, 2)), {"state": "running", "progress": pack(running)}),
         # An older number of tasks, and another connector.
         (share_partition("shop", "r", (0, 1)), {"state": "running"}),
         (share_partition("other", "x", (0, 1)), {"state": "running"}),

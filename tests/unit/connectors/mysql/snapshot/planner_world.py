@@ -10,7 +10,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from connectors.mysql.model import BinlogPosition, MySqlColumn, MySqlTable, Shard, TableName
-from connectors.mysql.snapshot.model import SnapshotChunk, SnapshotRowDecoder, SnapshotSettings
+from connectors.mysql.snapshot.model import ReadRows, SnapshotChunk, SnapshotRowDecoder, SnapshotSettings
 from connectors.mysql.snapshot.planner import MySqlSnapshotPlanner
 from connectors.mysql.snapshot.reading.keys import KeyColumn
 from connectors.mysql.snapshot.work import RequestTable, SnapshotLayout, TableReadJob
@@ -343,7 +343,8 @@ class World:
         more = kind.literals(keys[limit - 1]) if len(keys) > limit else None
         rows = {key: dict(flight.view[key]) for key in keys[:limit]}
         # Servers that can't tell a view's place give one after it.
-        self.planner.read(job, rows, place(flight.at if self.exact else len(self.log)), size=10 * len(rows), more=more)
+        result = ReadRows(rows, 10 * len(rows))
+        self.planner.read(job, result, place(flight.at if self.exact else len(self.log)), more=more)
         return True
 
     def _keys(self, kind: Kind, flight: Flight, rows: dict[Key, Row]) -> list[Key]:
@@ -388,7 +389,7 @@ class World:
         if not (self.planner.room() or self.planner.is_next(job)) and not self.planner.stale(job):
             return False
         rows, flight.left = flight.left[:3], flight.left[3:]
-        wanted = self.planner.part(job, rows, place(flight.at), size=10 * len(rows), last=not flight.left)
+        wanted = self.planner.part(job, ReadRows(rows, 10 * len(rows)), place(flight.at), last=not flight.left)
         return not wanted or not flight.left
 
     # What is sent.
