@@ -18,7 +18,7 @@ from connectors.cassandra.log.follower import LogFollower
 from connectors.cassandra.model import LogPosition
 from connectors.cassandra.schema import saved
 from connectors.cassandra.schema.catalog import CassandraCatalog, CassandraTableFilter, id_bytes
-from connectors.cassandra.snapshots import Backfills
+from connectors.cassandra.snapshots import CassandraSnapshots
 from connectors.cassandra.stream import CassandraStream, Missing, StreamCounts
 from connectors.cql.cluster.session import CqlSession
 from connectors.debezium_metrics import Mirror, report_snapshots
@@ -68,7 +68,7 @@ class CassandraRun:
         self._saved = context.offsets.items()
         self._session: CqlSession | None = None
         self._follower: LogFollower | None = None
-        self._backfills: Backfills | None = None
+        self._backfills: CassandraSnapshots | None = None
         self._instructions: Sequence[Instruction] = ()
         self._watch: asyncio.Task[None] | None = None
         self._failed: BaseException | None = None
@@ -153,8 +153,8 @@ class CassandraRun:
         stream = self._stream = CassandraStream(
             where, position, self._catalog, self._build_events, self._log, self._context.wire
         )
-        backfills = self._backfills = Backfills(
-            settings.backfill_settings(config),
+        backfills = self._backfills = CassandraSnapshots(
+            settings.snapshot_settings(config),
             self._shard,
             self._saved,
             catalog=self._catalog,
@@ -194,7 +194,7 @@ class CassandraRun:
                 reading.cancel()
                 await asyncio.gather(reading, return_exceptions=True)
 
-    async def _wait_any(self, backfills: Backfills, reading: asyncio.Task[Any] | None) -> None:
+    async def _wait_any(self, backfills: CassandraSnapshots, reading: asyncio.Task[Any] | None) -> None:
         """Wait until the log was looked at or a snapshot has rows."""
         if self._more:
             await asyncio.sleep(0)

@@ -9,7 +9,7 @@ from connectors.api import BadRecord, Batch
 from connectors.cassandra.model import CLUSTER, SHARD, SNAPSHOT
 from connectors.cassandra.schema.catalog import id_bytes
 from connectors.cassandra.snapshot.model import new_request, new_table_id
-from connectors.cassandra.snapshot.puller import Backfiller
+from connectors.cassandra.snapshot.reader import CapturedTables, CassandraSnapshotReader
 from connectors.cassandra.snapshot.views import request_of, share_partition
 from connectors.errors import Skippable
 from connectors.snapshot.requests import INITIAL, RequestList, SnapshotRequest
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from connectors.api import Instruction, Position, SourceRecord, TaskMetrics
     from connectors.cassandra.events.contract import CassandraTableEvents
     from connectors.cassandra.schema.catalog import CassandraCatalog
-    from connectors.cassandra.snapshot.model import BackfillSettings
+    from connectors.cassandra.snapshot.model import CassandraSnapshotSettings
     from connectors.cql.cluster.session import CqlSession
     from connectors.cql.mutations.definition import CqlTableDefinition
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 _VERSION: Final = 8
 
 
-class Backfills:
+class CassandraSnapshots:
     """The snapshots of one run of a task.
 
     Args:
@@ -45,7 +45,7 @@ class Backfills:
 
     def __init__(
         self,
-        settings: BackfillSettings,
+        settings: CassandraSnapshotSettings,
         shard: tuple[int, int],
         offsets: Sequence[tuple[Position, Position]],
         *,
@@ -78,7 +78,7 @@ class Backfills:
         #: Partitions that are to be deleted.
         self._deleted: list[tuple[Position, None]] = []
         self._events: dict[str, CassandraTableEvents] = {}
-        self._backfiller: Backfiller | None = None
+        self._reader: CassandraSnapshotReader | None = None
         self._started = asyncio.Event()
         if settings.mode != "never":
             self._requests[INITIAL] = SnapshotRequest(id=INITIAL, tables=list(settings.tables), origin="initial")
@@ -103,8 +103,8 @@ class Backfills:
         return share_partition(self._settings.prefix, name, self._shard)
 
     def _set_requests(self, requests: list[SnapshotRequest]) -> None:
-        if self._backfiller is not None:
-            self._backfiller.set_requests(requests)
+        if self._reader is not None:
+            self._reader.set_requests(requests)
 
     def _forget_request(self, name: str) -> None:
         """Keep nothing of a request."""
@@ -113,17 +113,17 @@ class Backfills:
 
     def add_new_tables(self) -> None:
         """Start snapshots of captured tables that were added after the first one, if that is configured. Does not block."""
-        if self._backfiller is None or not self._settings.new_tables or self._settings.mode == "never":
+        if self._reader is None or not self._settings.new_tables or self._settings.mode == "never":
             return
-        requests = [new_request(new_table.table_id, str(new_table)) for new_table in self._backfiller.uncovered()]
-        again = self._backfiller.reopened(
+        requests = [new_request(new_table.table_id, str(new_table)) for new_table in self._reader.uncovered()]
+        again = self._reader.reopened(
             (table, again_us)
             for table in self._catalog.tables(self._settings.tables)
             if (again_us := self._catalog.captures.of(id_bytes(table.table_id)).again_us)
         )
         for request in requests:
             self._log.info(
-                "%s came after the first backfill: it is read on its own (%s)", request.tables[0], request.id
+                "%s came after the first snapshot: it is read on its own (%s)", request.tables[0], request.id
             )
         for request in again:
             self._log.info("cdc of %s was off for a while: it is read again (%s)", request.tables[0], request.id)
@@ -134,34 +134,33 @@ class Backfills:
 
     def start(self, session: CqlSession) -> None:
         """Begin to read; the cluster is there. Does not block."""
-        self._backfiller = Backfiller(
+        self._reader = CassandraSnapshotReader(
             self._settings,
             session,
-            self._catalog.tables,
+            CapturedTables(self._catalog.tables, self._refresh),
             self._shard,
             self._offsets,
             self._metrics,
             self._log,
-            refresh=self._refresh,
         )
         self._list.hand_over()
-        self._backfiller.start()
+        self._reader.start()
         self._started.set()
 
     async def close(self) -> None:
         """Stop reading; may be repeated."""
-        if self._backfiller is not None:
-            await self._backfiller.close()
+        if self._reader is not None:
+            await self._reader.close()
 
     def progress(self) -> list[dict[str, Any]] | None:
-        """How far each request of this task is (``backfill.state.progress``); None: nothing is known before ``start``."""
-        return None if self._backfiller is None else self._backfiller.progress()
+        """How far each request of this task is (``state.show_progress``); None: nothing is known before ``start``."""
+        return None if self._reader is None else self._reader.progress()
 
     async def wait(self) -> None:
         """Until there may be something to hand over."""
         await self._started.wait()
-        if self._backfiller is not None:
-            await self._backfiller.wait()
+        if self._reader is not None:
+            await self._reader.wait()
 
     def batch(self) -> Batch | None:
         """The next chunk, or what else is to be saved; None: nothing.
@@ -169,7 +168,7 @@ class Backfills:
         Raises:
             Fatal: the cluster refuses to be read.
         """
-        reader = self._backfiller
+        reader = self._reader
         self._list.start_due()
         unsaved = [*self._list.take_unsaved(), *self._deleted]
         self._deleted = []

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Final
 from connectors.cassandra.config import keys
 from connectors.cassandra.config.settings import (
     CONFIG,
-    backfill_settings,
     event_settings,
     session_settings,
+    snapshot_settings,
     table_lists,
 )
 from connectors.cassandra.events import build_events
@@ -57,7 +57,7 @@ class CassandraView:
             )
         self._config = config
         self.reads_keys = self._events.output_format == "debezium"
-        self._settings = backfill_settings(config)
+        self._settings = snapshot_settings(config)
         self._session: CqlSession | None = None
         self._definitions: dict[str, CqlTableDefinition] = {}
         self._readers: dict[str, tuple[SnapshotRowReader, CassandraTableEvents, int]] = {}

@@ -151,7 +151,7 @@ def report_task(
         cursor: where the stream is.
         client: reads for it.
         latency: ``HeartbeatLatency.numbers``.
-        pulls: ``Puller.progress``.
+        pulls: ``MySqlSnapshotReader.progress``.
         behind: of the task.
         keep_going: whether rows that can't be decoded are left out.
         behind_bytes: bytes of the binlog that were not read, if that is known.

@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 from connectors.api import SNAPSHOT_ENDED, BadRecord
 from connectors.mysql.config import filters
-from connectors.mysql.model import MARIADB, BinlogPosition, RowSource
-from connectors.mysql.rows.text_rows import compile_text, select_list
+from connectors.mysql.model import RowSource
 from connectors.mysql.schema.known_tables import snapshot_id
-from connectors.mysql.snapshot.model import SnapshotRowDecoder
-from connectors.mysql.snapshot.puller import Puller
-from connectors.mysql.stream import positions, shards, signals, start
+from connectors.mysql.snapshot.reader import MySqlSnapshotReader
+from connectors.mysql.snapshot.reading.chunks import SnapshotSource
+from connectors.mysql.stream import shards, signals, start
 from connectors.snapshot.progress import ProgressRecords
 from connectors.snapshot.requests import (
     INITIAL,
@@ -31,18 +30,17 @@ from connectors.source_options.new_tables import NEW_TABLES
 
 if TYPE_CHECKING:
     import logging
-    from collections.abc import Awaitable, Callable, Mapping, Sequence
+    from collections.abc import Sequence
 
     from connectors.api import Instruction, Position, SourceRecord, TaskMetrics
     from connectors.mysql.events.contract import Marker
     from connectors.mysql.events.ums_signals import MySqlUmsSignals
-    from connectors.mysql.model import MySqlTable, Shard, StreamSettings, TableName
+    from connectors.mysql.model import StreamSettings, TableName
     from connectors.mysql.schema.known_tables import KnownTables
-    from connectors.mysql.schema.tables import MySqlTableState, StreamTables
-    from connectors.mysql.snapshot.model import Early, SnapshotChunk, SnapshotSettings
-    from connectors.mysql.source.server import SourceServer
+    from connectors.mysql.schema.tables import MySqlTableState
+    from connectors.mysql.snapshot.model import Early, SnapshotChunk
+    from connectors.mysql.snapshot.tables import SnapshotAccess
     from connectors.mysql.source.statements import SqlStatement
-    from connectors.mysql.stream.cursor import BinlogCursor
     from connectors.wire import EncodedBatch
 
 
@@ -50,41 +48,31 @@ class RunSnapshots:
     """The snapshots of one run of a task.
 
     Attributes:
-        puller: reads the tables.
+        reader: reads the tables.
     """
 
     def __init__(
         self,
         *,
         settings: StreamSettings,
-        options: SnapshotSettings,
-        shard: Shard,
-        connect_to: Callable[[], Awaitable[Any]],
-        server: SourceServer,
-        tables: StreamTables,
-        is_captured: Callable[[TableName], bool],
+        source: SnapshotAccess,
         offsets: Sequence[tuple[Position, Position]],
         initial: bool,
-        cursor: BinlogCursor,
-        flavor: str,
-        by_gtid: bool,
         known_tables: KnownTables,
         signals: MySqlUmsSignals | None,
         metrics: TaskMetrics,
         log: logging.LoggerAdapter[logging.Logger],
     ) -> None:
+        shard = self._shard = settings.shard
         self._settings = settings
-        self._shard = shard
-        self._server = server
-        self._tables = tables
-        self._wanted = is_captured
-        self._cursor = cursor
-        self._flavor = flavor
-        self._by_gtid = by_gtid
+        self._tables = source.tables
+        self._server = source.tables.server
         self._known = known_tables
         self._signals = signals
         self._log = log
-        self._list = RequestList(self._make_partition, self._read_by_puller)
+        #: Whether the stream has come to a position.
+        self.reached = source.position.reached
+        self._list = RequestList(self._make_partition, self._set_requests)
         self._requests, self._saved = self._list.requests, self._list.saved
         again = initial and settings.plan.pull == "always"
         for partition, offset in offsets:
@@ -112,17 +100,12 @@ class RunSnapshots:
                 self._list.forget(request)
             elif asked is not None:  # asked for in the past; no one asks again
                 self._requests[request] = asked
-        self._states: dict[TableName, tuple[MySqlTable, MySqlTableState]] = {}
-        #: Of tables about which ``agree`` has not asked the runtime yet.
-        self._new_states: list[MySqlTableState] = []
-        self.puller = Puller(
-            options,
-            connect=connect_to,
-            tables=self._find_tables,
-            decoder=self._make_decoder,
-            shard=shard,
-            saved={name: offset[PROGRESS] for name, offset in self._saved.items() if PROGRESS in offset},
-            seen_position=self._seen_position,
+        self.reader = MySqlSnapshotReader(
+            source.options,
+            SnapshotSource(source.connect, source.tables.find, source.tables.decoder, source.position.seen),
+            shard,
+            partition=self._make_partition,
+            saved=self._saved,
             metrics=metrics,
             log=log,
         )
@@ -144,15 +127,15 @@ class RunSnapshots:
             Retriable: the server is unavailable.
             ConfigInvalid: it refuses the account.
         """
-        names = await self._server.names(self._wanted)
+        names = await self._server.names(self._tables.is_captured)
         await self._read_new(self._known.discover(names, all_read=self._all_read))
         if INITIAL in self._requests:
-            await self.puller.resolve()
-        self.puller.start()
+            await self.reader.resolve()
+        self.reader.start()
 
     async def close(self) -> None:
         """Stop reading."""
-        await self.puller.close()
+        await self.reader.close()
 
     # Who asks.
 
@@ -179,8 +162,8 @@ class RunSnapshots:
         """Start the snapshots whose time has come."""
         self._list.start_due()
 
-    def _read_by_puller(self, requests: list[SnapshotRequest]) -> None:
-        self.puller.set_requests(requests)
+    def _set_requests(self, requests: list[SnapshotRequest]) -> None:
+        self.reader.set_requests(requests)
 
     async def altered(self, statement: SqlStatement) -> None:
         """The stream came by a statement that changes structures, or a TRUNCATE.
@@ -189,7 +172,7 @@ class RunSnapshots:
             Retriable: a new table's structure can't be read now.
         """
         for name in statement.tables or (None,):
-            self.puller.altered(name)
+            self.reader.altered(name)
         effect = self._known.statement(statement)
         for name in effect.complete:
             self._drop_new(name)
@@ -220,7 +203,7 @@ class RunSnapshots:
             )
             self._list.add(request)
             self._list.save(request.id, {STATE: "running", REQUEST: encode_request(request)})
-            self.puller.preset(request.id, [definitions[name]])
+            self.reader.preset(request.id, [definitions[name]])
         self._list.hand_over()
 
     def _drop_new(self, name: TableName) -> None:
@@ -261,7 +244,7 @@ class RunSnapshots:
         """Whether all that was asked for is done."""
         return all(
             shown_state(snapshot["state"]) in SNAPSHOT_ENDED
-            for snapshot in self.puller.progress()
+            for snapshot in self.reader.progress()
             if snapshot["id"] in self._requests
         )
 
@@ -269,26 +252,24 @@ class RunSnapshots:
 
     def ready(self) -> SnapshotChunk | None:
         """The next chunk that may be sent now."""
-        return self.puller.ready(self.reached)
+        return self.reader.ready(self.reached)
 
     async def agree(self) -> None:
         """Ask the runtime whether it takes the rows of tables that are read for the first time as bytes."""
-        states, self._new_states = self._new_states, []
-        for state in states:
-            await self._tables.agree_on_snapshot(state)
+        await self._tables.agree()
 
     def emit(self, chunk: SnapshotChunk, offset: Position, out: list[SourceRecord]) -> EncodedBatch | None:
         """Append the records of a chunk's rows, or return them as bytes."""
-        state = self._table_state(chunk.table)
+        state = self._tables.state(chunk.table)
         rows = chunk.take(len(chunk) or 1)
-        batch = self._batch_id(chunk.request, chunk.origin)
+        batch = self._batch_id(chunk.request.id, chunk.request.origin)
         source = RowSource(
             ts_ms=chunk.read_ms, ts_us=chunk.read_ms * 1000, server_id=0, file=chunk.low.file, pos=chunk.low.pos
         )
         marker: Marker = "incremental"
         first: Marker | None = None
         last: Marker | None = None
-        if chunk.origin == "initial":
+        if chunk.request.origin == "initial":
             marker = "true"
             first = "first" if chunk.first_of_request else "first_in_data_collection" if chunk.first_of_table else None
             last = "last" if chunk.last_of_request else "last_in_data_collection" if chunk.last_of_table else None
@@ -323,30 +304,30 @@ class RunSnapshots:
         """Tables of which the stream alone has all changes: their first snapshot is over, or they have none."""
         reading = {
             table["table"]
-            for snapshot in self.puller.progress()
+            for snapshot in self.reader.progress()
             for table in snapshot["tables"]
             if snapshot["id"] in self._requests
             and self._requests[snapshot["id"]].origin in {"initial", NEW}
             and table["state"] in {"waiting", "running"}
         }
         if INITIAL in self._requests and not any(
-            snapshot["id"] == INITIAL and snapshot["tables"] for snapshot in self.puller.progress()
+            snapshot["id"] == INITIAL and snapshot["tables"] for snapshot in self.reader.progress()
         ):
             return []  # its tables are not known yet
         return [name for name in self._known.names() if str(name) not in reading]
 
     def bad(self, chunk: SnapshotChunk, partition: Position, offset: Position) -> tuple[BadRecord, ...]:
         """The chunk's rows that can't be decoded."""
-        topic = self._table_state(chunk.table).events.topic if chunk.bad else None
+        topic = self._tables.state(chunk.table).events.topic if chunk.bad else None
         return tuple(BadRecord(partition, offset, error, raw, topic) for error, raw in chunk.bad)
 
     def done(self, chunk: SnapshotChunk) -> tuple[tuple[Position, Position], ...]:
         """The chunk's records are on their way: what is to be saved with the last of them."""
-        return self._make_offsets(self.puller.done(chunk))
+        return self._keep(self.reader.done(chunk))
 
     def changes(self) -> tuple[tuple[Position, Position | None], ...]:
         """Return all other offsets to save."""
-        return (*self.decided(), *self._make_offsets(self.puller.changes()))
+        return (*self.decided(), *self._keep(self.reader.changes()))
 
     def decided(self) -> tuple[tuple[Position, Position | None], ...]:
         """Return the offsets of decisions about tables and requests.
@@ -357,7 +338,7 @@ class RunSnapshots:
 
     def progress(self) -> list[dict[str, Any]]:
         """The progress of each snapshot of this task."""
-        return self.puller.progress()
+        return self.reader.progress()
 
     def records(self, *, last: bool = False) -> list[SourceRecord]:
         """The records of the progress topic that are due; all of them before the run ends (``last``)."""
@@ -368,60 +349,21 @@ class RunSnapshots:
 
     async def wait_for(self, reading: asyncio.Task[Any], limit_s: float) -> None:
         """Wait until events were read, or a chunk may be ready, or ``limit_s`` seconds have passed."""
-        waiting = asyncio.ensure_future(self.puller.wait())
+        waiting = asyncio.ensure_future(self.reader.wait())
         try:
             await asyncio.wait({reading, waiting}, timeout=limit_s, return_when=asyncio.FIRST_COMPLETED)
         finally:
             waiting.cancel()
 
-    def _make_offsets(self, packed_states: Mapping[str, str]) -> tuple[tuple[Position, Position], ...]:
-        states = {snapshot["id"]: shown_state(snapshot["state"]) for snapshot in self.puller.progress()}
-        saved_offsets = []
-        for name, packed in packed_states.items():
+    def _keep(self, offsets: Sequence[tuple[Position, Position]]) -> tuple[tuple[Position, Position], ...]:
+        """The offsets of shares, with the requests that no one repeats after a restart."""
+        for partition, offset in offsets:
+            name = partition[start.SNAPSHOT]
             request = self._requests.get(name)
-            offset: Position = {STATE: states.get(name, "completed"), PROGRESS: packed}
             if request is not None and request.origin in {"signal", NEW}:
                 offset[REQUEST] = encode_request(request)
             self._saved[name] = offset
-            saved_offsets.append((self._make_partition(name), offset))
-        return tuple(saved_offsets)
+        return tuple(offsets)
 
     def _make_partition(self, request: str) -> Position:
         return start.snapshot_partition(self._settings.prefix, request, self._shard)
-
-    # What the puller asks.
-
-    async def _find_tables(self, expressions: list[str]) -> Sequence[MySqlTable]:
-        expected = filters.parse_patterns(",".join(expressions))
-        names = await self._server.names(lambda name: self._wanted(name) and filters.matches_any(expected, str(name)))
-        definitions = await self._server.definitions(names)
-        return [definitions[name] for name in names if name in definitions]
-
-    def _table_state(self, table: MySqlTable) -> MySqlTableState:
-        cached = self._states.get(table.name)
-        if cached is not None and cached[0] == table:
-            return cached[1]
-        state = self._tables.state(table, None)
-        self._states[table.name] = (table, state)
-        self._new_states.append(state)
-        return state
-
-    def _make_decoder(self, table: MySqlTable) -> SnapshotRowDecoder:
-        state = self._table_state(table)
-        plans = state.layout.plans
-        shown = {plan.column.name for plan in plans if plan is not None}
-        return SnapshotRowDecoder(
-            select_list(table, plans),
-            compile_text(table, plans, self._tables.options),
-            table.key if set(table.key) <= shown else (),
-            len(shown),
-        )
-
-    def _seen_position(self) -> BinlogPosition:
-        cursor = self._cursor
-        gtids = cursor.seen_gtids() if self._by_gtid or self._flavor != MARIADB else ""
-        return BinlogPosition(file=cursor.file, pos=cursor.pos, gtids=gtids)
-
-    def reached(self, position: BinlogPosition) -> bool:
-        """Whether the stream has come to a place; of a replica's only the GTIDs count."""
-        return positions.is_reached(self._cursor.place(), position, self._flavor, by_gtid=not position.file)

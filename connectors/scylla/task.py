@@ -185,18 +185,18 @@ class _ScyllaRun:
         return reader
 
     def _make_snapshot(self, signals: ScyllaUmsSignals | None) -> ScyllaSnapshot:
+        from connectors.scylla.snapshot.feeds import SnapshotFeeds
         from connectors.scylla.snapshot.hook import ScyllaSnapshot
+        from connectors.scylla.snapshot.report import SnapshotReport
 
         return ScyllaSnapshot(
             self._session,
             self._options,
             self._context.offsets,
             self.groups,
-            feed_of=self._feeds.__getitem__,
-            refresh=self.refresh,
+            feeds=SnapshotFeeds(self._feeds.__getitem__, self.refresh),
             now_ms=self._now_ms,
-            task_metrics=self._metrics,
-            log=self._log,
+            report=SnapshotReport(self._metrics, self._log),
             signals=signals,
         )
 

@@ -19,7 +19,7 @@ from connectors.cassandra.config.rules import (
 )
 from connectors.cassandra.events.contract import CassandraEventSettings
 from connectors.cassandra.model import CLUSTER, NODE, LogSettings
-from connectors.cassandra.snapshot.model import BackfillSettings
+from connectors.cassandra.snapshot.model import CassandraSnapshotSettings
 from connectors.errors import ConfigInvalid
 from connectors.formats import masking
 from connectors.options import ConfigProblem, invalid
@@ -37,7 +37,6 @@ __all__ = [
     "CONFIG",
     "LogNode",
     "TaskSettings",
-    "backfill_settings",
     "event_settings",
     "find_problems",
     "find_warnings",
@@ -46,6 +45,7 @@ __all__ = [
     "parse_nodes",
     "parse_shard",
     "session_settings",
+    "snapshot_settings",
     "table_lists",
     "task_count",
     "task_node",
@@ -176,9 +176,9 @@ def event_settings(config: Config) -> CassandraEventSettings:
     )
 
 
-def backfill_settings(config: Mapping[str, Any]) -> BackfillSettings:
+def snapshot_settings(config: Mapping[str, Any]) -> CassandraSnapshotSettings:
     """Return the options for snapshots, which are read at the same time as the log."""
-    return BackfillSettings(
+    return CassandraSnapshotSettings(
         prefix=config[keys.PREFIX],
         mode=cast('Literal["initial", "never", "always"]', _read_word(config, keys.SNAPSHOT)),
         tables=tuple(split_regexes(text_of(config[keys.TABLES]))) or (".*",),

@@ -49,7 +49,7 @@ def new_table_id(request: str) -> str:
     return match[1] if match else ""
 
 
-class BackfillSettings(msgspec.Struct, frozen=True, kw_only=True):
+class CassandraSnapshotSettings(msgspec.Struct, frozen=True, kw_only=True):
     """How tables are read.
 
     Attributes:
@@ -91,14 +91,14 @@ class ChunkEnd(NamedTuple):
 
     Attributes:
         request: id of the request.
-        piece: number of the token range that the chunk is from; no number is used twice.
+        ring_range: number of the token range that the chunk is from; no number is used twice.
         after: tokens up to this one are read in full.
         page: paging state to continue with behind ``after``; None: the token range is done.
         rows: read.
     """
 
     request: str
-    piece: int
+    ring_range: int
     after: int
     page: bytes | None
     rows: int

@@ -14,7 +14,7 @@ _ALL: Final = MAX_TOKEN - MIN_TOKEN
 #: The most by which a range may be wider than the one before, as a factor.
 _WIDER: Final = 4.0
 #: The most ranges that a share is cut into, whatever the number of rows.
-_MOST_PIECES: Final = 1 << 16
+_MOST_RANGES: Final = 1 << 16
 
 
 def task_range(index: int, count: int) -> TokenRange:
@@ -63,4 +63,4 @@ def width_after(width: int, rows: int, target_rows: int, whole: int) -> int:
         whole: tokens of the share.
     """
     factor = min(_WIDER, target_rows / rows) if rows else _WIDER
-    return int(max(whole // _MOST_PIECES, min(width * max(factor, 1 / _WIDER), whole), 1))
+    return int(max(whole // _MOST_RANGES, min(width * max(factor, 1 / _WIDER), whole), 1))

@@ -1,4 +1,4 @@
-"""From rows of a SELECT to partition updates. Pure; ``BACKFILL.md`` says why it is as it is."""
+"""From rows of a SELECT to partition updates. Pure; ``SNAPSHOT.md`` says why it is as it is."""
 
 from __future__ import annotations
 

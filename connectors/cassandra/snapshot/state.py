@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from connectors.api import SNAPSHOT_ENDED
 from connectors.cql.token_ranges import TokenRange, count_tokens, subtract_ranges
-from connectors.snapshot.state import SnapshotNote, SnapshotTable, estimate_table, pack, shown_note, shown_state, unpack
+from connectors.snapshot.state import SnapshotNote, SnapshotTable, estimate_table, shown_note, shown_state, unpack
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -37,21 +37,16 @@ class CassandraTableNote(SnapshotTable, kw_only=True, omit_defaults=True):
         return f"{self.keyspace}.{self.table}"
 
 
-PullNote = SnapshotNote[CassandraTableNote]
+CassandraShareNote = SnapshotNote[CassandraTableNote]
 
 
-def note_to_text(note: PullNote) -> str:
-    """For an offset."""
-    return pack(note)
-
-
-def parse_note(value: Any) -> PullNote:
-    """See ``note_to_text``.
+def unpack_note(value: Any) -> CassandraShareNote:
+    """A share's state from its saved text.
 
     Raises:
         ValueError: it can't be read.
     """
-    return unpack(value, PullNote, "state of a backfill")
+    return unpack(value, CassandraShareNote, "state of a snapshot")
 
 
 def show_share(request: str, value: Any) -> dict[str, Any]:
@@ -60,10 +55,10 @@ def show_share(request: str, value: Any) -> dict[str, Any]:
     Raises:
         ValueError: it can't be read.
     """
-    return show_progress(request, parse_note(value))
+    return show_progress(request, unpack_note(value))
 
 
-def show_progress(request: str, note: PullNote) -> dict[str, Any]:
+def show_progress(request: str, note: CassandraShareNote) -> dict[str, Any]:
     """Show a request."""
     tables = [_show_table(table) for table in note.tables]
     return shown_note(request, note, state=shown_state(note.state), percent=percent_done(note), tables=tables)
@@ -79,7 +74,7 @@ def _show_table(note: CassandraTableNote) -> dict[str, Any]:
     }
 
 
-def percent_done(note: PullNote) -> float:
+def percent_done(note: CassandraShareNote) -> float:
     """How much of a request is done: the mean of its tables."""
     if note.state == "done":
         return 100.0
@@ -112,15 +107,15 @@ def count_of(shard: str) -> int:
     """
     index, _, count = shard.partition("/")
     if not 0 <= int(index) < int(count):
-        raise ValueError(f"{shard!r} is no share of a backfill")
+        raise ValueError(f"{shard!r} is no share of a snapshot")
     return int(count)
 
 
-def note_of(offset: Mapping[str, Any]) -> PullNote | None:
+def note_of(offset: Mapping[str, Any]) -> CassandraShareNote | None:
     """The note in a saved offset; None if there is no note or it can't be read."""
     value = offset.get("progress")
     with suppress(ValueError):
-        return parse_note(value) if isinstance(value, str) else None
+        return unpack_note(value) if isinstance(value, str) else None
     return None
 
 
@@ -139,12 +134,12 @@ def is_over(parts: Mapping[str, Mapping[str, Any]]) -> bool:
     return bool(division) and _is_complete(division, len(division))
 
 
-def ended_note(parts: Mapping[str, Mapping[str, Any]], shard: tuple[int, int]) -> PullNote:
+def ended_note(parts: Mapping[str, Mapping[str, Any]], shard: tuple[int, int]) -> CassandraShareNote:
     """The note of a share of a request that another number of tasks has brought to its end (``is_over``)."""
     division = newest_division(parts)
     states = {str(saved_note.get("state")) for saved_note in division}
     notes = [note for saved_note in division if (note := note_of(saved_note)) is not None]
-    result = PullNote(
+    result = CassandraShareNote(
         state="failed" if "failed" in states else "cancelled" if "cancelled" in states else "done",
         started_ms=min((saved_note.started_ms for saved_note in notes if saved_note.started_ms), default=0),
         finished_ms=max((saved_note.finished_ms for saved_note in notes), default=0),

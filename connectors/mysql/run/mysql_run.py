@@ -23,6 +23,7 @@ from connectors.mysql.run.reporting import RunReport
 from connectors.mysql.run.signalling import RunSignals
 from connectors.mysql.run.statements import RunStatements
 from connectors.mysql.schema.known_tables import KnownTables
+from connectors.mysql.snapshot.tables import SnapshotAccess, SnapshotTables, StreamPosition
 from connectors.mysql.snapshots import RunSnapshots
 from connectors.mysql.source import connection, gtid
 from connectors.mysql.stream import start
@@ -157,17 +158,14 @@ class MySqlRun:
         target = replica or self._source.connection
         return RunSnapshots(
             settings=settings,
-            options=snapshot_settings(self._context.config),
-            shard=settings.shard,
-            connect_to=lambda: connection.connect_first(target),
-            server=self._source.server,
-            tables=records.tables,
-            is_captured=records.table_filter.matches,
+            source=SnapshotAccess(
+                snapshot_settings(self._context.config),
+                lambda: connection.connect_first(target),
+                SnapshotTables(self._source.server, records.tables, records.table_filter.matches),
+                StreamPosition(cursor, info.flavor, by_gtid=replica is not None),
+            ),
             offsets=opened.offsets,
             initial=opened.begin.initial,
-            cursor=cursor,
-            flavor=info.flavor,
-            by_gtid=replica is not None,
             known_tables=known_tables,
             signals=records.context.signals,
             metrics=numbers,

@@ -85,10 +85,10 @@ class StreamReading:
     async def read(self) -> AsyncGenerator[Batch, None]:
         """See ``SourceTask.batches``."""
         snapshots, client, stream, cursor = self.snapshots, self._client, self._stream, self._cursor
-        stream.attach(snapshots.puller, snapshots.reached, snapshots.emit_early)
+        stream.attach(snapshots.reader, snapshots.reached, snapshots.emit_early)
         held_rows, output, statements = self._batches.held_rows, stream.output, self._statements
         max_records, encoded = self._settings.max_batch, output.encoded
-        accept, watched = stream.accept, snapshots.puller.watched
+        accept, watched = stream.accept, snapshots.reader.watched
         heralds = _HERALDS if held_rows is None else frozenset()
         reading: asyncio.Task[None] | None = None
         try:

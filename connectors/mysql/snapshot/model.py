@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from connectors.errors import Skippable
     from connectors.mysql.snapshot.windows import Images
+    from connectors.snapshot.requests import SnapshotRequest
 
 #: A place in a table's key order: SQL literals of the key's columns, or of the first ones of them.
 Key = tuple[str, ...]
@@ -100,15 +101,28 @@ class Early(NamedTuple):
     low: BinlogPosition
 
 
+class ReadRows(NamedTuple):
+    """Rows that were read.
+
+    Attributes:
+        rows: by key, or in order where the table has no key.
+        size: their bytes, as the server sent them.
+        bad: rows that could not be decoded, with what they were.
+    """
+
+    rows: dict[tuple[Any, ...], Row] | list[Row]
+    size: int
+    bad: Sequence[tuple[Skippable, bytes]] = ()
+
+
 class SnapshotChunk:
     """Rows of one table as of one position, ready to be sent.
 
-    Until ``Puller.done`` the stream's changes still remove rows: take only as many as are sent at once, and send them before
-    the stream continues.
+    Until ``MySqlSnapshotReader.done`` the stream's changes still remove rows: take only as many as are sent at once, and send
+    them before the stream continues.
 
     Attributes:
-        request: id of the request.
-        origin: who asked for it.
+        request: what it is for.
         table: the structure that the rows have.
         keyed: the rows by key, or None for a table without a key.
         low: the position of the stream when the read started.
@@ -131,15 +145,14 @@ class SnapshotChunk:
         "first_of_request",
         "first_of_table",
         "high",
+        "key_range",
         "keyed",
         "last_of_request",
         "last_of_table",
         "low",
-        "origin",
         "read",
         "read_ms",
         "request",
-        "stretch",
         "table",
         "taken",
     )
@@ -147,19 +160,16 @@ class SnapshotChunk:
     def __init__(
         self,
         *,
-        request: str,
-        origin: str,
+        request: SnapshotRequest,
         table: MySqlTable,
-        rows: dict[tuple[Any, ...], Row] | list[Row],
+        result: ReadRows,
         low: BinlogPosition,
         high: BinlogPosition,
         read_ms: int = 0,
-        size: int = 0,
-        bad: Sequence[tuple[Skippable, bytes]] = (),
         images: Images | None = None,
     ) -> None:
+        rows = result.rows
         self.request = request
-        self.origin = origin
         self.table = table
         self.keyed = rows if isinstance(rows, dict) else None
         self._rows = rows if isinstance(rows, list) else []
@@ -170,12 +180,12 @@ class SnapshotChunk:
         self.high = high
         self.first_of_request = self.first_of_table = self.last_of_table = self.last_of_request = False
         self.read_ms = read_ms
-        self.bytes = size
+        self.bytes = result.size
         self.read = len(rows)
         self.taken = 0
-        self.bad = tuple(bad)
-        #: The puller's own.
-        self.stretch: object = None
+        self.bad = tuple(result.bad)
+        #: The reader's own.
+        self.key_range: object = None
 
     @property
     def name(self) -> TableName:
@@ -220,15 +230,15 @@ def row_digest(row: Mapping[str, Any]) -> bytes:
     return blake2b(repr(tuple(row.values())).encode("utf-8", "surrogatepass"), digest_size=16).digest()
 
 
-#: What ``Puller`` reports (``SourceConnector.metrics``): name -> (kind, help text). The first six have a label ``table``.
+#: Of ``MySqlSnapshotReader`` (``SourceConnector.metrics``): name -> (kind, help text). The first six have a label ``table``.
 METRICS: Final[dict[str, tuple[str, str]]] = {
-    "mysql_snapshot_rows_total": ("counter", "Rows of full pulls that were sent."),
-    "mysql_snapshot_superseded_rows_total": ("counter", "Rows of full pulls left out: the stream had a newer change."),
-    "mysql_snapshot_chunks_total": ("counter", "Chunks of full pulls that were sent."),
+    "mysql_snapshot_rows_total": ("counter", "Rows of snapshots that were sent."),
+    "mysql_snapshot_superseded_rows_total": ("counter", "Rows of snapshots left out: the stream had a newer change."),
+    "mysql_snapshot_chunks_total": ("counter", "Chunks of snapshots that were sent."),
     "mysql_snapshot_repeated_chunks_total": ("counter", "Chunks read again: a new structure, a new connection."),
-    "mysql_snapshot_percent": ("gauge", "How much of a table's full pull is done."),
-    "mysql_snapshot_rows_per_second": ("gauge", "Speed of a table's full pull."),
+    "mysql_snapshot_percent": ("gauge", "How much of a table's snapshot is done."),
+    "mysql_snapshot_rows_per_second": ("gauge", "Speed of a table's snapshot."),
     "mysql_snapshot_held_bytes": ("gauge", "Bytes of chunks that wait for the stream."),
     "mysql_snapshot_probe_seconds": ("gauge", "How long the server took for a query that costs it nothing."),
-    "mysql_snapshot_queries_allowed": ("gauge", "Queries of full pulls that may be in flight."),
+    "mysql_snapshot_queries_allowed": ("gauge", "Queries of snapshots that may be in flight."),
 }

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from connectors.mysql.snapshot.model import Key  # noqa: TC001 - msgspec reads the annotations at run time
 from connectors.mysql.stream import start
 from connectors.snapshot.requests import STATE
-from connectors.snapshot.state import SnapshotNote, SnapshotTable, pack, shown_note, unpack
+from connectors.snapshot.state import SnapshotNote, SnapshotTable, shown_note, unpack
 from connectors.snapshot.views import views
 
 if TYPE_CHECKING:
@@ -43,25 +43,20 @@ class MySqlTableNote(SnapshotTable, kw_only=True, omit_defaults=True):
     low: int | None = None
 
 
-PullNote = SnapshotNote[MySqlTableNote]
+MySqlShareNote = SnapshotNote[MySqlTableNote]
 
 
-def pack_note(note: PullNote) -> str:
-    """For an offset."""
-    return pack(note)
-
-
-def unpack_note(value: Any) -> PullNote:
-    """See ``pack_note``.
+def unpack_note(value: Any) -> MySqlShareNote:
+    """A share's state from its saved text.
 
     Raises:
         ValueError: it is no state of a snapshot.
     """
-    return unpack(value, PullNote, "state of a snapshot")
+    return unpack(value, MySqlShareNote, "state of a snapshot")
 
 
-def show_progress(request: str, note: PullNote) -> dict[str, Any]:
-    """Return the JSON object that REST shows for a request, from its state alone; ``Puller.progress`` has the fields."""
+def show_progress(request: str, note: MySqlShareNote) -> dict[str, Any]:
+    """Return the JSON object that REST shows for a request, from its state alone; see ``MySqlSnapshotReader.progress``."""
     tables = [
         {
             "table": f"{table.database}.{table.table}",
@@ -96,7 +91,7 @@ def _complete_shares(parts: Mapping[str, Mapping[str, Any]]) -> list[Mapping[str
     return [*parts.values(), *({STATE: "waiting"} for _ in missing)]
 
 
-def percent_done(note: PullNote) -> float:
+def percent_done(note: MySqlShareNote) -> float:
     """How much of a request is done, by rows; tables of unknown size count as much as the average of the others."""
     if note.state == "done":
         return 100.0

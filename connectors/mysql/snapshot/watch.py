@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     from connectors.mysql.model import BinlogPosition, TableName
     from connectors.mysql.snapshot.model import Row
-    from connectors.mysql.snapshot.reading.stretches import KeyRange
+    from connectors.mysql.snapshot.reading.key_ranges import KeyRange
     from connectors.mysql.snapshot.windows import ChangeWindow
     from connectors.mysql.snapshot.work import TableSnapshot
 
@@ -30,27 +30,27 @@ class ChangeWatch:
         #: Tables without a key that are read as of a view to which the stream has not come.
         self.unreached: list[TableSnapshot] = []
 
-    def begin(self, table: TableSnapshot, stretch: KeyRange) -> None:
+    def begin(self, table: TableSnapshot, key_range: KeyRange) -> None:
         """Pass changes to the range from now on."""
         watchers = self.watched.setdefault(table.name, [])
-        if not any(watched is stretch for _, watched in watchers):
-            watchers.append((table, stretch))
+        if not any(watched is key_range for _, watched in watchers):
+            watchers.append((table, key_range))
 
-    def end(self, table: TableSnapshot, stretch: KeyRange | None = None) -> None:
+    def end(self, table: TableSnapshot, key_range: KeyRange | None = None) -> None:
         """No more; None: nothing of the table."""
-        if stretch is None and table in self.unreached:
+        if key_range is None and table in self.unreached:
             self.unreached.remove(table)
         watchers = self.watched.get(table.name)
         if watchers is not None:
             watchers[:] = [
-                watcher for watcher in watchers if not (watcher[0] is table and stretch in {None, watcher[1]})
+                watcher for watcher in watchers if not (watcher[0] is table and key_range in {None, watcher[1]})
             ]
             if not watchers:
                 del self.watched[table.name]
 
     def withhold(self, table: TableSnapshot) -> None:
         """Keep the changes of a table back until the stream has come to its view, which has them."""
-        if table.keyless and table.open and table.pull.request.origin in {"initial", "new"} and table.high is None:
+        if table.keyless and table.open and table.share.request.origin in {"initial", "new"} and table.high is None:
             self.withheld[table.name] = table
 
     def expect(self, table: TableSnapshot) -> None:
@@ -81,13 +81,13 @@ class ChangeWatch:
             return []
         early: list[Early] = []
         keyless: list[TableSnapshot] = []
-        for table, stretch in self.watched.get(name, ()):
+        for table, key_range in self.watched.get(name, ()):
             if table.finder is None:
-                if table not in keyless and stretch.window is not None:
+                if table not in keyless and key_range.window is not None:
                     keyless.append(table)
-                    early += _find_early(table, stretch.window.low, op, rows)
+                    early += _find_early(table, key_range.window.low, op, rows)
                 continue
-            window, key_of = stretch.window, table.finder
+            window, key_of = key_range.window, table.finder
             if window is None:
                 continue
             if op == "u":
@@ -107,7 +107,7 @@ def _find_early(table: TableSnapshot, low: BinlogPosition, op: str, rows: Sequen
         table.missed = table.missed or table.high is None
         return []
     first = table.images.changed(op, rows)
-    return [Early(table.pull.request.id, table.pull.request.origin, first, low)] if first else []
+    return [Early(table.share.request.id, table.share.request.origin, first, low)] if first else []
 
 
 def _update_window(

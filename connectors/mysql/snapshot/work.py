@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from connectors.mysql.snapshot.state import MySqlTableNote
 from connectors.snapshot.board import TaskShare
+from connectors.snapshot.planner import PlannedTable, SnapshotJob
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from connectors.mysql.model import BinlogPosition, MySqlTable, TableName
     from connectors.mysql.snapshot.model import Key, Row, SnapshotRowDecoder
+    from connectors.mysql.snapshot.reading.key_ranges import KeyRange, NumberDivider
     from connectors.mysql.snapshot.reading.keys import KeyColumn
-    from connectors.mysql.snapshot.reading.stretches import KeyRange, NumberDivider
-    from connectors.mysql.snapshot.state import MySqlTableNote
     from connectors.mysql.snapshot.windows import Images
 
 
@@ -58,52 +59,27 @@ class SnapshotLayout(NamedTuple):
     ranges: tuple[str, ...] = ()
 
 
-class TableSnapshot:
+class TableSnapshot(PlannedTable[MySqlTableNote]):
     """One table of a request."""
 
-    __slots__ = (
-        "attempts",
-        "busy",
-        "epoch",
-        "finder",
-        "forgot",
-        "high",
-        "images",
-        "keyless",
-        "layout",
-        "limit",
-        "missed",
-        "name",
-        "note",
-        "numbers",
-        "passed",
-        "pull",
-        "rate",
-        "row_bytes",
-        "sent_ms",
-        "stretches",
-    )
-
-    def __init__(self, pull: Pull, request_table: RequestTable, note: MySqlTableNote) -> None:
-        self.pull = pull
+    def __init__(self, share: MySqlShare, request_table: RequestTable, note: MySqlTableNote) -> None:
+        super().__init__(share, note)
         self.name = request_table.name
-        self.note = note
         self.keyless = request_table.keyless
         self.layout: SnapshotLayout | None = None
         self.finder: Callable[[Row], tuple[Any, ...]] | None = None
-        self.stretches: list[KeyRange] = []
+        self.key_ranges: list[KeyRange] = []
         self.numbers: NumberDivider | None = None
         self.images: Images | None = None
-        #: Of a table without a key: the place of its view, once that is open.
+        #: Of a table without a key: the position of its view, once that is open.
         self.high: BinlogPosition | None = None
         #: Whether the log says that its rows are too many to remember.
         self.forgot = False
-        #: Whether the stream has come to that place.
+        #: Whether the stream has come to that position.
         self.passed = False
         #: Whether a change was withheld since its view was asked for.
         self.missed = False
-        #: Grows whenever all that is known and read is given up.
-        self.epoch = 0
+        #: Whether it is being looked up.
         self.busy = False
         self.attempts = 0
         self.limit = 0
@@ -111,30 +87,9 @@ class TableSnapshot:
         self.rate = 0.0
         self.sent_ms = 0
 
-    @property
-    def open(self) -> bool:
-        """Whether there is something to be read or sent still."""
-        return self.note.open
 
-
-Pull = TaskShare[TableSnapshot]
-
-
-class TableReadJob(NamedTuple):
-    """A query for the server.
-
-    Attributes:
-        kind: find the request's tables (``resolve``), look a table up (``prepare``), or read a range of it (``read``).
-        pull, table, stretch: the snapshot, its table and the range of keys.
-        epoch, token: say whether the answer is still needed, see ``SnapshotPlanner.stale``.
-    """
-
-    kind: Literal["resolve", "prepare", "read"]
-    pull: Pull
-    table: TableSnapshot | None = None
-    stretch: KeyRange | None = None
-    epoch: int = 0
-    token: int = 0
+MySqlShare = TaskShare[TableSnapshot]
+TableReadJob = SnapshotJob[TableSnapshot, "KeyRange"]
 
 
 def make_key_finder(fields: Sequence[str]) -> Callable[[Row], tuple[Any, ...]]:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from connectors.mysql.events.contract import EventContext
     from connectors.mysql.model import BinlogPosition
     from connectors.mysql.schema.tables import StreamTables
-    from connectors.mysql.snapshot.puller import Puller
+    from connectors.mysql.snapshot.reader import MySqlSnapshotReader
     from connectors.mysql.stream.counters import StreamCounters
     from connectors.mysql.stream.cursor import BinlogCursor
     from connectors.mysql.stream.options import StreamListener, StreamOptions
@@ -93,15 +93,15 @@ class BinlogStream:
             **dict.fromkeys(types.COMPRESSED, self._handle_compressed),
         }
 
-    def attach(self, puller: Puller, reached: Callable[[BinlogPosition], bool], send_early: SendEarly) -> None:
-        """From now on tell the puller which keys change, and ask ``reached`` for it whether the stream has got somewhere.
+    def attach(self, reader: MySqlSnapshotReader, reached: Callable[[BinlogPosition], bool], send_early: SendEarly) -> None:
+        """From now on tell the reader which keys change, and ask ``reached`` for it whether the stream has got somewhere.
 
         Args:
-            puller: reads the tables.
+            reader: reads the tables.
             reached: whether the stream has come to a place.
             send_early: appends the records of a snapshot's rows that have to come before their change.
         """
-        self._snapshot.attach(puller, reached, send_early)
+        self._snapshot.attach(reader, reached, send_early)
 
     async def feed(self, raw: bytes) -> None:
         """Take one event; as ``accept``, waited for."""

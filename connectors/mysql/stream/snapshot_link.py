@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from connectors.mysql.model import BinlogPosition, TableName
     from connectors.mysql.schema.tables import MySqlTableState
     from connectors.mysql.snapshot.model import Early
-    from connectors.mysql.snapshot.puller import Puller
+    from connectors.mysql.snapshot.reader import MySqlSnapshotReader
     from connectors.mysql.stream.cursor import BinlogCursor
     from connectors.mysql.stream.output import StreamOutput
 
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 
 
 class SnapshotLink:
-    """Tells the puller which keys change, and where the stream is; does nothing until one is attached.
+    """Tells the reader which keys change, and where the stream is; does nothing until one is attached.
 
     Args:
         cursor: where the stream is.
         output: gets rows of the snapshot that have to come before their change.
 
     Attributes:
-        watched: tables that the puller reads by turns.
+        watched: tables that the reader reads by turns.
         withheld: tables of which it keeps back the stream's changes.
     """
 
@@ -35,32 +35,32 @@ class SnapshotLink:
         self.withheld: Mapping[TableName, object] = {}
         self._cursor = cursor
         self._output = output
-        self._puller: Puller | None = None
+        self._reader: MySqlSnapshotReader | None = None
         self._reached: Callable[[BinlogPosition], bool] = lambda _position: False
         self._send_early: SendEarly = lambda *_: None
 
-    def attach(self, puller: Puller, reached: Callable[[BinlogPosition], bool], send_early: SendEarly) -> None:
+    def attach(self, reader: MySqlSnapshotReader, reached: Callable[[BinlogPosition], bool], send_early: SendEarly) -> None:
         """See ``BinlogStream.attach``."""
-        self._puller = puller
-        self.watched, self.withheld = puller.watched, puller.withheld
+        self._reader = reader
+        self.watched, self.withheld = reader.watched, reader.withheld
         self._reached = reached
         self._send_early = send_early
 
     def end_transaction(self) -> None:
         """The stream has got somewhere."""
-        if self._puller is not None:
-            self._puller.advance(self._reached)
+        if self._reader is not None:
+            self._reader.advance(self._reached)
 
     def roll_back(self) -> None:
         """Changes were rolled back: rows that were left out of chunks because of them count after all."""
-        if self._puller is not None:
-            self._puller.altered(None)
+        if self._reader is not None:
+            self._reader.altered(None)
 
     def change_rows(self, state: MySqlTableState, op: Literal["c", "u", "d"], rows: list[Any], before: int) -> bool:
         """The stream comes by rows; ``before`` rows of their event are before them. Return whether they may be sent."""
-        if self._puller is None:
+        if self._reader is None:
             return True
-        early = self._puller.changed(state.name, op, rows) if state.name in self.watched else ()
+        early = self._reader.changed(state.name, op, rows) if state.name in self.watched else ()
         if state.name in self.withheld:
             return False
         cursor = self._cursor

@@ -43,6 +43,60 @@ def _ignore_call() -> None:
     """Do nothing: no caller waits."""
 
 
+@dataclass(slots=True)
+class GroupTurns:
+    """The turns of a group's stream and its snapshot: a page is handed over while no window is under way.
+
+    Attributes:
+        windows_first: windows of the stream that still have to end before a page may be read.
+        watermark_ms: everything before was handed over; None until the reader has said so.
+        held: whether the stream waits for a page.
+        on_release: called when a hold ends.
+    """
+
+    windows_first: int
+    watermark_ms: int | None = None
+    held: bool = False
+    on_release: Callable[[], None] = _ignore_call
+    under_way: bool = True
+    _asked: bool = False
+    #: Whether a hold has kept the stream waiting, and it has not had its turn since.
+    _owed: bool = False
+    _refused: bool = False
+
+    def asked(self) -> bool:
+        """The reader would begin a window: whether it must not."""
+        self._asked = True
+        if self.held:
+            self._refused = True
+        self.under_way = not self.held
+        return self.held
+
+    def ended(self, watermark_ms: int) -> None:
+        """A window has ended, or the reader says where it begins."""
+        self.watermark_ms = watermark_ms
+        self.under_way = False
+        if self._asked:
+            self.windows_first -= 1
+            self._owed = False
+
+    @property
+    def may_begin(self) -> bool:
+        """Whether it is the snapshot's turn. After a hold that kept the reader waiting, the reader has its turn first."""
+        return not (self.held or self._owed or self.windows_first > 0)
+
+    def begin(self) -> None:
+        """Hold the group."""
+        self.held = True
+        self._refused = False
+
+    def release(self) -> None:
+        """End the hold."""
+        self.held = False
+        self._owed = self._refused
+        self.on_release()
+
+
 class GroupSnapshot:
     """See the module.
 
@@ -78,9 +132,7 @@ class GroupSnapshot:
         self.others: dict[str, SnapshotPosition] = {}
         self.paused = False
         self.traces = ChangeTraces(slots)
-        #: Everything before was handed over; None until the reader has said so.
-        self.watermark_ms: int | None = None
-        self.held = False
+        self.turns = GroupTurns(windows_first)
         self.closed = False
         self.page: Loaded | None = None
         #: Of the range being read: where the next page begins; None: at its start.
@@ -89,36 +141,9 @@ class GroupSnapshot:
         self.rows = 0
         self.left_out = 0
         self.skipped = 0
-        self._wanted = windows_first
-        self._asked = False
-        self._under_way = True
-        self._owed = False
-        self._refused = False
         #: Whether the range is read from its start, and what was sent of its first token is still to be found.
         self._seeking = True
         self._seek: Seek | None = None
-        #: Called when a hold ends.
-        self.on_release: Callable[[], None] = _ignore_call
-
-    # What the reader tells.
-
-    def asked(self) -> bool:
-        """The reader would begin a window: whether it must not. Asked also while there is nothing to be read."""
-        self._asked = True
-        if self.held:
-            self._refused = True
-            self._under_way = False
-            return True
-        self._under_way = True
-        return False
-
-    def ended(self, watermark_ms: int) -> None:
-        """A window has ended, or the reader says where it begins."""
-        self.watermark_ms = watermark_ms
-        self._under_way = False
-        if self._asked:
-            self._wanted -= 1
-            self._owed = False
 
     # A page's way.
 
@@ -129,26 +154,19 @@ class GroupSnapshot:
 
     @property
     def may_begin(self) -> bool:
-        """Whether a page may be read. After a hold that kept the reader waiting, the reader has its turn first."""
-        return self.settled and not (self.finished or self.paused or self.held or self._owed or self._wanted > 0)
+        """Whether a page may be read."""
+        return self.settled and self.turns.may_begin and not (self.finished or self.paused)
 
     @property
     def settled(self) -> bool:
         """Whether the stream is so far past the start that it brings every change at its position or later."""
-        started_ms = self.position.started_ms
-        return self.watermark_ms is not None and started_ms > 0 and self.watermark_ms >= started_ms + self._settle_ms
-
-    def begin(self) -> None:
-        """Hold the group: a page is going to be read."""
-        self.held = True
-        self._refused = False
+        started_ms, watermark_ms = self.position.started_ms, self.turns.watermark_ms
+        return watermark_ms is not None and started_ms > 0 and watermark_ms >= started_ms + self._settle_ms
 
     def give_up(self) -> None:
         """No page, for now."""
         self.page = None
-        self.held = False
-        self._owed = self._refused
-        self.on_release()
+        self.turns.release()
 
     def close(self) -> None:
         """The group is not read any more: its rows come with the groups of a newer generation."""
@@ -237,7 +255,7 @@ class GroupSnapshot:
     @property
     def ready(self) -> bool:
         """Whether a page can be handed over now: no window is under way."""
-        return self.page is not None and not self._under_way
+        return self.page is not None and not self.turns.under_way
 
     def emit(
         self,
@@ -255,9 +273,9 @@ class GroupSnapshot:
         """
         page = self.page
         assert page is not None  # noqa: S101 - see ``ready``
-        assert self.watermark_ms is not None  # noqa: S101 - see ``may_begin``
+        assert self.turns.watermark_ms is not None  # noqa: S101 - see ``may_begin``
         plan, partition, position = page.plan, self.partition, self.position
-        below_us = self.watermark_ms * 1000
+        below_us = self.turns.watermark_ms * 1000
         stop = min(page.at + max(limit, 0), len(page.items))
         base = to_offset(position)
         first = position.left[0]

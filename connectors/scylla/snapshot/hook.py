@@ -12,12 +12,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from connectors.cql.cluster.session import SchemaChanged
-from connectors.cql.token_ranges import count_tokens
-from connectors.debezium_metrics import report_snapshots
 from connectors.errors import Fatal, Retriable
-from connectors.java_regex import compile_java
-from connectors.scylla import metrics
 from connectors.scylla.positions import saved_windows, source_partition
+from connectors.scylla.snapshot.feeds import TableRequests
 from connectors.scylla.snapshot.group import GroupSnapshot
 from connectors.scylla.snapshot.index import SavedSnapshots, shares_of
 from connectors.scylla.snapshot.merging import (
@@ -26,27 +23,26 @@ from connectors.scylla.snapshot.merging import (
     first_position,
     of_dropped,
     partition_of,
-    show_share,
     to_offset,
     unwrap_range,
 )
 from connectors.scylla.snapshot.pages import PageReader
-from connectors.scylla.snapshot.rows import RowPlan
+from connectors.snapshot.jobs import JobRunner
 from connectors.snapshot.requests import INITIAL, RequestList, SnapshotRequest
 
 if TYPE_CHECKING:
-    import logging
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from connectors.api import BadRecord, Instruction, OffsetReader, Position, SourceRecord
     from connectors.cql.cluster.session import CqlSession
     from connectors.cql.token_ranges import TokenRange
-    from connectors.debezium_metrics import Mirror
     from connectors.scylla.config.settings import ScyllaReadSettings
     from connectors.scylla.events.ums_signals import ScyllaUmsSignals
     from connectors.scylla.hooks import RowFilter
     from connectors.scylla.model import LogRow, StreamGroup, TableId, TableVersion
+    from connectors.scylla.snapshot.feeds import SnapshotFeeds
     from connectors.scylla.snapshot.index import SnapshotIndex
+    from connectors.scylla.snapshot.report import SnapshotReport
     from connectors.scylla.source.feeds import TableFeed
 
 #: The stream goes first: no page is read of a group whose stream is this far behind ...
@@ -55,7 +51,7 @@ HEAD_MS: Final = 60_000
 PATIENCE_S: Final = 600.0
 #: Windows of a stream without a saved position that have to end first: with the second one the first one's position was given.
 _WINDOWS_FIRST: Final = 2
-_REPORT_S: Final = 1.0
+_RECHECK_S: Final = 1.0
 #: See ``ChangeTraces``: 128 kB each.
 _SLOTS: Final = 1 << 14
 _FEW_GROUPS: Final = 64
@@ -70,11 +66,9 @@ class ScyllaSnapshot:
         settings: options.
         offsets: the positions saved before the task began.
         groups: all of the task.
-        feed_of: a table's definitions and builders.
-        refresh: reads a table's definition again, at once; may raise Retriable.
+        feeds: the tables.
         now_ms: the servers' time.
-        task_metrics: numbers go there.
-        log: the task's.
+        report: numbers and log lines go there.
         signals: makes the message at a table's end, where the output form has one.
     """
 
@@ -85,21 +79,18 @@ class ScyllaSnapshot:
         offsets: OffsetReader,
         groups: Sequence[StreamGroup],
         *,
-        feed_of: Callable[[TableId], TableFeed],
-        refresh: Callable[[TableFeed], Awaitable[None]],
+        feeds: SnapshotFeeds,
         now_ms: Callable[[], float],
-        task_metrics: Mirror,
-        log: logging.LoggerAdapter[logging.Logger],
+        report: SnapshotReport,
         signals: ScyllaUmsSignals | None = None,
     ) -> None:
         self._signals = signals
         self._settings = settings
         self._offsets = offsets
-        self._feed_of = feed_of
-        self._refresh = refresh
+        self._feeds = feeds
         self._now_ms = now_ms
-        self._metrics = task_metrics
-        self._log = log
+        self._report = report
+        self._log = report.log
         self._groups: dict[tuple[TableId, int, str], GroupSnapshot] = {}
         #: By table and start of a generation: groups that are not closed for a newer generation.
         self._generations: dict[TableId, dict[int, list[GroupSnapshot]]] = {}
@@ -108,23 +99,16 @@ class ScyllaSnapshot:
         self._saved = SavedSnapshots(items)
         self._streamed = saved_windows(items)
         self._moved: list[tuple[Position, Position | None]] = []
-        self._plans: dict[tuple[TableId, str], RowPlan] = {}
         #: Definitions of tables as they were when they were looked at last.
         self._seen: dict[TableId, TableVersion] = {}
         #: The stream brings all that was written so long after a moment at which the log was there.
         self._settle_ms = settings.confidence_max_ms if settings.confidence_ms is None else settings.confidence_ms
-        self._pages = PageReader(session, settings, log)
-        self._changed = asyncio.Event()
+        self._pages = PageReader(session, settings, report.log)
+        self._runner = JobRunner(self._due_groups, self._read_chunk, lambda: self._pages.limit, self._recheck_s)
+        #: Groups of which a page is being read, or waits to be handed over.
+        self._busy: set[GroupSnapshot] = set()
         self._wake: Callable[[], None] = lambda: None
-        self._reported_s = 0.0
-        self._sent = (0, 0)
-        #: Whether what was reported last stays as it is.
-        self._settled = False
-        self._began_s = time.monotonic()
-        self._announced = False
-        #: In the order in which they are read.
-        self._requests: list[SnapshotRequest] = []
-        self._wanted: dict[tuple[str, TableId], bool] = {}
+        self._requests = TableRequests()
         self._list = RequestList(lambda name: {SNAPSHOT_ID: name}, self._take_requests)
         if settings.snapshot == "initial":
             self._list.add(SnapshotRequest(id=INITIAL, tables=[".*"], origin="initial"))
@@ -134,26 +118,18 @@ class ScyllaSnapshot:
 
     def instruct(self, instructions: Sequence[Instruction]) -> None:
         """The operator's complete list (``SourceTask.instruct``). Does not block."""
-        known_ids = self._saved.requests() | {request.id for request in self._requests}
+        known_ids = self._saved.requests() | {request.id for request in self._requests.all}
         self._list.instruct(instructions, lambda name: name == INITIAL)
         for name in known_ids - {INITIAL, *(str(row["id"]) for row in instructions)}:
             self._delete_request(name)
 
     def _take_requests(self, requests: list[SnapshotRequest]) -> None:
-        self._requests = sorted(requests, key=lambda request: request.order)
-        self._wanted = {}
+        self._requests = TableRequests(requests)
         for snapshot in self._groups.values():
             self._follow_requests(snapshot)
-        self._settled = self._announced = False
-        self._reported_s = 0.0
-        self._changed.set()
+        self._report.restart()
+        self._runner.wake()
         self._wake()
-
-    def _is_requested(self, request: SnapshotRequest, table: TableId) -> bool:
-        key = request.id, table
-        if key not in self._wanted:
-            self._wanted[key] = any(compile_java(name).fullmatch(str(table)) for name in request.tables)
-        return self._wanted[key]
 
     def _delete_request(self, request: str) -> None:
         """The operator has deleted a request: keep nothing of it."""
@@ -170,7 +146,7 @@ class ScyllaSnapshot:
         if snapshot.closed:
             return
         group, now_ms = snapshot.group, int(self._now_ms())
-        requests = [request for request in self._requests if self._is_requested(request, group.table)]
+        requests = self._requests.of(group.table)
         for request in requests:
             position = snapshot.position_of(request.id)
             if position is None:
@@ -190,12 +166,12 @@ class ScyllaSnapshot:
             if snapshot.finished:
                 snapshot.traces.forget()
             return
-        position = self._mark_started(self._feed_of(group.table), snapshot.position_of(chosen) or snapshot.position)
+        position = self._mark_started(self._feeds.feed(group.table), snapshot.position_of(chosen) or snapshot.position)
         snapshot.turn_to(chosen, position, now_ms)
         snapshot.pause(paused=False)
         self._moved.append((snapshot.partition, to_offset(position)))
-        self._settled = False
-        self._changed.set()
+        self._report.settled = False
+        self._runner.wake()
 
     # The reader's calls.
 
@@ -205,7 +181,7 @@ class ScyllaSnapshot:
         if snapshot is None or snapshot.closed:
             return False
         before = snapshot.ready
-        request = snapshot.asked()
+        request = snapshot.turns.asked()
         if snapshot.ready and not before:
             self._wake()
         return request
@@ -216,18 +192,18 @@ class ScyllaSnapshot:
         if snapshot is None:
             snapshot = self._join_group(group, watermark_ms)
         before = snapshot.ready
-        snapshot.ended(watermark_ms)
+        snapshot.turns.ended(watermark_ms)
         if snapshot.ready and not before:
             self._wake()
         if not snapshot.finished:
-            self._changed.set()
+            self._runner.wake()
 
     def row_filter(self, group: StreamGroup) -> RowFilter | None:
         """See ``SnapshotHook``: nothing is suppressed, but changes that the table will not show are noted."""
         snapshot = self._groups.get(_group_key(group))
         if snapshot is None or snapshot.finished:
             return None
-        plan = self._row_plan(group.table)
+        plan = self._feeds.row_plan(group.table)
         traces = snapshot.traces
 
         def watch(rows: list[LogRow]) -> list[LogRow]:
@@ -247,11 +223,11 @@ class ScyllaSnapshot:
             self._moved = []
         room = limit
         has_more = released = False
-        for snapshot in () if self._settled else list(self._groups.values()):
+        for snapshot in () if self._report.settled else list(self._groups.values()):
             page = snapshot.page
             if page is None or not snapshot.ready:
                 continue
-            feed = self._feed_of(snapshot.group.table)
+            feed = self._feeds.feed(snapshot.group.table)
             if page.plan.version != feed.newest.version:
                 snapshot.restart()  # a page without a new column would be older than a change that was sent
                 snapshot.give_up()
@@ -265,7 +241,7 @@ class ScyllaSnapshot:
             room -= len(out) - before
             if finished:
                 released = True
-                self._metrics.add(metrics.SNAPSHOT_CHUNKS, 1)
+                self._report.count_chunk()
                 if snapshot.finished:
                     if self._signals is not None and self._all_sent(snapshot.group.table, snapshot.request):
                         out.append(
@@ -277,9 +253,9 @@ class ScyllaSnapshot:
             else:
                 has_more = True
         if released:
-            self._changed.set()
+            self._runner.wake()
             self._wake()
-        self._report_progress()
+        self._report.report(self._groups.values(), self._requests.all, self._group_positions, int(self._now_ms()))
         return has_more
 
     def _all_sent(self, table: TableId, request: str) -> bool:
@@ -296,7 +272,7 @@ class ScyllaSnapshot:
 
     def _join_group(self, group: StreamGroup, watermark_ms: int) -> GroupSnapshot:
         table = group.table
-        feed = self._feed_of(table)
+        feed = self._feeds.feed(table)
         if group.token_range is None:
             reason = (
                 f"The token range of the streams '{group.name}' of {table} is not known, so a snapshot of the table "
@@ -313,7 +289,7 @@ class ScyllaSnapshot:
                 older = True
                 while others:
                     others.pop().close()
-        requests = [request for request in self._requests if whole and self._is_requested(request, table)]
+        requests = self._requests.of(table) if whole else []
         positions = {request.id: self._first_position(group, whole, request.id) for request in requests}
         first = next(
             (request.id for request in requests if request.state == "running" and not positions[request.id].finished),
@@ -332,7 +308,7 @@ class ScyllaSnapshot:
             snapshot.traces.forget()
         self._groups[_group_key(group)] = snapshot
         of_table.setdefault(group.generation.start_ms, []).append(snapshot)
-        self._settled = False
+        self._report.settled = False
         if "r" in self._settings.skipped or not whole:
             snapshot.close()  # the rows are not wanted; that they were not sent is not saved either
             return snapshot
@@ -346,7 +322,7 @@ class ScyllaSnapshot:
 
     def _first_position(self, group: StreamGroup, whole: tuple[TokenRange, ...], request: str) -> SnapshotPosition:
         """The position at which a group's share of a request starts or resumes."""
-        table_id = self._feed_of(group.table).newest.table_id
+        table_id = self._feeds.feed(group.table).newest.table_id
         saved = self._find_index(group.table, request).about(whole)
         if group.later and request == INITIAL:
             return SnapshotPosition(whole, (), table_id)
@@ -364,7 +340,7 @@ class ScyllaSnapshot:
 
     def _find_index(self, table: TableId, request: str) -> SnapshotIndex:
         """The positions of a table: those of this run, and what was saved of others when it began."""
-        return self._saved.index(table, self._feed_of(table).newest.table_id, request, self._groups.values())
+        return self._saved.index(table, self._feeds.feed(table).newest.table_id, request, self._groups.values())
 
     def _mark_started(self, feed: TableFeed, position: SnapshotPosition) -> SnapshotPosition:
         """``position`` with the time of its start, if it is to be read and the table's changes are logged."""
@@ -375,7 +351,7 @@ class ScyllaSnapshot:
     def _look_at_tables(self) -> None:
         """Start the snapshots again of tables that were dropped and recreated, or whose log has or had a gap."""
         for table, seen_version in self._seen.items():
-            newest = self._feed_of(table).newest
+            newest = self._feeds.feed(table).newest
             if newest is not seen_version:
                 self._seen[table] = newest
                 snapshots = [
@@ -399,7 +375,7 @@ class ScyllaSnapshot:
         self._follow_requests(snapshot)
 
     def _look_at_share(self, snapshot: GroupSnapshot, request: str, newest: TableVersion) -> None:
-        position, feed = snapshot.position_of(request), self._feed_of(snapshot.group.table)
+        position, feed = snapshot.position_of(request), self._feeds.feed(snapshot.group.table)
         if position is None or (request != INITIAL and position.finished):
             return
         replaced = bool(newest.table_id and position.table_id and newest.table_id != position.table_id)
@@ -427,77 +403,54 @@ class ScyllaSnapshot:
                 snapshot.start_again(restarted, int(self._now_ms()))
         snapshot.put(request, restarted)
         self._moved.append((partition_of(snapshot.group, request), to_offset(restarted)))
-        self._settled = self._announced = False
-        self._changed.set()
+        self._report.restart()
+        self._runner.wake()
         self._wake()
 
     def _forget_group(self, snapshot: GroupSnapshot) -> None:
         self._follow_requests(snapshot)
-        self._reported_s = 0.0
-        if all(group_snapshot.finished for group_snapshot in self._groups.values()) and not self._announced:
-            self._announced = True
-            self._log.info(
-                "The snapshot of this task's share is finished: %d rows in %.0f s",
-                sum(group_snapshot.rows for group_snapshot in self._groups.values()),
-                time.monotonic() - self._began_s,
-            )
-
-    def _row_plan(self, table: TableId) -> RowPlan:
-        version = self._feed_of(table).newest
-        plan = self._plans.get((table, version.version))
-        if plan is None:
-            plan = self._plans[table, version.version] = RowPlan(version)
-        return plan
+        self._report.group_finished(self._groups.values())
 
     # Reading.
 
     async def run(self, wake: Callable[[], None]) -> None:
         """See ``SnapshotHook``: reads pages until the task ends; new groups may come at any time."""
         self._wake = wake
-        busy: set[int] = set()
+        await self._runner.run()
 
-        async def chunk(snapshot: GroupSnapshot) -> None:
-            try:
-                await self._read_chunk(snapshot)
-            finally:
-                busy.discard(id(snapshot))
-                self._changed.set()
+    def _due_groups(self) -> Iterator[GroupSnapshot]:
+        """The groups of which a page may be read now."""
+        for snapshot in self._groups.values():
+            if not snapshot.finished and snapshot not in self._busy and self._is_due(snapshot):
+                self._busy.add(snapshot)
+                yield snapshot
 
-        try:
-            async with asyncio.TaskGroup() as jobs:
-                while True:
-                    self._changed.clear()
-                    unfinished = [snapshot for snapshot in self._groups.values() if not snapshot.finished]
-                    for snapshot in unfinished:
-                        if len(busy) >= self._pages.limit:
-                            break
-                        if id(snapshot) not in busy and self._is_due(snapshot):
-                            busy.add(id(snapshot))
-                            jobs.create_task(chunk(snapshot), name="scylla snapshot page")
-                    with contextlib.suppress(TimeoutError):
-                        # The limit is for what changes with time only (see ``_is_due``).
-                        async with asyncio.timeout(1.0 if unfinished else None):
-                            await self._changed.wait()
-        except BaseExceptionGroup as group:
-            # The first that failed; the others were cancelled.
-            raise group.exceptions[0] from None
+    def _recheck_s(self) -> float | None:
+        """For changes that come with time only (see ``_is_due``)."""
+        return None if all(snapshot.finished for snapshot in self._groups.values()) else _RECHECK_S
 
     def _is_due(self, snapshot: GroupSnapshot) -> bool:
-        if not snapshot.may_begin or snapshot.watermark_ms is None:
+        if not snapshot.may_begin or snapshot.turns.watermark_ms is None:
             return False
         return (
-            self._now_ms() - snapshot.watermark_ms < HEAD_MS + self._settings.confidence_max_ms
+            self._now_ms() - snapshot.turns.watermark_ms < HEAD_MS + self._settings.confidence_max_ms
             or time.monotonic() - self._pages.progressed_s > PATIENCE_S
         )
 
     async def _read_chunk(self, snapshot: GroupSnapshot) -> None:
         """Read one page of a group and wait until it was handed over: no more pages are held than may be read at once."""
-        await self._pages.wait()
+        try:
+            await self._read_page(snapshot)
+        finally:
+            self._busy.discard(snapshot)
+
+    async def _read_page(self, snapshot: GroupSnapshot) -> None:
+        await self._pages.pages.wait()
         if not snapshot.may_begin:
             return
         released = asyncio.Event()
-        snapshot.on_release = released.set
-        snapshot.begin()
+        snapshot.turns.on_release = released.set
+        snapshot.turns.begin()
         self._wake()  # a lane that rests looks again, and thereby says that no window of the group is under way
         try:
             await self._load_pages(snapshot)
@@ -507,24 +460,26 @@ class ScyllaSnapshot:
             raise
         if snapshot.ready:
             self._wake()
-        if snapshot.held:
+        if snapshot.turns.held:
             await released.wait()
 
     async def _load_pages(self, snapshot: GroupSnapshot) -> None:
         """Read pages until one has something new, or an error says to retry later (then the hold is lifted)."""
         while True:
-            feed = self._feed_of(snapshot.group.table)
-            plan = self._row_plan(snapshot.group.table)
+            feed = self._feeds.feed(snapshot.group.table)
+            plan = self._feeds.row_plan(snapshot.group.table)
             if snapshot.version != plan.version:
                 snapshot.version = plan.version
                 snapshot.restart()
             epoch = snapshot.epoch
             try:
-                page = await self._pages.read(plan.query, snapshot.position.left[0], snapshot.state)
+                page = await self._pages.read(
+                    snapshot.group.table, plan.query, snapshot.position.left[0], snapshot.state
+                )
             except SchemaChanged as error:
                 await self._handle_fault(snapshot, error)
                 with contextlib.suppress(Retriable):  # a table that is gone: the stream knows what to do
-                    await self._refresh(feed)
+                    await self._feeds.refresh(feed)
                 return
             except Retriable as error:
                 await self._handle_fault(snapshot, error)
@@ -546,34 +501,6 @@ class ScyllaSnapshot:
         self._wake()
         await self._pages.failed(snapshot.group.table, error)
 
-    # Numbers.
-
-    def _report_progress(self) -> None:
-        now = time.monotonic()
-        if self._settled or now - self._reported_s < _REPORT_S:
-            return
-        self._reported_s = now
-        rows = sum(snapshot.rows for snapshot in self._groups.values())
-        skipped = sum(snapshot.skipped for snapshot in self._groups.values())
-        if rows > self._sent[0]:
-            self._metrics.add(metrics.SNAPSHOT_ROWS, rows - self._sent[0])
-        if skipped > self._sent[1]:
-            self._metrics.add(metrics.SNAPSHOT_SKIPPED, skipped - self._sent[1])
-        self._sent = (rows, skipped)
-        shares = {request.id: self._group_positions(request) for request in self._requests}
-        parts = [position for tables in shares.values() for positions in tables.values() for position in positions]
-        whole = sum(count_tokens(position.whole) for position in parts)
-        left = sum(count_tokens(position.left) for position in parts if not position.finished)
-        self._metrics.set(metrics.SNAPSHOT_PROGRESS, 1 - left / whole if whole else 1.0)
-        self._metrics.set(metrics.SNAPSHOT_RUNNING, float(left > 0))
-        rows_of_requests = [
-            row
-            for request in self._requests
-            for row in show_share(shares[request.id], request.id, paused=request.state == "paused")
-        ]
-        report_snapshots(self._metrics.debezium, rows_of_requests, int(self._now_ms()))
-        self._settled = not left
-
     def _group_positions(self, request: SnapshotRequest) -> dict[TableId, list[SnapshotPosition]]:
         """Where the task's groups stand, those of which the reader has said nothing yet as they are saved."""
         if "r" in self._settings.skipped:
@@ -585,12 +512,12 @@ class ScyllaSnapshot:
         joined = {
             key: group_snapshot
             for key, group_snapshot in self._groups.items()
-            if self._is_requested(request, group_snapshot.group.table)
+            if self._requests.names(request, group_snapshot.group.table)
         }
         waiting = [
             group
             for key, group in groups.items()
-            if key not in self._groups and self._is_requested(request, group.table)
+            if key not in self._groups and self._requests.names(request, group.table)
         ]
         return shares_of(request.id, joined.values(), waiting, self._offsets)
 

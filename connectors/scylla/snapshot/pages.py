@@ -1,4 +1,4 @@
-"""Pages of tables for snapshots: how many at a time, how large, how fast, and what happens when one can't be read."""
+"""Pages of tables for snapshots: when one was read last, and what happens when one can't be read."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ import random
 import time
 from typing import TYPE_CHECKING
 
-from connectors.cql.cluster.throttle import InFlightLimit, Pace, PageSize, pause_s
+from connectors.cql.cluster.table_pages import PageSettings, TablePages
+from connectors.cql.cluster.throttle import pause_s
 from connectors.errors import Retriable
 
 if TYPE_CHECKING:
@@ -23,67 +24,38 @@ class PageReader:
     """Reads the pages of a task.
 
     Attributes:
+        pages: reads them.
         progressed_s: when a page was read last (monotonic).
     """
 
     def __init__(
         self, session: CqlSession, settings: ScyllaReadSettings, log: logging.LoggerAdapter[logging.Logger]
     ) -> None:
-        self._session = session
+        self.pages = TablePages(
+            session,
+            PageSettings(
+                queries=max(settings.snapshot_chunks, 1),
+                rows=settings.snapshot_rows,
+                rows_per_s=settings.snapshot_rate,
+                consistency=settings.consistency,
+                timeout_s=settings.query_timeout_s,
+            ),
+        )
         self._settings = settings
         self._log = log
-        chunks = max(settings.snapshot_chunks, 1)
-        self._limit = InFlightLimit(least=1, maximum=chunks, first=chunks)
-        self._size = PageSize(settings.snapshot_rows)
-        self._pace = Pace(settings.snapshot_rate)
-        self._in_flight = 0
         self._failures = 0
         self.progressed_s = time.monotonic()
 
     @property
     def limit(self) -> int:
         """Pages that may be read at a time."""
-        return int(self._limit.value)
+        return int(self.pages.limit.value)
 
-    async def wait(self) -> None:
-        """Wait until the next page may be read."""
-        while (wait := self._pace.wait_s(time.monotonic())) > 0:  # noqa: ASYNC110 - what it waits for is time
-            await asyncio.sleep(wait)
-
-    async def read(self, query: str, tokens: TokenRange, state: bytes | None) -> ResultPage:
-        """Read a page.
-
-        Args:
-            query: its parameters are the token before the first and the last token.
-            tokens: of which range.
-            state: where the page begins; None: at the start of the range.
-
-        Raises:
-            SchemaChanged: the table has another definition by now.
-            Retriable: it can't be read now.
-            Fatal: the server refuses it.
-        """
-        settings, asked = self._settings, self._size.rows
-        self._in_flight += 1
-        began = time.monotonic()
-        try:
-            page = await self._session.page(
-                query,
-                (tokens.after, tokens.upto),
-                fetch_size=asked,
-                state=state,
-                consistency=settings.consistency,
-                timeout_s=settings.query_timeout_s,
-                token=tokens.after + 1,
-            )
-        finally:
-            self._in_flight -= 1
-        now = time.monotonic()
-        self._pace.spent(len(page.rows), now)
-        self._limit.answered(now - began, full=2 * len(page.rows) >= asked, in_flight=self._in_flight + 1)
-        self._size.answered(page.rows)
+    async def read(self, table: TableId, query: str, tokens: TokenRange, state: bytes | None) -> ResultPage:
+        """See ``TablePages``."""
+        page = await self.pages.read(str(table), query, (tokens.after, tokens.upto), state)
         self._failures = 0
-        self.progressed_s = now
+        self.progressed_s = time.monotonic()
         return page
 
     async def failed(self, table: TableId, error: Exception) -> None:
@@ -93,8 +65,7 @@ class PageReader:
             Retriable: too many in a row have failed.
         """
         self._failures += 1
-        self._limit.failed()
-        self._size.failed()
+        self.pages.failed(str(table))
         settings = self._settings
         if settings.max_tries is not None and self._failures > settings.max_tries:
             raise Retriable(

@@ -15,7 +15,8 @@ from connectors.mysql.rows.text_rows import compile_text, select_list
 from connectors.mysql.schema import table_map
 from connectors.mysql.schema.catalog import read_definitions, table_names
 from connectors.mysql.snapshot.model import SnapshotRowDecoder, SnapshotSettings
-from connectors.mysql.snapshot.puller import Puller
+from connectors.mysql.snapshot.reader import MySqlSnapshotReader
+from connectors.mysql.snapshot.reading.chunks import SnapshotSource
 from connectors.mysql.source import binlog_events, event_types, gtid
 from connectors.mysql.source.binlog import BinlogClient
 from connectors.mysql.source.connection import connect_first, current_place, server_info
@@ -31,6 +32,7 @@ from tests.support.settings import mysql_connection, mysql_values
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from connectors.api import Position
     from connectors.snapshot.requests import SnapshotRequest
 
 LOG = logging.LoggerAdapter(logging.getLogger(__name__), {})
@@ -54,7 +56,7 @@ class Live:
         self.sql(f"DROP DATABASE IF EXISTS `{database}`", f"CREATE DATABASE `{database}`", f"USE `{database}`")
         #: (table, "c" "u" "d" "r" or "truncate", before, after).
         self.output: list[tuple[TableName, str, Row | None, Row | None]] = []
-        self.saved: dict[str, str] = {}
+        self.saved: dict[str, Position] = {}
         self.chunks: list[tuple[str, int]] = []
         self.marks: list[tuple[str, bool, bool, bool, bool]] = []
 
@@ -153,6 +155,10 @@ class Live:
                     found.append(after)
         return found
 
+    def save(self, offsets: Sequence[tuple[Position, Position]]) -> None:
+        """Keep the offsets, as Kafka would."""
+        self.saved.update({partition["snapshot"]: offset for partition, offset in offsets})
+
 
 class Running:
     """One run; see ``Live.run``."""
@@ -161,14 +167,12 @@ class Running:
         self.live = live
         self.shard = shard
         self.place = self.done = BinlogPosition(file="", pos=0)
-        self.puller = Puller(
+        self.reader = MySqlSnapshotReader(
             settings,
-            connect=self._connect,
-            tables=live.tables,
-            decoder=live.decoder,
-            shard=shard,
+            SnapshotSource(self._connect, live.tables, live.decoder, lambda: self.place),
+            shard,
+            partition=lambda request: {"snapshot": request},
             saved=live.saved,
-            seen_position=lambda: self.place,
             metrics=None,
             log=LOG,
         )
@@ -176,7 +180,7 @@ class Running:
         #: How often a chunk that is ready is left waiting, so that the stream gets past it: of four times.
         self.lazy = live.lazy
         self._chance = random.Random(5)
-        #: Numbers of the puller's connections.
+        #: Numbers of the reader's connections.
         self.connections: list[int] = []
         self._maps: dict[int, tuple[bytes, MySqlTable]] = {}
         self._decoders: dict[tuple[bytes, int, bytes, bytes | None], Any] = {}
@@ -199,19 +203,19 @@ class Running:
         writing: Callable[[], Any] | None,
         on_chunk: Callable[[Running], Any] | None,
     ) -> None:
-        live, puller = self.live, self.puller
+        live, reader = self.live, self.reader
         connection = await connect_first(live.settings)
         info = await server_info(connection)
         self.place = self.done = await current_place(connection, info)
         self._executed = gtid.parse_gtids(self.flavor, self.place.gtids)
-        puller.set_requests(requests)
-        await puller.resolve()
+        reader.set_requests(requests)
+        await reader.resolve()
         client = BinlogClient(live.settings, self.place, use_gtid=False, log=LOG, annotate=True)
         await client.start()
-        puller.start()
+        reader.start()
         writer = asyncio.create_task(asyncio.to_thread(writing)) if writing is not None else None
         reading = asyncio.create_task(client.read())
-        news = asyncio.create_task(puller.wait())
+        news = asyncio.create_task(reader.wait())
         end: BinlogPosition | None = None
         try:
             while not self.stop and not (end is not None and self.reached(end)):
@@ -221,11 +225,11 @@ class Running:
                         self._feed(event)
                     reading = asyncio.create_task(client.read())
                 if news.done():
-                    news = asyncio.create_task(puller.wait())
-                while self._eager() and (chunk := puller.ready(self.reached)) is not None:
+                    news = asyncio.create_task(reader.wait())
+                while self._eager() and (chunk := reader.ready(self.reached)) is not None:
                     live.marks.append(
                         (
-                            chunk.request,
+                            chunk.request.id,
                             chunk.first_of_request,
                             chunk.first_of_table,
                             chunk.last_of_table,
@@ -236,11 +240,11 @@ class Running:
                     assert not chunk.bad
                     live.output += [(chunk.name, "r", None, row) for row in rows]
                     live.chunks.append((chunk.name.table, chunk.read))
-                    live.saved.update(puller.done(chunk))
+                    live.save(reader.done(chunk))
                     if on_chunk is not None:
                         on_chunk(self)
-                live.saved.update(puller.changes())
-                over = all(each["state"] in {"done", "cancelled", "failed"} for each in puller.progress())
+                live.save(reader.changes())
+                over = all(each["state"] in {"done", "cancelled", "failed"} for each in reader.progress())
                 if end is None and over and (writer is None or writer.done()):
                     if writer is not None:
                         writer.result()
@@ -248,14 +252,14 @@ class Running:
         finally:
             news.cancel()
             reading.cancel()
-            await puller.close()
+            await reader.close()
             await client.close()
             connection.close()
             if writer is not None:
                 await writer
 
     def _feed(self, event: bytes) -> None:
-        kind, puller, live = event[4], self.puller, self.live
+        kind, reader, live = event[4], self.reader, self.live
         header = binlog_events.read_header(event)
         if kind == event_types.ROTATE:
             found = binlog_events.read_rotate(event)
@@ -282,7 +286,7 @@ class Running:
             if found_query.statement not in {"BEGIN", "COMMIT", "ROLLBACK"}:
                 statement = classify_statement(found_query.statement, found_query.schema)
                 if statement.changes_structure or "TRUNCATE" in found_query.statement:
-                    puller.altered(None)
+                    reader.altered(None)
                 if "TRUNCATE" in found_query.statement:
                     live.output.append(
                         (live.name(found_query.statement.split()[-1].strip("`")), "truncate", None, None)
@@ -297,7 +301,7 @@ class Running:
 
     def _end(self) -> None:
         self.done = self.place
-        self.puller.advance(self.reached)
+        self.reader.advance(self.reached)
 
     def _rows(self, event: bytes) -> None:
         head = binlog_events.rows_header(event)
@@ -322,11 +326,11 @@ class Running:
             return
         rows = self._decoders[key](event, head.start, len(event))
         op = {"write": "c", "update": "u", "delete": "d"}[KINDS[event[4]]]
-        puller = self.puller
-        if table.name in puller.watched or table.name in puller.withheld:
-            early = puller.changed(table.name, op, rows)
+        reader = self.reader
+        if table.name in reader.watched or table.name in reader.withheld:
+            early = reader.changed(table.name, op, rows)
             self.live.output += [(table.name, "r", None, row) for snapshot_rows in early for row in snapshot_rows.rows]
-            if table.name in puller.withheld:
+            if table.name in reader.withheld:
                 return
         if op == "u":
             self.live.output += [(table.name, op, *pair) for pair in zip(rows[::2], rows[1::2], strict=True)]

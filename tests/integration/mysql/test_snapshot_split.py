@@ -123,7 +123,7 @@ def test_what_is_written_meanwhile_comes_exactly_once(
         running = await live.run([request()], settings, writing=write)
         found = sorted((str(row["v"]), row["t"]) for row in live.replayed_rows("k"))
         assert found == sorted((str(row["v"]), row["t"]) for row in await live.contents("k"))
-        (shown,) = [table for table in running.puller.progress()[0]["tables"] if table["table"].endswith(".k")]
+        (shown,) = [table for table in running.reader.progress()[0]["tables"] if table["table"].endswith(".k")]
         assert (shown["state"], shown["percent"]) == ("done", 100.0)
         assert shown["rows_done"] >= 2900
         return max(read for name, read in live.chunks if name == "k")

@@ -62,7 +62,7 @@ NOT_OPTIONS: Final = {
     "CqlTlsSettings.verify": "certificates are verified where there is TLS",
 }
 #: Structs that still have defaults: those of the snapshot engine, and one that converters have with other options.
-WITH_DEFAULTS: Final = frozenset({"SnapshotSettings", "BackfillSettings", "OAuthSettings"})
+WITH_DEFAULTS: Final = frozenset({"SnapshotSettings", "CassandraSnapshotSettings", "OAuthSettings"})
 CLUSTERS: Final = {"cassandra": "connectors.cassandra.config.keys", "scylla": "connectors.scylla.config.keys"}
 
 

@@ -214,7 +214,7 @@ class Views:
         if now - max(started_s, reported_s) < _TELL_S:
             return reported_s
         self._log.warning(
-            "a full pull waits for %s to show what the stream has read already (%s): %s",
+            "a snapshot waits for %s to show what the stream has read already (%s): %s",
             self.info.address,
             low.gtids or f"{low.file}:{low.pos}",
             "the replica is behind; check SHOW REPLICA STATUS"

@@ -76,7 +76,7 @@ def test_the_least_configuration_is_complete_and_quiet() -> None:
         False,
     )
     assert settings.session_settings(config).contact_points == (("h", 9042),)
-    assert settings.backfill_settings(config).tables == (".*",)
+    assert settings.snapshot_settings(config).tables == (".*",)
 
 
 def test_every_option_has_a_text_and_a_group() -> None:
@@ -147,7 +147,7 @@ def test_lists_of_expressions_keep_escaped_commas() -> None:
     assert regex_list("x", [r"a\.b", "c["]) is not None
     config = parsed({keys.TABLES: r"shop\.o{1\,2}, crm\..*"})
     assert settings.table_lists(config)[0].split(", ")[0] == r"shop\.o{1\,2},crm\..*"
-    assert settings.backfill_settings(config).tables == (r"shop\.o{1,2}", r"crm\..*")
+    assert settings.snapshot_settings(config).tables == (r"shop\.o{1,2}", r"crm\..*")
 
 
 def test_all_settings_arrive() -> None:
@@ -221,7 +221,7 @@ def test_all_settings_arrive() -> None:
     ) == ("debezium", "Test", True, False, "string", "precise")
     assert events.logical
     assert events.excluded == {"shop.t.c", "shop.t.d"}
-    backfill = settings.backfill_settings(config)
+    backfill = settings.snapshot_settings(config)
     assert (backfill.mode, backfill.consistency, backfill.chunk_rows, backfill.rows_per_s, backfill.threads) == (
         "always",
         "LOCAL_QUORUM",

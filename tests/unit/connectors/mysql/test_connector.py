@@ -19,6 +19,7 @@ from connectors.mysql.stream import lag, start
 from connectors.mysql.stream.counters import StreamCounters
 from connectors.mysql.stream.latency import HeartbeatLatency, TableLags
 from connectors.mysql.task import MySqlTask
+from connectors.snapshot.state import pack
 
 LEAST = {"database.hostname": "db", "database.user": "u", "topic.prefix": "p"}
 UUID = "24da1671-9d2e-11ee-8c90-0242ac120002"
@@ -154,8 +155,8 @@ def test_requests_that_are_refused(request_: dict[str, Any], word: str) -> None:
 
 def saved(name: str, shard: str | None, state: Any, *tables: notes.MySqlTableNote, **more: Any) -> tuple[Any, Any]:
     partition = {"server": "p", "snapshot": name, **({} if shard is None else {"shard": shard})}
-    note = notes.PullNote(state="done" if state == "completed" else state, tables=list(tables), started_ms=100)
-    return partition, {"state": state, "progress": notes.pack_note(note), **more}
+    note = notes.MySqlShareNote(state="done" if state == "completed" else state, tables=list(tables), started_ms=100)
+    return partition, {"state": state, "progress": pack(note), **more}
 
 
 def table(rows: int, total: int | None, stage: Any = "running", name: str = "b") -> notes.MySqlTableNote:

@@ -361,7 +361,7 @@ class World:
             if at > self.stream_start or end:
                 snapshot.traces.add_all((end or at) * 1000 - 1)
             if end is None:
-                snapshot.ended(at)
+                snapshot.turns.ended(at)
             self.tasks.append(Task(group, snapshot, at, None if end is None else (at, end), half=end is not None))
         self.commit()
 
@@ -400,7 +400,7 @@ class World:
         """The reader asks, and begins a window if it may and there is one."""
         if task.window is not None:
             return False
-        if task.snapshot.asked():
+        if task.snapshot.turns.asked():
             return False
         end = min(self.now - self.confidence, task.at_ms + width, self._end or 1 << 60)
         if end <= task.at_ms:
@@ -440,7 +440,7 @@ class World:
         task.window = None
         task.at_ms = end
         self.at[self._name(task.group)] = end
-        task.snapshot.ended(end)
+        task.snapshot.turns.ended(end)
         if self._end is not None and all(other.at_ms >= self._end for other in self.tasks):
             self.generation += 1
             self.commit()
@@ -448,11 +448,11 @@ class World:
 
     def begin_page(self, task: Task) -> None:
         if task.snapshot.may_begin:
-            task.snapshot.begin()
+            task.snapshot.turns.begin()
 
     def read_page(self, task: Task) -> None:
         snapshot = task.snapshot
-        if not snapshot.held or snapshot.page is not None or snapshot.finished:
+        if not snapshot.turns.held or snapshot.page is not None or snapshot.finished:
             return
         first = snapshot.position.left[0]
         rows, state = self.base.page(first.after, first.upto, snapshot.state, self.page())
@@ -498,7 +498,7 @@ class World:
                 if task in self.tasks:
                     self.begin_page(task)
                     self.read_page(task)
-                    task.snapshot.asked()
+                    task.snapshot.turns.asked()
                     self.emit(task, 1000)
         raise AssertionError("it does not come to an end")
 

@@ -19,6 +19,7 @@ from connectors.scylla.metrics import DEBEZIUM, METRICS, SNAPSHOT_PROGRESS, SNAP
 from connectors.scylla.model import CdcOptions, Generation, ScyllaColumn, StreamGroup, TableId, TableVersion
 from connectors.scylla.positions import source_partition
 from connectors.scylla.snapshot import merging as snapshot
+from connectors.scylla.snapshot.feeds import SnapshotFeeds
 from connectors.scylla.snapshot.hook import ScyllaSnapshot
 from connectors.scylla.snapshot.merging import (
     SnapshotPosition,
@@ -29,6 +30,7 @@ from connectors.scylla.snapshot.merging import (
     to_offset,
     unwrap_range,
 )
+from connectors.scylla.snapshot.report import SnapshotReport
 from connectors.scylla.source.feeds import TableFeed
 from connectors.testing.contexts import RecordedMetrics, SavedOffsets
 from tests.support.eventually import eventually_async, pass_turns
@@ -126,11 +128,11 @@ class Bench:
             scylla_reading(**settings),
             self.offsets,
             [GROUP],
-            feed_of=lambda _: self.feed,
-            refresh=self.refresh,
+            feeds=SnapshotFeeds(lambda _: self.feed, self.refresh),
             now_ms=lambda: now() + self.ahead_ms,
-            task_metrics=Mirror(self.metrics, "scylla", "s", DEBEZIUM),
-            log=logging.LoggerAdapter(logging.getLogger("test")),
+            report=SnapshotReport(
+                Mirror(self.metrics, "scylla", "s", DEBEZIUM), logging.LoggerAdapter(logging.getLogger("test"))
+            ),
         )
 
     async def refresh(self, feed: TableFeed) -> None:
@@ -316,7 +318,7 @@ def test_tries_are_bounded() -> None:
 
 def test_the_group_is_held_from_before_the_page_is_read_until_it_was_handed_over() -> None:
     async def body(bench: Bench) -> None:
-        session: Any = bench.hook._pages._session
+        session: Any = bench.hook._pages.pages._session
         await bench.until(lambda: len(session.asked) == 1)
         assert bench.hook.holds(GROUP)
         assert bench.take() == 0
@@ -338,7 +340,7 @@ def test_the_group_is_held_from_before_the_page_is_read_until_it_was_handed_over
 
 def test_a_page_of_an_older_definition_is_thrown_away() -> None:
     async def body(bench: Bench) -> None:
-        session: Any = bench.hook._pages._session
+        session: Any = bench.hook._pages.pages._session
         bench.hook.holds(GROUP)
         await bench.until(lambda: len(session.asked) == 1)
         await bench.until(lambda: next(iter(bench.hook._groups.values())).page is not None)
@@ -475,12 +477,12 @@ def test_what_is_saved_of_an_older_generation_goes_with_the_table_that_is_droppe
 
 def test_rows_of_the_dropped_table_that_are_still_being_read_are_thrown_away() -> None:
     async def body(bench: Bench) -> None:
-        session: Any = bench.hook._pages._session
+        session: Any = bench.hook._pages.pages._session
         await bench.until(lambda: len(session.asked) == 1)
         bench.feed.update((VERSION, replaced()))
         bench.take()
         session.gate.set()
-        await bench.until(lambda: not bench.hook._pages._in_flight)
+        await bench.until(lambda: not bench.hook._pages.pages.stats.in_flight)
         bench.hook.holds(GROUP)
         assert bench.take() == 0, "the stream has not passed the new start"
         await bench.serve()
@@ -509,7 +511,7 @@ def test_a_table_whose_cdc_was_off_is_read_again_once_it_is_on(*, restart: bool)
 
     async def back_on(bench: Bench) -> None:
         bench.feed.update((off,))
-        session: Any = bench.hook._pages._session
+        session: Any = bench.hook._pages.pages._session
         asked = len(session.asked)
         for _ in range(20):
             if not bench.hook.holds(GROUP):

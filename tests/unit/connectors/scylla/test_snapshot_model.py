@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from connectors.cql.token_ranges import MAX_TOKEN, MIN_TOKEN
 from connectors.scylla.snapshot import merging as snapshot
-from connectors.scylla.snapshot.group import GroupSnapshot
+from connectors.scylla.snapshot.group import GroupSnapshot, GroupTurns
 from connectors.scylla.snapshot.merging import ChangeTraces
 from connectors.scylla.snapshot.order import Seek
 from connectors.scylla.snapshot.rows import RowPlan
@@ -175,10 +175,10 @@ def play(seed: int, *, strict: bool, steps: int = 250, idle: bool = False) -> Wo
         elif name == "read page":
             world.read_page(task)
         elif name == "ask" and task.window is None:
-            task.snapshot.asked()
+            task.snapshot.turns.asked()
         elif name == "emit":
             if task.window is None and rng.random() < 0.7:
-                task.snapshot.asked()
+                task.snapshot.turns.asked()
             world.emit(task, 1 + value)
         elif name == "commit":
             world.commit()
@@ -252,9 +252,9 @@ def _keep(change_below: Callable[[int], int]) -> Callable[..., Any]:
     return lambda self, item, below_us: keep(self, item, change_below(below_us))
 
 
-def _asked(self: GroupSnapshot) -> bool:
+def _asked(self: GroupTurns) -> bool:
     self._asked = True
-    self._under_way = not self.held
+    self.under_way = not self.held
     return False
 
 
@@ -263,16 +263,18 @@ BROKEN = {
     "newer cells are sent": (RowPlan, "keep", _keep(lambda _: 1 << 62)),
     "cells that were sent are left out": (RowPlan, "keep", _keep(lambda below_us: below_us - 200_000)),
     "changes that leave no trace are forgotten": (ChangeTraces, "newest", lambda *_: 0),
-    "the group is not held": (GroupSnapshot, "asked", _asked),
+    "the group is not held": (GroupTurns, "asked", _asked),
     "pages do not wait for the stream to pass the start": (
         GroupSnapshot,
         "settled",
-        property(lambda self: self.watermark_ms is not None),
+        property(lambda self: self.turns.watermark_ms is not None),
     ),
     "clocks that are ahead do not count": (
         GroupSnapshot,
         "settled",
-        property(lambda self: self.watermark_ms is not None and self.watermark_ms >= self.position.started_ms),
+        property(
+            lambda self: self.turns.watermark_ms is not None and self.turns.watermark_ms >= self.position.started_ms
+        ),
     ),
     "nobody waits for the window under way": (GroupSnapshot, "ready", property(lambda self: self.page is not None)),
     "what is left out of a page is never looked for": (Seek, "rest", lambda *_, **__: []),

@@ -78,7 +78,7 @@ def test_a_page_waits_for_the_end_of_a_window_that_began_before_the_request() ->
         bench.hook.instruct([request("one")])
         bench.hook.window_ended(GROUP, head())
         assert not bench.hook.holds(GROUP), "the page is not asked for yet, and the next window begins"
-        session: Any = bench.hook._pages._session
+        session: Any = bench.hook._pages.pages._session
         await bench.until(lambda: len(session.asked) == 1)
         await pass_turns()
         assert bench.take() == 0, "amid the window"

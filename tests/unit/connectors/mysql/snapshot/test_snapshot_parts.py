@@ -9,15 +9,17 @@ import pytest
 
 from connectors.mysql.model import BLOCK, BinlogPosition, MySqlColumn, MySqlTable, Shard, TableName
 from connectors.mysql.snapshot import state
-from connectors.mysql.snapshot.model import SnapshotChunk, row_digest
+from connectors.mysql.snapshot.model import ReadRows, SnapshotChunk, row_digest
 from connectors.mysql.snapshot.reading import keys
+from connectors.mysql.snapshot.reading.key_ranges import KeyRange, NumberDivider
 from connectors.mysql.snapshot.reading.keys import KeyColumn
 from connectors.mysql.snapshot.reading.rows import PacketRows
-from connectors.mysql.snapshot.reading.stretches import KeyRange, NumberDivider
 from connectors.mysql.snapshot.reading.throttle import SnapshotThrottle
-from connectors.mysql.snapshot.state import MySqlTableNote, PullNote
+from connectors.mysql.snapshot.state import MySqlShareNote, MySqlTableNote
 from connectors.mysql.snapshot.windows import ChangeWindow, Images
 from connectors.mysql.stream.shards import shard_of_number
+from connectors.snapshot.requests import SnapshotRequest
+from connectors.snapshot.state import pack
 from tests.support.clock import ManualClock
 
 HERE = BinlogPosition(file="bin.000001", pos=4)
@@ -55,7 +57,14 @@ def test_a_row_without_a_key_that_is_changed_is_sent_before_its_change_and_not_a
     images = Images(1, 10)
     rows = [{"v": 1}, {"v": 2}, {"v": 2}, {"v": 3}]
     assert images.changed("d", [{"v": 2}]) == [{"v": 2}]
-    chunk = SnapshotChunk(request="r", origin="initial", table=TABLE, rows=rows, low=HERE, high=HERE, images=images)
+    chunk = SnapshotChunk(
+        request=SnapshotRequest(id="r", tables=[]),
+        table=TABLE,
+        result=ReadRows(rows, 0),
+        low=HERE,
+        high=HERE,
+        images=images,
+    )
     assert chunk.take(2) == [{"v": 1}, {"v": 2}]
     assert images.changed("u", [{"v": 3}, {"v": 4}]) == [{"v": 3}]
     assert chunk.take(2) == []
@@ -183,7 +192,7 @@ def test_numbers_are_divided_without_gaps(shard: Shard, low: int, high: int, row
 
 def test_a_state_survives_as_text_however_long() -> None:
     for count in (1, 5000):
-        note = PullNote(
+        note = MySqlShareNote(
             state="running",
             resolved=True,
             started_ms=5,
@@ -201,7 +210,7 @@ def test_a_state_survives_as_text_however_long() -> None:
                 for number in range(count)
             ],
         )
-        text = state.pack_note(note)
+        text = pack(note)
         assert len(text) < 90_000
         assert state.unpack_note(text) == note
         shown = state.show_progress("x", note)

@@ -16,8 +16,8 @@ from connectors.cassandra.snapshot.views import list_snapshots
 from connectors.cql.cluster.failures import CqlLoginRefused
 from connectors.cql.mutations.compiled import CompiledDecoder
 from connectors.errors import Fatal, Retriable
-from tests.integration.cassandra.backfill_world import Task
 from tests.integration.cassandra.log_world import World, clean, selected, unlike
+from tests.integration.cassandra.snapshot_world import Task
 from tests.support.cassandra_load import Workload
 from tests.support.partition_merge import Table
 from tests.unit.connectors.cql.mutation_world import SOURCE
@@ -93,7 +93,7 @@ async def test_random_tables_with_and_without_the_log(world: World, monkeypatch:
         task.request(*names)
         await task.run()
         assert not task.bad
-        assert [each["state"] for each in task.backfiller.progress()] == ["completed"]
+        assert [each["state"] for each in task.reader.progress()] == ["completed"]
         for table in tables:
             # Alone, and with all of the log, in any order and repeated.
             own = [each for each in task.updates if each.source.table_id == table.table_id]
@@ -124,7 +124,7 @@ async def test_random_tables_with_and_without_the_log(world: World, monkeypatch:
             both = [*(each for each in live.updates if each.source.table_id == table.table_id), *logged(world, table)]
             random.Random(seed).shuffle(both)
             keys = [each.name for each in table.clustering]
-            # Lists that are changed by element afterwards can't be right (BACKFILL.md), rows without cells may stay.
+            # Lists that are changed by element afterwards can't be right (SNAPSHOT.md), rows without cells may stay.
             mine, theirs = (without(each, "l", keys) for each in (folded(table, both), await shown(world, table)))
             assert not (told := differences(mine, theirs)), told
 
@@ -282,8 +282,8 @@ async def test_pause_and_cancel_and_a_table_that_goes(world: World) -> None:
         task.request(str(table))
         await task.run(chunks=4)
         task.request(str(table), state="paused")
-        assert task.backfiller.ready() is None
-        task.save(task.backfiller.changes())
+        assert task.reader.ready() is None
+        task.save(task.reader.changes())
         assert [offset["state"] for _, offset in task.offsets] == ["paused"]
         task.request(str(table))
         await task.run()
@@ -300,7 +300,7 @@ async def test_pause_and_cancel_and_a_table_that_goes(world: World) -> None:
         await gone.run(chunks=2)
         await world.execute(f"DROP TABLE {table}")
         await gone.run()
-        assert [each["state"] for each in gone.backfiller.progress()[0]["tables"]] == ["vanished"]
+        assert [each["state"] for each in gone.reader.progress()[0]["tables"]] == ["vanished"]
 
 
 class Faulty:
@@ -340,7 +340,7 @@ async def test_failing_queries_are_asked_again(world: World) -> None:
         assert faulty.failed > 5
         assert faulty.refused == 3
         assert not (found := unlike(folded(table, task.updates), await shown(world, table))), found
-        (state,) = task.backfiller.progress()
+        (state,) = task.reader.progress()
         assert (state["state"], [each["error"] for each in state["tables"]]) == ("completed", [None])
 
 
@@ -387,5 +387,5 @@ async def test_a_refused_login_leaves_no_table_out(world: World) -> None:
             updates += task.updates
             saved = task.offsets or saved
         assert not (found := unlike(folded(table, updates), await shown(world, table))), found
-        (state,) = task.backfiller.progress()
+        (state,) = task.reader.progress()
         assert (state["state"], [each["state"] for each in state["tables"]]) == ("completed", ["done"])

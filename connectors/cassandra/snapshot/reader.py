@@ -7,25 +7,27 @@ import random
 import time
 from collections import deque
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from connectors.cassandra import metrics as names
 from connectors.cassandra.snapshot import state
 from connectors.cassandra.snapshot.cluster import SnapshotCluster, default_ttl
-from connectors.cassandra.snapshot.pulls import CassandraSnapshots
+from connectors.cassandra.snapshot.planner import CassandraSnapshotPlanner
 from connectors.cassandra.snapshot.rows import ReadMoment, SnapshotRowReader
 from connectors.cql.cluster.failures import CqlLoginRefused
 from connectors.cql.cluster.session import QueryStats, SchemaChanged
-from connectors.cql.cluster.throttle import InFlightLimit, Pace, PageSize, pause_s
+from connectors.cql.cluster.table_pages import PageSettings, TablePages
+from connectors.cql.cluster.throttle import pause_s
 from connectors.errors import Fatal, MillraceError, Retriable
+from connectors.snapshot.engine import SnapshotEngine
 
 if TYPE_CHECKING:
     import logging
-    from collections.abc import Awaitable, Callable, Iterable, Sequence
+    from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 
     from connectors.api import Position, TaskMetrics
-    from connectors.cassandra.snapshot.model import BackfillSettings, CassandraChunk
-    from connectors.cassandra.snapshot.pulls import SnapshotJob
+    from connectors.cassandra.snapshot.model import CassandraChunk, CassandraSnapshotSettings
+    from connectors.cassandra.snapshot.planner import CassandraJob
     from connectors.cql.cluster.session import CqlSession, ResultPage
     from connectors.cql.mutations.definition import CqlTableDefinition
     from connectors.snapshot.requests import SnapshotRequest
@@ -39,11 +41,19 @@ _NARROW_AFTER: Final = 2
 _REPORT_S: Final = 1.0
 
 
-async def _ignore_call() -> None:
-    """Do nothing: there are no definitions to read again."""
+class CapturedTables(NamedTuple):
+    """The connector's tables.
+
+    Attributes:
+        matching: those that one of some regular expressions for ``keyspace.table`` matches, as they are known now.
+        refresh: reads their definitions again; may raise Retriable.
+    """
+
+    matching: Callable[[Sequence[str]], Sequence[CqlTableDefinition]]
+    refresh: Callable[[], Awaitable[object]]
 
 
-class Backfiller:
+class CassandraSnapshotReader(SnapshotEngine[CassandraSnapshotPlanner]):
     """The snapshots of one run of a task. Use it inside one event loop; no method blocks.
 
     Call ``set_requests`` and ``start`` first. Then, each time ``wait`` returns, send every ``ready`` chunk and report it with
@@ -52,51 +62,46 @@ class Backfiller:
     Args:
         settings: how tables are read.
         session: the CQL session.
-        tables: the captured tables that one of some regular expressions for ``keyspace.table`` matches, as they are known now;
-            their definitions are looked up by it too.
+        tables: the captured tables.
         shard: index and number of the task among those that share the work.
         saved: all saved offsets of the connector (``OffsetReader.items``).
         metrics: numbers go there.
         log: the task's.
-        refresh: reads the definitions of tables again; may raise Retriable.
     """
 
     def __init__(
         self,
-        settings: BackfillSettings,
+        settings: CassandraSnapshotSettings,
         session: CqlSession,
-        tables: Callable[[Sequence[str]], Sequence[CqlTableDefinition]],
+        tables: CapturedTables,
         shard: tuple[int, int],
         saved: Iterable[tuple[Position, Position]],
         metrics: TaskMetrics,
         log: logging.LoggerAdapter[logging.Logger],
-        *,
-        refresh: Callable[[], Awaitable[object]] = _ignore_call,
     ) -> None:
+        super().__init__(CassandraSnapshotPlanner(settings, shard, saved), settings.threads, log)
         self._settings = settings
         self._session = session
         self._tables = tables
-        self._shard = shard
         self._metrics = metrics
-        self._log = log
-        self._refresh = refresh
-        self._pulls = CassandraSnapshots(settings, shard, saved)
         self._queue: deque[CassandraChunk] = deque()
         #: Chunks that are being sent.
         self._sending = 0
-        self._news = asyncio.Event()
-        self._wake = asyncio.Event()
-        self._stats = QueryStats()
+        self._pages = TablePages(
+            session,
+            PageSettings(
+                queries=settings.threads,
+                rows=settings.chunk_rows,
+                page_bytes=settings.chunk_bytes,
+                rows_per_s=settings.rows_per_s,
+                consistency=settings.consistency,
+                timeout_s=settings.timeout_s,
+            ),
+        )
         self._reported = QueryStats()
-        self._limit = InFlightLimit(1, settings.threads, settings.threads)
-        self._pages: dict[str, PageSize] = {}
-        self._pace = Pace(settings.rows_per_s)
         self._cluster: SnapshotCluster | None = None
         self._readers: dict[tuple[str, str, bool], SnapshotRowReader] = {}
         self._ttls: dict[str, int] = {}
-        self._busy = 0
-        self._workers: list[asyncio.Task[None]] = []
-        self._failure: BaseException | None = None
 
     # What the task tells.
 
@@ -105,32 +110,24 @@ class Backfiller:
 
         Requests that have ended may stay in it.
         """
-        self._pulls.set_requests(requests)
-        self._queue = deque(chunk for chunk in self._queue if self._pulls.wanted(chunk.end))
-        self._wake_workers()
-        self._news.set()
+        super().set_requests(requests)
+        self._queue = deque(chunk for chunk in self._queue if self._planner.wanted(chunk.end))
 
     def uncovered(self) -> list[CqlTableDefinition]:
         """The captured tables that were added after the first snapshot and whose share for this task is in no snapshot yet."""
-        return self._pulls.uncovered(self._tables(self._settings.tables))
+        return self._planner.uncovered(self._tables.matching(self._settings.tables))
 
     def reopened(self, tables: Iterable[tuple[CqlTableDefinition, int]]) -> list[SnapshotRequest]:
-        """See ``CassandraSnapshots.reopened``."""
-        return self._pulls.reopened(tables)
+        """See ``CassandraSnapshotPlanner.reopened``."""
+        return self._planner.reopened(tables)
 
-    def start(self) -> None:
-        """Begin to read."""
-        if not self._workers:
-            self._workers = [asyncio.create_task(self._run_worker(number)) for number in range(self._settings.threads)]
-            self._workers.append(asyncio.create_task(self._report_all()))
+    def _work(self) -> list[Coroutine[Any, Any, None]]:
+        return [*super()._work(), self._report_all()]
 
     async def close(self) -> None:
         """Stop reading."""
-        workers, self._workers = self._workers, []
-        for worker in workers:
-            worker.cancel()
-        await asyncio.gather(*workers, return_exceptions=True)
-        self._pulls.suspend()
+        await super().close()
+        self._planner.suspend()
         self._queue.clear()
         self._sending = 0
 
@@ -140,112 +137,74 @@ class Backfiller:
         Raises:
             MillraceError: reading has failed; a restart of the task may fix it.
         """
-        if self._failure is not None:
-            raise self._failure
+        self._raise_error()
         while self._queue:
             chunk = self._queue.popleft()
-            if self._pulls.wanted(chunk.end):
+            if self._planner.wanted(chunk.end):
                 self._sending += 1
                 return chunk
-        self._wake_workers()
+        self._wake()
         return None
 
     def done(self, chunk: CassandraChunk) -> list[tuple[Position, Position]]:
         """The chunk's records are on their way: what is to be saved with the last of them."""
         self._sending = max(0, self._sending - 1)
-        offsets = self._pulls.done(chunk)
+        offsets = self._planner.done(chunk)
         self._metrics.add(names.SNAPSHOT_CHUNKS)
         self._metrics.add(names.SNAPSHOT_ROWS, chunk.end.rows, {"table": str(chunk.table)})
         self._metrics.add(names.SNAPSHOT_PARTITIONS, len(chunk.updates), {"table": str(chunk.table)})
-        self._wake_workers()
+        self._wake()
         return offsets
-
-    def changes(self) -> list[tuple[Position, Position]]:
-        """The other offsets to save; ask after every ``wait``."""
-        return self._pulls.changes()
 
     async def wait(self) -> None:
         """Until a chunk is ready or something is to be saved."""
-        if not self._queue and self._failure is None:
-            await self._news.wait()
-        self._news.clear()
+        if not self._queue:
+            await super().wait()
 
     def progress(self) -> list[dict[str, Any]]:
         """How far each request of this task is; see ``state.show_progress``."""
-        return [state.show_progress(name, note) for name, note in self._pulls.notes()]
+        return [state.show_progress(name, note) for name, note in self._planner.notes()]
 
     # The readers.
 
-    def _wake_workers(self) -> None:
-        self._wake.set()
-
-    async def _run_worker(self, number: int) -> None:
-        attempt = 0
-        while True:
-            try:
-                job = self._pulls.next_job() if self._has_room(number) else None
-                if job is None:
-                    self._wake.clear()
-                    await self._wake.wait()
-                    continue
-                self._busy += 1
-                try:
-                    await self._carry_out(job)
-                finally:
-                    self._busy -= 1
-                    self._wake_workers()
-                attempt = 0
-            except Retriable as error:  # the cluster can't be asked for its tables
-                attempt += 1
-                self._log.warning("a backfill waits: %s", error)
-                await asyncio.sleep(
-                    pause_s(attempt, _RETRY_MS, int(self._settings.retry_s * 1000), 20, random.random())  # noqa: S311
-                )
-            except asyncio.CancelledError:
-                raise
-            except BaseException as error:  # noqa: BLE001 - the task shall see it
-                self._failure = error
-                self._news.set()
-                return
-
-    def _has_room(self, number: int) -> bool:
+    def _allowed(self) -> int:
         pending = len(self._queue) + self._sending
-        return number < self._limit.value and pending < self._settings.ahead_chunks + self._settings.threads
+        return self._pages.limit.value if pending < self._settings.ahead_chunks + self._settings.threads else 0
 
-    async def _carry_out(self, job: SnapshotJob) -> None:
-        if job.table is None:
-            await self._resolve_tables(job)
-        else:
-            await self._read_chunk(job)
-        self._news.set()
+    def _pause_s(self, failures: int) -> float:
+        return pause_s(failures, _RETRY_MS, int(self._settings.retry_s * 1000), 20, random.random())  # noqa: S311
 
-    async def _resolve_tables(self, job: SnapshotJob) -> None:
+    async def _carry_out(self, job: CassandraJob, reader: int) -> bool:
+        del reader
+        await (self._resolve_tables(job) if job.table is None else self._read_chunk(job))
+        return True
+
+    async def _resolve_tables(self, job: CassandraJob) -> None:
         try:
             if self._cluster is None:
                 self._cluster = await SnapshotCluster.of(self._session, self._settings.timeout_s)
-                self._pulls.bounds = self._cluster.bounds
-            await self._refresh()
-            tables = job.pull.request.chosen(self._tables(job.pull.request.tables))
+                self._planner.bounds = self._cluster.bounds
+            await self._tables.refresh()
+            tables = job.share.request.chosen(self._tables.matching(job.share.request.tables))
         except (Retriable, CqlLoginRefused):
-            job.pull.busy = False
+            job.share.busy = False
             raise
         except MillraceError as error:
-            self._log.error("the backfill %s failed: %s", job.pull.request.id, error)
-            self._pulls.failed(job, str(error))
+            self._log.error("the snapshot %s failed: %s", job.share.request.id, error)
+            self._planner.give_up(job, str(error))
             return
-        self._pulls.resolved(job, tables)
+        self._planner.resolved(job, tables)
         self._log.info(
-            "the backfill %s has %d tables: %s", job.pull.request.id, len(tables), ", ".join(map(str, tables))[:500]
+            "the snapshot %s has %d tables: %s", job.share.request.id, len(tables), ", ".join(map(str, tables))[:500]
         )
 
-    async def _read_chunk(self, job: SnapshotJob) -> None:
+    async def _read_chunk(self, job: CassandraJob) -> None:
         """Read all pages of a token range; wait and retry after temporary failures."""
         attempt = changes = 0
-        while not self._pulls.stale(job) and job.piece is not None and job.piece.read is not None:
-            while not self._has_space() and not self._pulls.stale(job):
-                self._wake.clear()
-                await self._wake.wait()
-            await asyncio.sleep(self._pace.wait_s(time.monotonic()))
+        while not self._planner.stale(job) and job.part is not None and job.part.read is not None:
+            while not self._has_space() and not self._planner.stale(job):
+                await self._wait_turn()
+            await self._pages.wait()
             try:
                 await self._read_page(job)
             except SchemaChanged as error:
@@ -254,25 +213,25 @@ class Backfiller:
                     self._fail_table(job, error)
                     return
                 self._drop_readers(job)
-                await self._wait_retry(changes)
+                await asyncio.sleep(self._pause_s(changes))
                 with suppress(Retriable):
-                    await self._refresh()
+                    await self._tables.refresh()
             except Retriable as error:
                 attempt += 1
-                self._limit.failed()
-                self._page_size(job).failed()
+                if job.table is not None:
+                    self._pages.failed(job.table.note.name)
                 if attempt >= _NARROW_AFTER:
-                    self._pulls.narrow(job)
+                    self._planner.narrow(job)
                 if attempt == 1 or attempt % 10 == 0:
                     self._log.warning(
                         "%s can't be read now, it is tried again: %s", job.table and job.table.note.name, error
                     )
-                self._pulls.tell(job, str(error))
-                await self._wait_retry(attempt)
+                self._planner.tell(job, str(error))
+                await asyncio.sleep(self._pause_s(attempt))
             except CqlLoginRefused:
                 raise  # not the table's fault: this run ends, and the next run continues here
             except MillraceError as error:
-                if isinstance(error, Fatal) and self._pulls.lost(job):
+                if isinstance(error, Fatal) and self._planner.lost(job):
                     self._log.info(
                         "%s is read on from the start of a partition: %s", job.table and job.table.note.name, error
                     )
@@ -281,21 +240,18 @@ class Backfiller:
                 return
             else:
                 attempt = changes = 0
-                self._pulls.tell(job, "")
+                self._planner.tell(job, "")
 
     def _has_space(self) -> bool:
         return len(self._queue) + self._sending < self._settings.ahead_chunks
 
-    async def _wait_retry(self, attempt: int) -> None:
-        await asyncio.sleep(pause_s(attempt, _RETRY_MS, int(self._settings.retry_s * 1000), 20, random.random()))  # noqa: S311
-
-    def _fail_table(self, job: SnapshotJob, error: Exception) -> None:
+    def _fail_table(self, job: CassandraJob, error: Exception) -> None:
         self._log.error(
-            "%s is left out of the backfill %s: %s", job.table and job.table.note.name, job.pull.request.id, error
+            "%s is left out of the snapshot %s: %s", job.table and job.table.note.name, job.share.request.id, error
         )
-        self._pulls.failed(job, str(error))
+        self._planner.give_up(job, str(error))
 
-    async def _read_page(self, job: SnapshotJob) -> None:
+    async def _read_page(self, job: CassandraJob) -> None:
         """Read the next page of a token range.
 
         Raises:
@@ -304,38 +260,20 @@ class Backfiller:
             Fatal: the cluster refuses it.
         """
         reader = await self._find_reader(job)
-        if reader is None or job.piece is None or job.piece.read is None:
+        if reader is None or job.table is None or job.part is None or job.part.read is None:
             return
-        after, upto, state_hex = job.piece.read
-        size, stats, totals = self._page_size(job), QueryStats(), self._stats
-        asked, began = size.rows, time.monotonic()
-        totals.in_flight += 1
-        try:
-            page = await self._session.page(
-                reader.select.text,
-                (after, upto),
-                fetch_size=asked,
-                state=bytes.fromhex(state_hex) if state_hex else None,
-                consistency=self._settings.consistency,
-                timeout_s=self._settings.timeout_s,
-                types=reader.select.types,
-                token=after + 1,
-                stats=stats,
-            )
-        finally:
-            totals.in_flight -= 1
-            totals.queries += stats.queries
-            totals.errors += stats.errors
-            totals.latency_s += stats.latency_s
-        if page.newer_fields:
-            raise SchemaChanged(f"a user-defined type in {reader.table} has got new fields")
-        elapsed = time.monotonic() - began
-        size.answered(page.rows)
-        self._limit.answered(stats.latency_s, full=len(page.rows) >= asked, in_flight=self._busy)
-        self._pace.spent(len(page.rows), time.monotonic())
-        self._queue_page(job, reader, page, elapsed)
+        after, upto, state_hex = job.part.read
+        began = time.monotonic()
+        page = await self._pages.read(
+            job.table.note.name,
+            reader.select.text,
+            (after, upto),
+            bytes.fromhex(state_hex) if state_hex else None,
+            reader.select.types,
+        )
+        self._queue_page(job, reader, page, time.monotonic() - began)
 
-    def _queue_page(self, job: SnapshotJob, reader: SnapshotRowReader, page: ResultPage, elapsed_s: float) -> None:
+    def _queue_page(self, job: CassandraJob, reader: SnapshotRowReader, page: ResultPage, elapsed_s: float) -> None:
         read_ms = int(time.time() * 1000)
         server_ms = reader.server_ms(page.rows) or read_ms
         # By the server's clock not later than when it was asked.
@@ -343,7 +281,7 @@ class Backfiller:
         decoded = reader.read(page.rows, ReadMoment(settled_us, read_ms, self._ttls.get(reader.table.table_id, 0)))
         for complaint in decoded.bad:
             self._log.warning("%s", complaint)
-        chunk = self._pulls.page(
+        chunk = self._planner.page(
             job,
             reader.table,
             decoded.updates,
@@ -356,7 +294,7 @@ class Backfiller:
             self._queue.append(chunk)
         self._news.set()
 
-    async def _find_reader(self, job: SnapshotJob) -> SnapshotRowReader | None:
+    async def _find_reader(self, job: CassandraJob) -> SnapshotRowReader | None:
         """Of the table as it is defined now; None: there is nothing to read (any more)."""
         table, cluster = job.table, self._cluster
         if table is None:
@@ -364,22 +302,22 @@ class Backfiller:
         if cluster is None:
             # A request that was resolved before a restart.
             cluster = self._cluster = await SnapshotCluster.of(self._session, self._settings.timeout_s)
-            self._pulls.bounds = cluster.bounds
+            self._planner.bounds = cluster.bounds
         note = table.note
-        request = job.pull.request
+        request = job.share.request
         match = next(
             (
                 table_
-                for table_ in request.chosen(self._tables(request.tables))
+                for table_ in request.chosen(self._tables.matching(request.tables))
                 if (table_.keyspace, table_.table) == (note.keyspace, note.table)
             ),
             None,
         )
         if match is None:
-            self._pulls.vanished(job)
+            self._planner.give_up(job, "", "vanished")
             return None
         if match.table_id != note.table_id:
-            self._pulls.renewed(job, match.table_id)
+            self._planner.renewed(job, match.table_id)
             return None
         key = match.table_id, match.version, cluster.elements
         reader = self._readers.get(key)
@@ -388,17 +326,10 @@ class Backfiller:
             reader = self._readers[key] = SnapshotRowReader(self._settings.prefix, match, elements=cluster.elements)
         return reader
 
-    def _drop_readers(self, job: SnapshotJob) -> None:
+    def _drop_readers(self, job: CassandraJob) -> None:
         if job.table is not None:
             table_id = job.table.note.table_id
             self._readers = {key: reader for key, reader in self._readers.items() if key[0] != table_id}
-
-    def _page_size(self, job: SnapshotJob) -> PageSize:
-        name = job.table.note.name if job.table is not None else ""
-        page_size = self._pages.get(name)
-        if page_size is None:
-            page_size = self._pages[name] = PageSize(self._settings.chunk_rows, self._settings.chunk_bytes)
-        return page_size
 
     # Numbers.
 
@@ -410,7 +341,7 @@ class Backfiller:
             await asyncio.sleep(_REPORT_S)
 
     def _report_metrics(self) -> None:
-        metrics, stats, before = self._metrics, self._stats, self._reported
+        metrics, stats, before = self._metrics, self._pages.stats, self._reported
         for name, now, last in (
             (names.SNAPSHOT_QUERIES, stats.queries + stats.errors, before.queries + before.errors),
             (names.SNAPSHOT_QUERY_ERRORS, stats.errors, before.errors),
@@ -419,10 +350,10 @@ class Backfiller:
             if now > last:
                 metrics.add(name, now - last)
         self._reported = QueryStats(queries=stats.queries, errors=stats.errors, latency_s=stats.latency_s)
-        running = [note for _, note in self._pulls.notes() if note.state in ("waiting", "running")]
+        metrics.set(names.SNAPSHOT_IN_FLIGHT, stats.in_flight)
+        metrics.set(names.SNAPSHOT_LIMIT, self._pages.limit.value)
+        running = [note for _, note in self._planner.notes() if note.state in ("waiting", "running")]
         metrics.set(names.SNAPSHOT_RUNNING, len(running))
         metrics.set(
             names.SNAPSHOT_PROGRESS, sum(map(state.percent_done, running)) / len(running) / 100 if running else 1.0
         )
-        metrics.set(names.SNAPSHOT_IN_FLIGHT, stats.in_flight)
-        metrics.set(names.SNAPSHOT_LIMIT, self._limit.value)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any
 
-from connectors.cassandra.snapshot.model import BackfillSettings
-from connectors.cassandra.snapshot.puller import Backfiller
+from connectors.cassandra.snapshot.model import CassandraSnapshotSettings
+from connectors.cassandra.snapshot.reader import CapturedTables, CassandraSnapshotReader
 from connectors.snapshot.requests import SnapshotRequest
 from tests.support.eventually import patience
 
@@ -51,19 +51,18 @@ class Task:
         self.updates: list[PartitionUpdate] = []
         self.bad: list[str] = []
         settings = {"prefix": "shop", "consistency": "ONE", "settle_s": 0.05, **settings}
-        self.backfiller = Backfiller(
-            BackfillSettings(**settings),
+        self.reader = CassandraSnapshotReader(
+            CassandraSnapshotSettings(**settings),
             world.session,
-            world.catalog.tables,
+            CapturedTables(world.catalog.tables, world.catalog.refresh),
             shard,
             saved or [],
             self.metrics,
             logging.LoggerAdapter(logging.getLogger("test")),
-            refresh=world.catalog.refresh,
         )
 
     def request(self, *tables: str, name: str = "r", **more: Any) -> None:
-        self.backfiller.set_requests([SnapshotRequest(id=name, tables=list(tables), **more)])
+        self.reader.set_requests([SnapshotRequest(id=name, tables=list(tables), **more)])
 
     def save(self, found: list[tuple[Position, Position]]) -> None:
         for partition, offset in found:
@@ -72,25 +71,23 @@ class Task:
 
     async def run(self, chunks: int = 1 << 30) -> None:
         """Run until all requested snapshots are over, or ``chunks`` chunks were sent."""
-        self.backfiller.start()
+        self.reader.start()
         try:
             async with patience(DEADLINE_S):
                 while chunks and not self.over():
-                    await self.backfiller.wait()
-                    while chunks and (chunk := self.backfiller.ready()) is not None:
+                    await self.reader.wait()
+                    while chunks and (chunk := self.reader.ready()) is not None:
                         chunks -= 1
                         self.updates += chunk.updates
                         self.bad += chunk.bad
-                        self.save(self.backfiller.done(chunk))
-                    self.save(self.backfiller.changes())
-                self.save(self.backfiller.changes())
+                        self.save(self.reader.done(chunk))
+                    self.save(self.reader.changes())
+                self.save(self.reader.changes())
         finally:
-            await self.backfiller.close()
+            await self.reader.close()
 
     def over(self) -> bool:
-        return all(
-            each["state"] in ("completed", "failed", "cancelled", "paused") for each in self.backfiller.progress()
-        )
+        return all(each["state"] in ("completed", "failed", "cancelled", "paused") for each in self.reader.progress())
 
     @property
     def offsets(self) -> list[tuple[Position, Position]]:

@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from connectors.cassandra.snapshot import state
-from connectors.cassandra.snapshot.model import BackfillSettings, new_request, new_table_id
-from connectors.cassandra.snapshot.pulls import CassandraSnapshots
+from connectors.cassandra.snapshot.model import CassandraSnapshotSettings, new_request, new_table_id
+from connectors.cassandra.snapshot.planner import CassandraSnapshotPlanner
 from connectors.cassandra.snapshot.ranges import task_range
 from connectors.cassandra.snapshot.views import list_snapshots, request_of, saved_request, share_partition
 from connectors.cql.mutations.definition import CqlColumn, CqlTableDefinition, make_definition
@@ -22,7 +22,7 @@ from connectors.cql.types import parse_type
 from connectors.snapshot.requests import INITIAL, SnapshotRequest
 from connectors.snapshot.state import pack
 
-SETTINGS = BackfillSettings(prefix="shop", threads=2, chunk_rows=5, new_tables=True)
+SETTINGS = CassandraSnapshotSettings(prefix="shop", threads=2, chunk_rows=5, new_tables=True)
 TOKENS = [MIN_TOKEN + (MAX_TOKEN - MIN_TOKEN) // 23 * number for number in range(1, 23)]
 
 
@@ -45,7 +45,7 @@ class World:
 
     def divide(self, count: int) -> None:
         self.count = count
-        self.pulls: dict[int, CassandraSnapshots] = {}
+        self.planner: dict[int, CassandraSnapshotPlanner] = {}
         self.requests: dict[int, dict[str, SnapshotRequest]] = {}
         for index in range(count):
             self.kill(index)
@@ -54,7 +54,7 @@ class World:
         """The task starts again from what is saved."""
         index %= self.count
         shard = (index, self.count)
-        self.pulls[index] = CassandraSnapshots(SETTINGS, shard, list(self.offsets.values()))
+        self.planner[index] = CassandraSnapshotPlanner(SETTINGS, shard, list(self.offsets.values()))
         own = {
             source["snapshot"]: offset
             for source, offset in self.offsets.values()
@@ -65,7 +65,7 @@ class World:
             for name, offset in own.items()
             if (request := request_of(name, offset)) and offset["state"] != "completed"
         }
-        self.pulls[index].set_requests(list(self.requests[index].values()))
+        self.planner[index].set_requests(list(self.requests[index].values()))
 
     def create(self, _: int) -> None:
         if len(self.tables) < 4:
@@ -74,33 +74,33 @@ class World:
     def look(self, index: int) -> None:
         """The task looks for tables that came later."""
         index %= self.count
-        for each in self.pulls[index].uncovered(self.tables):
+        for each in self.planner[index].uncovered(self.tables):
             request = new_request(each.table_id, str(each))
             self.requests[index][request.id] = request
-        for request in self.pulls[index].reopened(
+        for request in self.planner[index].reopened(
             (each, self.again[each.table_id]) for each in self.tables if each.table_id in self.again
         ):
             self.requests[index][request.id] = request
-        self.pulls[index].set_requests(list(self.requests[index].values()))
-        self.save(self.pulls[index].changes())
+        self.planner[index].set_requests(list(self.requests[index].values()))
+        self.save(self.planner[index].changes())
 
     def work(self, index: int) -> bool:
         """Do one step of a snapshot; False: there is nothing to do."""
         index %= self.count
-        pulls = self.pulls[index]
-        job = pulls.next_job()
+        planner = self.planner[index]
+        job = planner.next_job()
         if job is None:
             return False
         if job.table is None:
-            pulls.resolved(job, job.pull.request.chosen(self.tables))
+            planner.resolved(job, job.share.request.chosen(self.tables))
         else:
-            assert job.piece is not None
-            assert job.piece.read is not None
-            after, upto, _ = job.piece.read
+            assert job.part is not None
+            assert job.part.read is not None
+            after, upto, _ = job.part.read
             found = [token for token in TOKENS if after < token <= upto]
             of = next(each for each in self.tables if each.table_id == job.table.note.table_id)
             self.read.update((of.table, token) for token in found)
-            chunk = pulls.page(
+            chunk = planner.page(
                 job,
                 of,
                 [object()],  # type: ignore[list-item]
@@ -109,8 +109,8 @@ class World:
                 paging=None,
             )
             assert chunk is not None
-            self.save(pulls.done(chunk))
-        self.save(pulls.changes())
+            self.save(planner.done(chunk))
+        self.save(planner.changes())
         return True
 
     def save(self, found: list[Any]) -> None:
@@ -172,7 +172,7 @@ def test_a_table_that_was_made_again_is_another_one() -> None:
     world = World()
     world.finish()
     world.tables = [table("t1", 9)]
-    assert [str(each) for each in world.pulls[0].uncovered(world.tables)] == ["ks.t1"]
+    assert [str(each) for each in world.planner[0].uncovered(world.tables)] == ["ks.t1"]
     request = new_request(world.tables[0].table_id, "ks.t1")
     assert request.chosen([table("t1", 1), *world.tables]) == world.tables
     assert new_table_id(request.id) == world.tables[0].table_id
@@ -183,17 +183,17 @@ def test_a_table_that_was_made_again_is_another_one() -> None:
 @pytest.mark.parametrize("ended", ["completed", "cancelled", "failed"])
 def test_a_first_backfill_whose_tables_nobody_knows_had_those_of_now(ended: str) -> None:
     now, later = table("t1", 1), table("t2", 2)
-    pulls = CassandraSnapshots(SETTINGS, (0, 1), [(share_partition("shop", INITIAL, (0, 1)), {"state": ended})])
-    pulls.set_requests([SnapshotRequest(id=INITIAL, tables=[".*"], origin="initial")])
-    assert pulls.uncovered([now]) == []
-    ((source, offset),) = pulls.changes()
-    again = CassandraSnapshots(SETTINGS, (0, 1), [(source, offset)])
+    planner = CassandraSnapshotPlanner(SETTINGS, (0, 1), [(share_partition("shop", INITIAL, (0, 1)), {"state": ended})])
+    planner.set_requests([SnapshotRequest(id=INITIAL, tables=[".*"], origin="initial")])
+    assert planner.uncovered([now]) == []
+    ((source, offset),) = planner.changes()
+    again = CassandraSnapshotPlanner(SETTINGS, (0, 1), [(source, offset)])
     again.set_requests([SnapshotRequest(id=INITIAL, tables=[".*"], origin="initial")])
     assert again.uncovered([now, later]) == [later]
 
 
 def test_what_the_operator_has_cancelled_is_not_begun_by_another_number_of_tasks() -> None:
-    note = state.PullNote(
+    note = state.CassandraShareNote(
         state="cancelled",
         resolved=True,
         tables=[
@@ -207,6 +207,6 @@ def test_what_the_operator_has_cancelled_is_not_begun_by_another_number_of_tasks
         ],
     )
     saved = [(share_partition("shop", INITIAL, (0, 1)), {"state": "cancelled", "progress": pack(note)})]
-    pulls = CassandraSnapshots(SETTINGS, (1, 2), saved)
-    pulls.set_requests([SnapshotRequest(id=INITIAL, tables=[".*"], origin="initial")])
-    assert pulls.uncovered([table("t1", 1), table("t2", 2)]) == [table("t2", 2)]
+    planner = CassandraSnapshotPlanner(SETTINGS, (1, 2), saved)
+    planner.set_requests([SnapshotRequest(id=INITIAL, tables=[".*"], origin="initial")])
+    assert planner.uncovered([table("t1", 1), table("t2", 2)]) == [table("t2", 2)]

@@ -10,13 +10,14 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from connectors.mysql.model import BinlogPosition, MySqlColumn, MySqlTable, Shard, TableName
-from connectors.mysql.snapshot.model import SnapshotChunk, SnapshotRowDecoder, SnapshotSettings
-from connectors.mysql.snapshot.pulls import SnapshotPlanner
+from connectors.mysql.snapshot.model import ReadRows, SnapshotChunk, SnapshotRowDecoder, SnapshotSettings
+from connectors.mysql.snapshot.planner import MySqlSnapshotPlanner
 from connectors.mysql.snapshot.reading.keys import KeyColumn
 from connectors.mysql.snapshot.work import RequestTable, SnapshotLayout, TableReadJob
 from connectors.mysql.stream.shards import shard_of_number, sql_filter
 
 if TYPE_CHECKING:
+    from connectors.api import Position
     from connectors.snapshot.requests import SnapshotRequest
 
 WHOLE = Shard()
@@ -29,6 +30,11 @@ TEXTS = ["", "a", "ab", "b", "c", "x"]
 
 Row = dict[str, Any]
 Key = tuple[Any, ...]
+
+
+def partition(request: str) -> Position:
+    """The source partition of a request's share."""
+    return {"snapshot": request}
 
 
 def place(index: int) -> BinlogPosition:
@@ -130,11 +136,11 @@ class World:
             threads=threads, chunk_rows=chunk_rows, ahead_chunks=2, most_marks=marks, most_images=images
         )
         self.requests: dict[str, SnapshotRequest] = {}
-        self.saved: dict[str, str] = {}
+        self.saved: dict[str, Position] = {}
         self.saved_stream = 0
         self.flights: list[Flight] = []
         self.out: SnapshotChunk | None = None
-        self.pulls = SnapshotPlanner(self.settings, shard, {}, clock=self._clock)
+        self.planner = MySqlSnapshotPlanner(self.settings, shard, partition, {}, clock=self._clock)
         self.now = 0.0
         self.gone: set[TableName] = set()
         self.chunks = 0
@@ -226,9 +232,9 @@ class World:
             self.stream += 1
             if name is None:
                 self.done = self.saved_stream = self.stream
-                self.pulls.watch.advance(self.reached)
+                self.planner.watch.advance(self.reached)
             elif op in {"truncate", "alter"}:
-                self.pulls.altered(name)
+                self.planner.altered(name)
                 if op == "truncate":
                     self.output.append((name, op, None, None, self.stream))
             else:
@@ -244,7 +250,7 @@ class World:
         told = after
         if self.partial and op == "u" and after is not None and before is not None:
             told = {name: after[name] for name in after if name in kind.key or after[name] != before[name]}
-        watch = self.pulls.watch
+        watch = self.planner.watch
         if kind.name in watch.withheld:
             watch.changed(kind.name, op, [before, told] if op == "u" else [before or told])
             return
@@ -263,7 +269,7 @@ class World:
 
     def take_job(self) -> None:
         if len(self.flights) < self.settings.threads:
-            job = self.pulls.next_job()
+            job = self.planner.next_job()
             if job is not None:
                 self.flights.append(Flight(job))
 
@@ -273,29 +279,29 @@ class World:
             return
         flight = self.flights[choice % len(self.flights)]
         if fail or self._step(flight):
-            self.pulls.failed(flight.job)
-            self.pulls.finished(flight.job)
+            self.planner.failed(flight.job)
+            self.planner.finished(flight.job)
             self.flights.remove(flight)
 
     def _step(self, flight: Flight) -> bool:
         job = flight.job
-        if job.kind == "resolve":
-            self.pulls.resolved(
+        if job.table is None:
+            self.planner.resolved(
                 job,
                 [
                     RequestTable(kind.name, None, not kind.key, sql_filter(kind.table, self.shard) is not None)
                     for kind in self.kinds
-                    if str(kind.name) in job.pull.request.tables
+                    if str(kind.name) in job.share.request.tables
                 ],
             )
             return True
         assert job.table is not None
         kind = KINDS[job.table.name]
         if kind.name in self.gone:
-            self.pulls.give_up(job, "it is gone", "vanished")
+            self.planner.give_up(job, "it is gone", "vanished")
             return True
-        if job.kind == "prepare":
-            self.pulls.prepared(job, self._layout(kind), owned=sql_filter(kind.table, self.shard) is not None)
+        if job.part is None:
+            self.planner.prepared(job, self._layout(kind), owned=sql_filter(kind.table, self.shard) is not None)
             return True
         return self._whole(flight) if not kind.key else self._chunk(flight, kind)
 
@@ -318,45 +324,46 @@ class World:
     def _chunk(self, flight: Flight, kind: Kind) -> bool:
         job = flight.job
         assert job.table is not None
-        assert job.stretch is not None
+        assert job.part is not None
         if flight.low < 0:
             flight.low = self.stream
-            self.pulls.open(job, place(flight.low))
+            self.planner.open(job, place(flight.low))
             return False
         if flight.view is None:
-            if job.stretch.divisible and job.table.numbers is None and self.tick % 2 and not self.pulls.stale(job):
+            if job.part.divisible and job.table.numbers is None and self.tick % 2 and not self.planner.stale(job):
                 keys = self._keys(kind, flight, self.contents[kind.name])
-                limit = self.pulls.limit(job.table)
-                self.pulls.divided(job, kind.literals(keys[limit - 1]) if len(keys) >= limit else None)
+                limit = self.planner.limit(job.table)
+                self.planner.divided(job, kind.literals(keys[limit - 1]) if len(keys) >= limit else None)
             self._view(flight)
             return False
-        if self.pulls.stale(job):
+        if self.planner.stale(job):
             return True
         keys = self._keys(kind, flight, flight.view)
-        limit = self.pulls.limit(job.table)
+        limit = self.planner.limit(job.table)
         more = kind.literals(keys[limit - 1]) if len(keys) > limit else None
         rows = {key: dict(flight.view[key]) for key in keys[:limit]}
         # Servers that can't tell a view's place give one after it.
-        self.pulls.read(job, rows, place(flight.at if self.exact else len(self.log)), size=10 * len(rows), more=more)
+        result = ReadRows(rows, 10 * len(rows))
+        self.planner.read(job, result, place(flight.at if self.exact else len(self.log)), more=more)
         return True
 
     def _keys(self, kind: Kind, flight: Flight, rows: dict[Key, Row]) -> list[Key]:
-        stretch = flight.job.stretch
-        assert stretch is not None
+        key_range = flight.job.part
+        assert key_range is not None
 
         def inside(key: Key) -> bool:
-            if stretch.empty:
+            if key_range.empty:
                 return False
-            if stretch.after is not None:
-                bound = kind.value(stretch.after)
+            if key_range.after is not None:
+                bound = kind.value(key_range.after)
                 if key[: len(bound)] <= bound:
                     return False
-            if stretch.until is not None:
-                bound = kind.value(stretch.until)
+            if key_range.until is not None:
+                bound = kind.value(key_range.until)
                 if key[: len(bound)] > bound:
                     return False
-            if stretch.spans:
-                return any(low <= key[0] <= high for low, high in stretch.spans)
+            if key_range.spans:
+                return any(low <= key[0] <= high for low, high in key_range.spans)
             return self.owned(kind, key)
 
         return sorted(key for key in rows if inside(key))
@@ -366,23 +373,23 @@ class World:
         assert job.table is not None
         if flight.low < 0:
             flight.low = self.stream
-            self.pulls.open(job, place(flight.low))
+            self.planner.open(job, place(flight.low))
             return False
         if flight.view is None:
             self._view(flight)
             return False
-        if job.table.high is None and not self.pulls.stale(job):
+        if job.table.high is None and not self.planner.stale(job):
             # As the reader does: a change that was withheld meanwhile has to be in the view.
             if job.table.missed and self.stream > flight.at:
                 flight.low, flight.view = -1, None
                 return False
-            self.pulls.viewed(job, place(flight.at), past=self.stream >= flight.at)
+            self.planner.viewed(job, place(flight.at), past=self.stream >= flight.at)
             self.viewed_at = flight.at
             flight.left = [dict(flight.view[key]) for key in sorted(flight.view)]
-        if not (self.pulls.room() or self.pulls.is_next(job)) and not self.pulls.stale(job):
+        if not (self.planner.room() or self.planner.is_next(job)) and not self.planner.stale(job):
             return False
         rows, flight.left = flight.left[:3], flight.left[3:]
-        wanted = self.pulls.part(job, rows, place(flight.at), size=10 * len(rows), last=not flight.left)
+        wanted = self.planner.part(job, ReadRows(rows, 10 * len(rows)), place(flight.at), last=not flight.left)
         return not wanted or not flight.left
 
     # What is sent.
@@ -390,7 +397,7 @@ class World:
     def send(self, rows: int) -> None:
         """Some rows of the chunk that is ready are sent; a chunk that has none left is done."""
         if self.out is None:
-            self.out = self.pulls.ready(self.reached)
+            self.out = self.planner.ready(self.reached)
             if self.out is None:
                 return
             assert self.reached(self.out.high)
@@ -404,23 +411,26 @@ class World:
                 if not self.partial:
                     assert self.newest.get((name, key), -1) <= index_of(self.out.high)
         if len(taken) < rows:
-            self.saved.update(self.pulls.done(self.out))
+            self.save(self.planner.done(self.out))
             self.chunks += 1
             self.out = None
-        self.saved.update(self.pulls.changes())
+        self.save(self.planner.changes())
+
+    def save(self, offsets: list[tuple[Position, Position]]) -> None:
+        self.saved.update({source["snapshot"]: offset for source, offset in offsets})
 
     def ask(self, request: SnapshotRequest) -> None:
         self.requests[request.id] = request
-        self.pulls.set_requests(list(self.requests.values()))
+        self.planner.set_requests(list(self.requests.values()))
 
     def restart(self) -> None:
         """Resume from saved positions: the stream after the last transaction, snapshots after the last complete chunk."""
-        self.saved.update(self.pulls.changes())
-        self.pulls = SnapshotPlanner(self.settings, self.shard, self.saved, clock=self._clock)
+        self.save(self.planner.changes())
+        self.planner = MySqlSnapshotPlanner(self.settings, self.shard, partition, self.saved, clock=self._clock)
         self.flights.clear()
         self.out = None
         self.stream = self.done = self.saved_stream
-        self.pulls.set_requests(list(self.requests.values()))
+        self.planner.set_requests(list(self.requests.values()))
 
     def finish(self) -> None:
         """Continue all work until nothing is left to do."""
@@ -429,7 +439,11 @@ class World:
             self.take_job()
             self.work(turn)
             self.send(2)
-            if self.stream == len(self.log) and self.out is None and not any(pull.running for pull in self.pulls.all()):
+            if (
+                self.stream == len(self.log)
+                and self.out is None
+                and not any(share.running for share in self.planner.board.order)
+            ):
                 return
         raise AssertionError("it comes to no end")
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from connectors.errors import MillraceError, Retriable, Skippable
 from connectors.mysql.config.filters import quote_expression
+from connectors.mysql.snapshot.model import ReadRows
 from connectors.mysql.snapshot.reading import keys, lookup, split
 from connectors.mysql.snapshot.reading.rows import PacketRows
 from connectors.mysql.snapshot.work import make_key_finder
@@ -21,9 +23,9 @@ if TYPE_CHECKING:
 
     from connectors.mysql.model import BinlogPosition, MySqlTable, Shard, TableName
     from connectors.mysql.snapshot.model import Row, SnapshotRowDecoder
-    from connectors.mysql.snapshot.pulls import SnapshotPlanner
+    from connectors.mysql.snapshot.planner import MySqlSnapshotPlanner
+    from connectors.mysql.snapshot.reading.key_ranges import KeyRange
     from connectors.mysql.snapshot.reading.lookup import Shape
-    from connectors.mysql.snapshot.reading.stretches import KeyRange
     from connectors.mysql.snapshot.reading.throttle import SnapshotThrottle
     from connectors.mysql.snapshot.reading.views import Views
     from connectors.mysql.snapshot.work import SnapshotLayout, TableReadJob, TableSnapshot
@@ -43,59 +45,76 @@ class Changed(Exception):
     """The table has another structure than the one it was to be read with."""
 
 
-class SnapshotReader:
+@dataclass(frozen=True)
+class SnapshotSource:
+    """The source of a task's snapshots.
+
+    Attributes:
+        connect: a new connection for queries, to the server that the stream reads (or the replica); autocommit is on.
+        tables: the captured tables that match the expressions, with their structures of this moment.
+        decoder: how rows of a table are read.
+        seen_position: the newest position that the stream has taken anything from: file and position after the last event it
+            was fed, GTIDs (needed on MySQL, and with a replica) with the open transaction.
+    """
+
+    connect: Callable[[], Awaitable[Any]]
+    tables: Callable[[list[str]], Awaitable[Sequence[MySqlTable]]]
+    decoder: Callable[[MySqlTable], SnapshotRowDecoder]
+    seen_position: Callable[[], BinlogPosition]
+
+
+@dataclass(frozen=True)
+class SharedReading:
+    """What the connections of a task share.
+
+    Attributes:
+        source: the source.
+        planner: gives the jobs and takes the answers.
+        shard: what the task owns.
+        throttle: how fast to read.
+        news: to be called when there is something to send.
+        idle: waits until something has changed.
+        log: the task's.
+        shapes: structure of each table when it was looked up.
+        transactional: whether the engine of each keeps to views.
+    """
+
+    source: SnapshotSource
+    planner: MySqlSnapshotPlanner
+    shard: Shard
+    throttle: SnapshotThrottle
+    news: Callable[[], None]
+    idle: Callable[[], Awaitable[object]]
+    log: logging.LoggerAdapter[logging.Logger]
+    shapes: dict[TableName, Shape] = field(default_factory=dict)
+    transactional: dict[TableName, bool] = field(default_factory=dict)
+
+
+class MySqlChunkReader:
     """Does jobs over one connection, one at a time.
 
     Args:
         connection: of the driver; the reader's own from now on.
         views: opens read views on it.
-        pulls: gives the jobs and takes the answers.
-        shard: what the task owns.
-        throttle: how fast to read; shared by all readers.
-        tables: structures of tables by expressions.
-        decoder: how rows of a table are read.
-        seen_position: the newest position that the stream has taken anything from.
-        again: connects once more, for a lock that another connection has to hold.
-        shapes: structure of each table when it was looked up; shared by all readers.
-        transactional: whether the engine of each keeps to views; shared likewise.
-        news: to be called when there is something to send.
-        idle: waits until something has changed.
+        shared: shared by all readers.
+        generation: the number of the stream's connection when this one was opened.
     """
 
-    def __init__(
-        self,
-        connection: Any,
-        views: Views,
-        pulls: SnapshotPlanner,
-        shard: Shard,
-        throttle: SnapshotThrottle,
-        *,
-        tables: Callable[[list[str]], Awaitable[Sequence[MySqlTable]]],
-        decoder: Callable[[MySqlTable], SnapshotRowDecoder],
-        seen_position: Callable[[], BinlogPosition],
-        again: Callable[[], Awaitable[Any]],
-        shapes: dict[TableName, Shape],
-        transactional: dict[TableName, bool],
-        news: Callable[[], None],
-        idle: Callable[[], Awaitable[object]],
-        log: logging.LoggerAdapter[logging.Logger],
-    ) -> None:
+    def __init__(self, connection: Any, views: Views, shared: SharedReading, generation: int) -> None:
         self.connection = connection
+        self.generation = generation
         #: Whether the connection can't be used any more.
         self.broken = False
         self._views = views
-        self._pulls = pulls
-        self._shard = shard
-        self._throttle = throttle
-        self._tables = tables
-        self._decoder = decoder
-        self._seen = seen_position
-        self._again = again
-        self._shapes = shapes
-        self._transactional = transactional
-        self._news = news
-        self._idle = idle
-        self._log = log
+        self._planner = shared.planner
+        self._shard = shared.shard
+        self._throttle = shared.throttle
+        self._source = shared.source
+        self._shapes = shared.shapes
+        self._transactional = shared.transactional
+        self._news = shared.news
+        self._idle = shared.idle
+        self._log = shared.log
 
     def close(self) -> None:
         """Close the connection at once."""
@@ -117,7 +136,7 @@ class SnapshotReader:
             matching_tables = (
                 [
                     table_found
-                    for table_found in await self._tables([quote_expression(table.name)])
+                    for table_found in await self._source.tables([quote_expression(table.name)])
                     if table_found.name == table.name
                 ]
                 if before
@@ -126,35 +145,35 @@ class SnapshotReader:
             if not matching_tables:
                 raise Vanished
             if shards.sql_filter(matching_tables[0], self._shard) is None:
-                self._pulls.prepared(
-                    job, lookup.empty_layout(matching_tables[0], self._decoder(matching_tables[0])), owned=False
+                self._planner.prepared(
+                    job, lookup.empty_layout(matching_tables[0], self._source.decoder(matching_tables[0])), owned=False
                 )
                 return
-            decoder = self._decoder(matching_tables[0])
+            decoder = self._source.decoder(matching_tables[0])
             layout = await lookup.read_layout(
-                self.connection, job.pull.request, self._shard, matching_tables[0], decoder, before
+                self.connection, job.share.request, self._shard, matching_tables[0], decoder, before
             )
             layout = await self._with_ranges(job, layout, before)
             if await lookup.read_shape(self.connection, table.name) == before:
                 self._shapes[table.name] = before
                 self._transactional[table.name] = (await lookup.read_extent(self.connection, table.name)).transactional
-                self._pulls.prepared(job, layout)
+                self._planner.prepared(job, layout)
                 return
         raise Changed
 
     async def _with_ranges(self, job: TableReadJob, layout: SnapshotLayout, shape: Shape) -> SnapshotLayout:
-        settings, name = self._pulls.settings, layout.table.name
+        settings, name = self._planner.settings, layout.table.name
         if layout.columns:
             if split.chosen_column(settings.split_columns, name) is not None:
                 self._log.info(
-                    "full pull of %s: it has a key and is divided by that; %s has no effect on it", name, split.OPTION
+                    "snapshot of %s: it has a key and is divided by that; %s has no effect on it", name, split.OPTION
                 )
             return layout
         ranges, reason = await lookup.plan_ranges(
-            self.connection, job.pull.request, name, shape, settings.split_columns, settings.threads
+            self.connection, job.share.request, name, shape, settings.split_columns, settings.threads
         )
         if reason:
-            self._log.warning("full pull of %s: one connection reads it. %s", name, reason)
+            self._log.warning("snapshot of %s: one connection reads it. %s", name, reason)
         return layout._replace(ranges=ranges)
 
     async def read(self, job: TableReadJob) -> None:
@@ -164,37 +183,37 @@ class SnapshotReader:
             Changed: the structure is another one now.
             MillraceError, MySQLError, OSError: the server is unavailable, or refuses.
         """
-        table, stretch = job.table, job.stretch
+        table, key_range = job.table, job.part
         assert table is not None  # noqa: S101 - a job of this kind has them
-        assert stretch is not None  # noqa: S101
+        assert key_range is not None  # noqa: S101
         layout = table.layout
         if layout is None:
             return
         if table.keyless:
             await self._read_whole(job, table, layout)
             return
-        if stretch.divisible and table.numbers is None and self._pulls.settings.threads > 1:
-            await self._divide_range(job, table, stretch, layout)
+        if key_range.divisible and table.numbers is None and self._planner.settings.threads > 1:
+            await self._divide_range(job, table, key_range, layout)
         started = time.monotonic()
         position = await self._open_view(job, table.name)
         self._throttle.probed(time.monotonic() - started)
-        result = await self._read_chunk(job, table, stretch, layout)
-        if result is None:
+        chunk = await self._read_chunk(job, table, key_range, layout)
+        if chunk is None:
             self.close()
             return
-        rows, size, cut_key, bad = result
+        result, cut_key = chunk
         await self._check_shape(table.name)
         if position is None:
             position = await self._views.after(self.connection)
         await self._views.release(self.connection)
-        self._pulls.read(job, rows, position, size=size, more=cut_key, bad=bad, elapsed_s=time.monotonic() - started)
-        self._throttle.rows(len(rows))
+        self._planner.read(job, result, position, more=cut_key, elapsed_s=time.monotonic() - started)
+        self._throttle.rows(len(result.rows))
         self._news()
         await self._throttle.pause(time.monotonic() - started)
 
     async def _open_view(self, job: TableReadJob, name: TableName) -> BinlogPosition | None:
-        low = self._seen()
-        self._pulls.open(job, low)
+        low = self._source.seen_position()
+        self._planner.open(job, low)
         return await self._views.open(self.connection, low, transactional=self._transactional.get(name, True))
 
     async def _check_shape(self, name: TableName) -> None:
@@ -206,41 +225,41 @@ class SnapshotReader:
         self,
         job: TableReadJob,
         table: TableSnapshot,
-        stretch: KeyRange,
+        key_range: KeyRange,
         columns: Sequence[str],
         layout: SnapshotLayout,
         within: str = "",
     ) -> str:
-        where = stretch.conditions(layout.columns)
+        where = key_range.conditions(layout.columns)
         if within:
             where.append(within)
-        shard_filter = "" if stretch.spans else shards.sql_filter(layout.table, self._shard)
+        shard_filter = "" if key_range.spans else shards.sql_filter(layout.table, self._shard)
         if shard_filter:
             where.append(shard_filter)
-        asked = lookup.find_condition(job.pull.request, table.name)
+        asked = lookup.find_condition(job.share.request, table.name)
         if asked:
             where.append(f"({asked})")
-        base = f"SELECT {', '.join(columns)} FROM {lookup.select_origin(job.pull.request, table.name)}"  # noqa: S608 - the operator's
+        base = f"SELECT {', '.join(columns)} FROM {lookup.select_origin(job.share.request, table.name)}"  # noqa: S608 - the operator's
         return base + (f" WHERE {' AND '.join(where)}" if where else "")
 
     async def _divide_range(
-        self, job: TableReadJob, table: TableSnapshot, stretch: KeyRange, layout: SnapshotLayout
+        self, job: TableReadJob, table: TableSnapshot, key_range: KeyRange, layout: SnapshotLayout
     ) -> None:
         """Find where the first chunk of the range ends, so that another reader can continue after it."""
-        sql = self._build_select(job, table, stretch, [column.select for column in layout.columns], layout)
-        sql += f" ORDER BY {keys.order_list(layout.columns)} LIMIT 1 OFFSET {self._pulls.limit(table) - 1}"
+        sql = self._build_select(job, table, key_range, [column.select for column in layout.columns], layout)
+        sql += f" ORDER BY {keys.order_list(layout.columns)} LIMIT 1 OFFSET {self._planner.limit(table) - 1}"
         rows = await PacketRows(self.connection).all(sql)
-        self._pulls.divided(job, keys.read_trailing(rows[0], 0, layout.columns) if rows else None)
+        self._planner.divided(job, keys.read_trailing(rows[0], 0, layout.columns) if rows else None)
         self._news()
 
     async def _read_chunk(
-        self, job: TableReadJob, table: TableSnapshot, stretch: KeyRange, layout: SnapshotLayout
-    ) -> tuple[dict[tuple[Any, ...], Row], int, tuple[str, ...] | None, list[tuple[Skippable, bytes]]] | None:
-        """Rows by key, their bytes, where they were cut, rows that can't be decoded; None: not wanted any more."""
-        limit = self._pulls.limit(table)
-        max_bytes = self._pulls.settings.chunk_bytes * _FAR_TOO_LARGE
+        self, job: TableReadJob, table: TableSnapshot, key_range: KeyRange, layout: SnapshotLayout
+    ) -> tuple[ReadRows, tuple[str, ...] | None] | None:
+        """The rows, and where they were cut; None: not wanted any more."""
+        limit = self._planner.limit(table)
+        max_bytes = self._planner.settings.chunk_bytes * _FAR_TOO_LARGE
         columns = [*layout.decoder.columns, *(column.select for column in layout.columns)]
-        sql = self._build_select(job, table, stretch, columns, layout)
+        sql = self._build_select(job, table, key_range, columns, layout)
         result = PacketRows(self.connection)
         await result.begin(f"{sql} ORDER BY {keys.order_list(layout.columns)} LIMIT {limit + 1}")
         decode, key_of = layout.decoder.decode, make_key_finder(layout.decoder.key)
@@ -251,7 +270,7 @@ class SnapshotReader:
         cut = False
         try:
             while packets := await result.read():
-                if self._pulls.stale(job):
+                if self._planner.stale(job):
                     return None
                 if count + len(packets) > limit:
                     packets = packets[: limit - count]  # one more only says that there are more
@@ -266,17 +285,13 @@ class SnapshotReader:
                 except Skippable:
                     _one_by_one(packets, decode, lambda row: rows.__setitem__(key_of(row), row), bad)
                 if size > max_bytes and not cut and count > 1:
-                    self._pulls.too_large(job, size / count)
+                    self._planner.too_large(job, size / count)
                     return None
         except BaseException:
             self.close()
             raise
-        return (
-            rows,
-            size,
-            keys.read_trailing(last, len(layout.decoder.columns), layout.columns) if cut and last else None,
-            bad,
-        )
+        cut_key = keys.read_trailing(last, len(layout.decoder.columns), layout.columns) if cut and last else None
+        return ReadRows(rows, size, bad), cut_key
 
     # Tables without a key.
 
@@ -284,14 +299,14 @@ class SnapshotReader:
         """Read a table as of one place, as the stream's task takes the rows away."""
         name = table.name
         transactional = self._transactional.get(name, True)
-        count = min(len(layout.ranges), self._pulls.settings.threads) if layout.ranges else 1
+        count = min(len(layout.ranges), self._planner.settings.threads) if layout.ranges else 1
         if count > 1 and not transactional:
-            self._log.warning("full pull of %s: one connection reads it, since its engine has no read views", name)
+            self._log.warning("snapshot of %s: one connection reads it, since its engine has no read views", name)
             count = 1
         extra_connections: list[Any] = []
         try:
             for _ in range(count - 1):
-                extra_connections.append(await self._again())
+                extra_connections.append(await self._source.connect())
                 await self._views.prepare(extra_connections[-1])
             await self._whole_of(job, table, layout, extra_connections, transactional=transactional)
         finally:
@@ -309,17 +324,17 @@ class SnapshotReader:
     ) -> None:
         name, views = table.name, self._views
         while True:
-            low = self._seen()
-            self._pulls.open(job, low)
+            low = self._source.seen_position()
+            self._planner.open(job, low)
             position = await self._whole_view(name, low, extra_connections, transactional=transactional)
-            seen_position = self._seen()
+            seen_position = self._source.seen_position()
             # A change that was withheld meanwhile has to be in the view.
             if not table.missed or views.has(position, seen_position):
                 break
             await (views.release(self.connection) if transactional else views.unlock(self.connection))
             for connection in extra_connections:
                 await views.release(connection)
-        self._pulls.viewed(job, position, past=views.past(seen_position, position))
+        self._planner.viewed(job, position, past=views.past(seen_position, position))
         # From here on the structure stays as it is.
         await query_rows(self.connection, f"SELECT 1 FROM {lookup.format_source(name)} LIMIT 0")  # noqa: S608 - a quoted name
         await self._check_shape(name)
@@ -389,16 +404,16 @@ class SnapshotReader:
             )
         if locker is None and extra_connections:
             self._log.warning(
-                "full pull of %s: one connection reads it instead of %d. %s", name, len(extra_connections) + 1, reason
+                "snapshot of %s: one connection reads it instead of %d. %s", name, len(extra_connections) + 1, reason
             )
             while extra_connections:
                 extra_connections.pop().close()
         return locker
 
     async def _lock_table(self, name: TableName) -> Any:
-        if not self._pulls.settings.locks:
+        if not self._planner.settings.locks:
             return None
-        locker = await self._again()
+        locker = await self._source.connect()
         try:
             await self._views.lock(locker, name)
         except BaseException:
@@ -432,10 +447,9 @@ class SnapshotReader:
             if remainder is None:
                 self.close()
                 return
-            rows, size, bad = remainder
             last = number == len(rests)
-            if rows or bad or last:
-                self._pulls.part(job, rows, position, size=size, last=last, bad=bad)
+            if remainder.rows or remainder.bad or last:
+                self._planner.part(job, remainder, position, last=last)
         self._news()
 
     async def _read_ranges(
@@ -446,27 +460,27 @@ class SnapshotReader:
         position: BinlogPosition,
         connection: Any,
         ranges: deque[str],
-    ) -> tuple[list[Row], int, list[tuple[Skippable, bytes]]] | None:
-        """Read ranges until there are none left; the rows of the last part, their bytes, what can't be decoded.
+    ) -> ReadRows | None:
+        """Read ranges until there are none left; the rows of the last part.
 
         Returns:
             None: the rows are not wanted any more; the connection can't be used again.
         """
-        pulls, decode = self._pulls, layout.decoder.decode
-        assert job.stretch is not None  # noqa: S101 - a job of this kind has one
-        limit, max_bytes = pulls.limit(table), pulls.settings.chunk_bytes
+        planner, decode = self._planner, layout.decoder.decode
+        assert job.part is not None  # noqa: S101 - a job of this kind has one
+        limit, max_bytes = planner.limit(table), planner.settings.chunk_bytes
         rows: list[Row] = []
         bad: list[tuple[Skippable, bytes]] = []
         size = 0
         while ranges:
             result = PacketRows(connection)
             await result.begin(
-                self._build_select(job, table, job.stretch, layout.decoder.columns, layout, ranges.popleft())
+                self._build_select(job, table, job.part, layout.decoder.columns, layout, ranges.popleft())
             )
             while packets := await result.read():
                 while packets:
                     if len(rows) >= limit or size >= max_bytes:
-                        if not await self._deliver_part(job, rows, position, size, bad):
+                        if not await self._deliver_part(job, ReadRows(rows, size, bad), position):
                             return None
                         rows, bad, size = [], [], 0
                     accepted, packets = packets[: limit - len(rows)], packets[limit - len(rows) :]
@@ -475,26 +489,19 @@ class SnapshotReader:
                     except Skippable:
                         _one_by_one(accepted, decode, rows.append, bad)
                     size += sum(map(len, accepted))
-        return rows, size, bad
+        return ReadRows(rows, size, bad)
 
-    async def _deliver_part(
-        self,
-        job: TableReadJob,
-        rows: list[Row],
-        position: BinlogPosition,
-        size: int,
-        bad: list[tuple[Skippable, bytes]],
-    ) -> bool:
+    async def _deliver_part(self, job: TableReadJob, result: ReadRows, position: BinlogPosition) -> bool:
         """Hand out rows, and wait until there is room for more."""
-        pulls = self._pulls
-        self._throttle.rows(len(rows))
-        if not pulls.part(job, rows, position, size=size, last=False, bad=bad):
+        planner = self._planner
+        self._throttle.rows(len(result.rows))
+        if not planner.part(job, result, position, last=False):
             return False
         self._news()
-        while not pulls.stale(job) and not (pulls.room() or pulls.is_next(job)):
+        while not planner.stale(job) and not (planner.room() or planner.is_next(job)):
             await self._idle()
         await self._throttle.pause(0.0)
-        return not pulls.stale(job)
+        return not planner.stale(job)
 
 
 def _one_by_one(

@@ -9,8 +9,8 @@ import pytest
 
 from connectors.cassandra.snapshot import state
 from connectors.cassandra.snapshot.cluster import cluster_of
-from connectors.cassandra.snapshot.model import BackfillSettings, CassandraChunk
-from connectors.cassandra.snapshot.pulls import CassandraSnapshots, SnapshotJob
+from connectors.cassandra.snapshot.model import CassandraChunk, CassandraSnapshotSettings
+from connectors.cassandra.snapshot.planner import CassandraJob, CassandraSnapshotPlanner
 from connectors.cassandra.snapshot.views import check_request, list_snapshots, share_partition
 from connectors.cql.cluster.throttle import Pace
 from connectors.cql.mutations.definition import CqlColumn, CqlTableDefinition, make_definition
@@ -19,8 +19,9 @@ from connectors.cql.types import parse_type
 from connectors.errors import ConfigInvalid, Fatal
 from connectors.formats.partition_update import PartitionUpdate, UpdateSource
 from connectors.snapshot.requests import SnapshotRequest
+from connectors.snapshot.state import pack
 
-SETTINGS = BackfillSettings(prefix="shop", threads=2, chunk_rows=5)
+SETTINGS = CassandraSnapshotSettings(prefix="shop", threads=2, chunk_rows=5)
 
 
 def table(name: str, kind: str = "int", table_id: str = "") -> CqlTableDefinition:
@@ -63,45 +64,45 @@ class World:
     def run(self, shard: tuple[int, int], steps: int) -> bool:
         """Whether the task's share is done."""
         chance = self.chance
-        pulls = CassandraSnapshots(SETTINGS, shard, list(self.offsets.values()), clock=lambda: self.now)
-        pulls.bounds = (-(1 << 62), 0, 1 << 62)
+        planner = CassandraSnapshotPlanner(SETTINGS, shard, list(self.offsets.values()), clock=lambda: self.now)
+        planner.bounds = (-(1 << 62), 0, 1 << 62)
         request = SnapshotRequest(id="r", tables=[".*"])
-        pulls.set_requests([request])
-        jobs: list[SnapshotJob] = []
+        planner.set_requests([request])
+        jobs: list[CassandraJob] = []
         queue: list[CassandraChunk] = []
         for _ in range(steps):
             self.now += 0.3
             act = chance.random()
             if act < 0.02:
-                pulls.set_requests([SnapshotRequest(id="r", tables=[".*"], state="paused")])
-                pulls.set_requests([request])
-                queue = [each for each in queue if pulls.wanted(each.end)]
+                planner.set_requests([SnapshotRequest(id="r", tables=[".*"], state="paused")])
+                planner.set_requests([request])
+                queue = [each for each in queue if planner.wanted(each.end)]
             elif act < 0.06 and jobs:
-                pulls.narrow(chance.choice(jobs))
+                planner.narrow(chance.choice(jobs))
             elif act < 0.09 and jobs:
-                pulls.lost(chance.choice(jobs))
+                planner.lost(chance.choice(jobs))
             elif act < 0.3 and len(jobs) < 3:
-                job = pulls.next_job()
+                job = planner.next_job()
                 if job is not None and job.table is None:
-                    pulls.resolved(job, [table("t")])
+                    planner.resolved(job, [table("t")])
                 elif job is not None:
                     jobs.append(job)
             elif act < 0.75 and jobs:
-                self.read(pulls, chance.choice(jobs), queue)
+                self.read(planner, chance.choice(jobs), queue)
             elif queue:
                 chunk = queue.pop(0)
                 self.sent |= {each.key for each in chunk.updates}
-                self.save(pulls.done(chunk))
-            self.save(pulls.changes())
+                self.save(planner.done(chunk))
+            self.save(planner.changes())
             jobs = [
-                job for job in jobs if not pulls.stale(job) and job.piece is not None and job.piece.read is not None
+                job for job in jobs if not planner.stale(job) and job.part is not None and job.part.read is not None
             ]
-        return pulls.notes()[0][1].state == "done"
+        return planner.notes()[0][1].state == "done"
 
-    def read(self, pulls: CassandraSnapshots, job: SnapshotJob, queue: list[CassandraChunk]) -> None:
-        assert job.piece is not None
-        assert job.piece.read is not None
-        after, upto, page = job.piece.read
+    def read(self, planner: CassandraSnapshotPlanner, job: CassandraJob, queue: list[CassandraChunk]) -> None:
+        assert job.part is not None
+        assert job.part.read is not None
+        after, upto, page = job.part.read
         rows, paging = self.server.page(after, upto, page, 5)
         updates = [
             PartitionUpdate(
@@ -109,7 +110,7 @@ class World:
             )
             for row in rows
         ]
-        chunk = pulls.page(
+        chunk = planner.page(
             job, table("t"), updates, rows=len(rows), last_token=rows[-1][0] if rows else None, paging=paging
         )
         if chunk is not None:
@@ -159,9 +160,9 @@ def test_rows_that_another_number_of_tasks_has_read_count_on() -> None:
     parts = list(world.offsets.values())
     shares = []
     for number in range(3):
-        pulls = CassandraSnapshots(SETTINGS, (number, 3), parts)
-        pulls.set_requests([SnapshotRequest(id="r", tables=[".*"])])
-        ((_, note),) = pulls.notes()
+        planner = CassandraSnapshotPlanner(SETTINGS, (number, 3), parts)
+        planner.set_requests([SnapshotRequest(id="r", tables=[".*"])])
+        ((_, note),) = planner.notes()
         shares.append(state.show_progress("r", note))
     assert {each["state"] for each in shares} == {"completed"}
     assert sum(each["tables"][0]["rows_done"] for each in shares) == view["rows_done"]
@@ -169,22 +170,22 @@ def test_rows_that_another_number_of_tasks_has_read_count_on() -> None:
     assert {(each["started_ms"], each["finished_ms"]) for each in shares} == {(view["started_ms"], view["finished_ms"])}
 
 
-def begun(*found: CqlTableDefinition, **request: Any) -> tuple[CassandraSnapshots, SnapshotJob]:
-    pulls = CassandraSnapshots(SETTINGS, (0, 1), [])
-    pulls.set_requests([SnapshotRequest(**{"id": "r", "tables": [".*"], **request})])
-    job = pulls.next_job()
+def begun(*found: CqlTableDefinition, **request: Any) -> tuple[CassandraSnapshotPlanner, CassandraJob]:
+    planner = CassandraSnapshotPlanner(SETTINGS, (0, 1), [])
+    planner.set_requests([SnapshotRequest(**{"id": "r", "tables": [".*"], **request})])
+    job = planner.next_job()
     assert job is not None
-    pulls.resolved(job, found)
-    return pulls, job
+    planner.resolved(job, found)
+    return planner, job
 
 
 def test_counters_are_refused_and_others_are_read() -> None:
-    pulls, _ = begun(table("n", "counter"), table("t"))
-    job = pulls.next_job()
+    planner, _ = begun(table("n", "counter"), table("t"))
+    job = planner.next_job()
     assert job is not None
     assert job.table is not None
     assert job.table.note.table == "t"
-    ((_, note),) = pulls.notes()
+    ((_, note),) = planner.notes()
     assert (note.state, [each.stage for each in note.tables]) == ("running", ["failed", "running"])
     assert "counters" in note.tables[0].error
     ((_, note),) = begun(table("n", "counter"))[0].notes()
@@ -194,68 +195,68 @@ def test_counters_are_refused_and_others_are_read() -> None:
 
 
 def test_requests_by_priority_and_one_that_fails() -> None:
-    pulls = CassandraSnapshots(SETTINGS, (0, 1), [])
-    pulls.set_requests(
+    planner = CassandraSnapshotPlanner(SETTINGS, (0, 1), [])
+    planner.set_requests(
         [SnapshotRequest(id="low", tables=["a"], created_ms=1), SnapshotRequest(id="high", tables=["b"], priority=3)]
     )
-    job = pulls.next_job()
+    job = planner.next_job()
     assert job is not None
-    assert job.pull.request.id == "high"
-    pulls.failed(job, "refused")
-    ((source, offset),) = pulls.changes()
+    assert job.share.request.id == "high"
+    planner.give_up(job, "refused")
+    ((source, offset),) = planner.changes()
     assert (source, offset["state"]) == (share_partition("shop", "high", (0, 1)), "failed")
-    job = pulls.next_job()
+    job = planner.next_job()
     assert job is not None
-    assert job.pull.request.id == "low"
+    assert job.share.request.id == "low"
 
 
 def test_a_table_made_anew_is_read_from_the_beginning() -> None:
-    pulls, _ = begun(table("t", table_id="old"))
-    job = pulls.next_job()
+    planner, _ = begun(table("t", table_id="old"))
+    job = planner.next_job()
     assert job is not None
-    chunk = pulls.page(job, table("t"), [], rows=5, last_token=None, paging=None, bad=("one",))
+    chunk = planner.page(job, table("t"), [], rows=5, last_token=None, paging=None, bad=("one",))
     assert chunk is not None
-    pulls.done(chunk)
-    ((_, note),) = pulls.notes()
+    planner.done(chunk)
+    ((_, note),) = planner.notes()
     assert note.tables[0].left is not None
-    again = pulls.next_job()
+    again = planner.next_job()
     assert again is not None
-    pulls.renewed(again, "new")
-    ((_, note),) = pulls.notes()
+    planner.renewed(again, "new")
+    ((_, note),) = planner.notes()
     assert (note.tables[0].table_id, note.tables[0].rows, note.tables[0].left, note.tables[0].percent) == (
         "new",
         0,
         None,
         0.0,
     )
-    assert pulls.stale(again)
+    assert planner.stale(again)
 
 
 def test_a_mode_that_reads_again_at_every_start() -> None:
-    done = {"state": "completed", "progress": state.note_to_text(state.PullNote(state="done"))}
+    done = {"state": "completed", "progress": pack(state.CassandraShareNote(state="done"))}
     saved = [(share_partition("shop", "initial", (0, 1)), done)]
     for mode, wanted in (("initial", None), ("always", "initial")):
-        pulls = CassandraSnapshots(BackfillSettings(prefix="shop", mode=mode), (0, 1), saved)  # type: ignore[arg-type]
-        pulls.set_requests([SnapshotRequest(id="initial", tables=[".*"], origin="initial")])
-        job = pulls.next_job()
-        assert (job.pull.request.id if job is not None else None) == wanted
+        planner = CassandraSnapshotPlanner(CassandraSnapshotSettings(prefix="shop", mode=mode), (0, 1), saved)  # type: ignore[arg-type]
+        planner.set_requests([SnapshotRequest(id="initial", tables=[".*"], origin="initial")])
+        job = planner.next_job()
+        assert (job.share.request.id if job is not None else None) == wanted
 
 
 def test_long_states_are_packed() -> None:
-    note = state.PullNote(
+    note = state.CassandraShareNote(
         tables=[
             state.CassandraTableNote(keyspace="ks", table=f"t{place}", left=[(place, place + 7, "ab")])
             for place in range(300)
         ]
     )
-    assert state.parse_note(state.note_to_text(note)) == note
-    assert state.note_to_text(note).startswith("z:")
-    with pytest.raises(ValueError, match="no state of a backfill"):
-        state.parse_note("z:nothing")
+    assert state.unpack_note(pack(note)) == note
+    assert pack(note).startswith("z:")
+    with pytest.raises(ValueError, match="no state of a snapshot"):
+        state.unpack_note("z:nothing")
 
 
 def test_what_rest_shows() -> None:
-    running = state.PullNote(
+    running = state.CassandraShareNote(
         state="running",
         started_ms=5,
         resolved=True,
@@ -267,7 +268,7 @@ def test_what_rest_shows() -> None:
     )
     asked = {"id": "r", "state": "running", "origin": "rest", "tables": ["ks.t"], "created_ms": 3}
     offsets = [
-        (share_partition("shop", "r", (0, 2)), {"state": "running", "progress": state.note_to_text(running)}),
+        (share_partition("shop", "r", (0, 2)), {"state": "running", "progress": pack(running)}),
         # An older number of tasks, and another connector.
         (share_partition("shop", "r", (0, 1)), {"state": "running"}),
         (share_partition("other", "x", (0, 1)), {"state": "running"}),

@@ -11,7 +11,15 @@ from hypothesis import strategies as st
 
 from connectors.mysql.model import Shard
 from connectors.snapshot.requests import SnapshotRequest
-from tests.unit.connectors.mysql.snapshot.pull_world import BY_NUMBER, BY_TEXT, COMPOSITE, KEYLESS, KINDS, Kind, World
+from tests.unit.connectors.mysql.snapshot.planner_world import (
+    BY_NUMBER,
+    BY_TEXT,
+    COMPOSITE,
+    KEYLESS,
+    KINDS,
+    Kind,
+    World,
+)
 
 #: What may happen next, with how likely it is. Others than the first seven are rare, so that something comes of the rest.
 STEPS = {"commit": 9, "feed": 8, "take": 8, "work": 14, "send": 6, "more": 1, "ahead": 4}
@@ -72,7 +80,7 @@ def play(world: World, steps: list[tuple[str, int]]) -> None:
         elif what == "ahead":
             world.feed(choice % 40)
         elif what == "again":
-            world.pulls.altered(None)
+            world.planner.altered(None)
         elif what == "restart":
             world.restart()
 
@@ -142,7 +150,7 @@ def test_a_table_without_a_key_is_read_exactly_once(
 ) -> None:
     world = filled(World([KEYLESS, BY_NUMBER], alike=alike, partial=partial, images=images), rows)
     world.ask(request("initial", world.kinds, origin="initial"))
-    # Resolved before the stream continues, as ``Puller.resolve`` does.
+    # Resolved before the stream continues, as ``MySqlSnapshotReader.resolve`` does.
     world.take_job()
     world.work(0)
     play(world, steps_of(seed, length, calm=True))
@@ -170,10 +178,10 @@ def test_a_table_that_vanishes_is_told_and_the_others_go_on(gone: Kind) -> None:
     world.gone.add(gone.name)
     world.finish()
     world.check()
-    (pull,) = world.pulls.all()
-    assert [table.stage for table in pull.note.tables] == ["vanished", "done"]
-    assert pull.note.state == "done"
-    assert not world.pulls.watch.withheld
+    (share,) = world.planner.board.order
+    assert [table.stage for table in share.note.tables] == ["vanished", "done"]
+    assert share.note.state == "done"
+    assert not world.planner.watch.withheld
 
 
 @pytest.mark.parametrize("steps", range(0, 60, 3))
@@ -191,8 +199,8 @@ def test_a_cancelled_request_sends_nothing_more(steps: int) -> None:
         world.work(turn)
         world.send(2)
     assert len(world.output) == sent
-    assert world.pulls.held_bytes == 0
-    assert not world.pulls.watch.watched
+    assert world.planner.held_bytes == 0
+    assert not world.planner.watch.watched
 
 
 def test_the_request_with_the_higher_priority_comes_first() -> None:
