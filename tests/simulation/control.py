@@ -17,17 +17,17 @@ from aiokafka.errors import KafkaError
 from connectors.errors import Fatal
 from worker.config.worker_config import parse_worker
 from worker.control.app import ControlProcess
+from worker.control.group.membership import GroupMembership, note_contact, put_member_out, shell_classes
+from worker.control.group.peers import PeerConnection, PeerWatch
 from worker.control.herder.base import HerderContext
 from worker.control.herder.cluster import ClusterHerder
-from worker.control.membership import GroupMembership, note_contact, put_member_out, shell_classes
-from worker.control.peers import PeerConnection, PeerWatch
 from worker.control.waiting import wait_until
 from worker.logs import LoggerRegistry
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
-    from worker.control.membership import WorkerMember
+    from worker.control.group.membership import WorkerMember
 
 _JOIN_S: Final = 180.0
 #: Seconds between two looks for errors of the group's coordinator.

@@ -19,7 +19,7 @@ from tests.simulation.kafka_connection import connected
 from tests.simulation.network import Channel, Network
 from tests.simulation.processes import Children
 from tests.simulation.watch import Watch
-from worker.control.membership import return_s
+from worker.control.group.membership import return_s
 from worker.rest.facade import NotLeader, RestError
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ class World:
             stack.enter_context(
                 mock.patch("worker.control.hosts.socket", SimpleNamespace(socketpair=self.children.socketpair))
             )
-            stack.enter_context(mock.patch("worker.control.membership.MeteredSelectorLoop", _NoLoop))
+            stack.enter_context(mock.patch("worker.control.group.membership.MeteredSelectorLoop", _NoLoop))
             yield
 
     # Workers.

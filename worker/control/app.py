@@ -27,14 +27,14 @@ from offsets.topics import ensure_internal_topic
 from worker import __version__
 from worker.config.worker_config import exactly_once, parse_labels, placement_topic, process_count
 from worker.control import clients
-from worker.control.contact_watch import ContactWatch
+from worker.control.group.contact_watch import ContactWatch
+from worker.control.group.membership import GroupMembership, WorkerMember
+from worker.control.group.peers import PeerWatch
 from worker.control.herder.base import HerderContext
 from worker.control.herder.cluster import ClusterHerder
 from worker.control.hosts import HostLimits, HostPool
 from worker.control.leader import LeaderDuties
-from worker.control.membership import GroupMembership, WorkerMember
 from worker.control.node import WorkerNode
-from worker.control.peers import PeerWatch
 from worker.control.placement.reconciler import Reconciler
 from worker.control.plugins import PluginWatch
 from worker.control.shell import WorkerPart, make_app
@@ -52,8 +52,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from connectors.options import Config
+    from worker.control.group.membership import GroupView
     from worker.control.host_process import HostProcess
-    from worker.control.membership import GroupView
     from worker.logs import LoggerRegistry
     from worker.secrets.rotation import SecretKeeper
 

@@ -25,8 +25,8 @@ from offsets.records import (
     topic_status_record,
 )
 from worker.control.fencing import TaskFencing
+from worker.control.group.membership import lately_put_out, takeover_s
 from worker.control.leader_writer import LeaderWriter
-from worker.control.membership import lately_put_out, takeover_s
 from worker.control.placement.planning import (
     INSTANCE,
     Unit,
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
     from offsets.cluster import ClusterSnapshot
     from offsets.records import Pair
-    from worker.control.membership import GroupView
+    from worker.control.group.membership import GroupView
     from worker.control.state.stores import ClusterStores
 
 _log = logging.getLogger(__name__)

@@ -36,10 +36,10 @@ if TYPE_CHECKING:
     from offsets.cluster import ConfigChange
     from offsets.records import Pair, RestartRequest
     from offsets.store import OffsetStore
+    from worker.control.group.membership import Contact, GroupView
     from worker.control.host_process import HostProcess
     from worker.control.hosts import HostPool
     from worker.control.leader import LeaderDuties
-    from worker.control.membership import Contact, GroupView
     from worker.control.placement.reconciler import DesiredRun, Reconciler
     from worker.control.plugins import PluginWatch
     from worker.control.state.stores import ConfigStore, PlacementStore, StatusStore

@@ -15,7 +15,7 @@ from worker.metrics.windows import ClientWindow
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from worker.control.membership import Contact
+    from worker.control.group.membership import Contact
     from worker.control.placement.planning import Unit
     from worker.control.placement.reconciler import LocalRun
     from worker.protocol import ClientStats

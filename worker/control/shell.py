@@ -9,13 +9,13 @@ import faust
 from faust.app.base import BootStrategy
 from mode import Service
 
-from worker.control.membership import shell_classes
+from worker.control.group.membership import shell_classes
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
     from connectors.options import Config
-    from worker.control.membership import GroupMembership
+    from worker.control.group.membership import GroupMembership
 
 _log = logging.getLogger(__name__)
 #: What mode says of its services belongs to Faust's own messages.

@@ -9,10 +9,10 @@ import pytest
 from offsets.cluster import ClusterSnapshot
 from offsets.records import ReportedStatus
 from worker.control.fencing import fencing_count
+from worker.control.group.membership import WorkerMember, choose_leader, newest_members
 from worker.control.herder.explanation import connector_notes, explain_unit
 from worker.control.host_process import HostProcess, find_culprit
 from worker.control.hosts import HostPool
-from worker.control.membership import WorkerMember, choose_leader, newest_members
 from worker.control.placement.planning import INSTANCE, Unit
 from worker.control.placement.rounds import wanted_units
 from worker.control.placement.table import Slot, SlotOwner

@@ -9,8 +9,8 @@ from typing import Any, cast
 import pytest
 
 from tests.support.eventually import eventually_async
+from worker.control.group.membership import Contact, GroupView, WorkerMember, note_contact
 from worker.control.leader import LeaderDuties
-from worker.control.membership import Contact, GroupView, WorkerMember, note_contact
 from worker.control.state.stores import ClusterStores
 
 

@@ -9,8 +9,8 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 from tests.support.eventually import eventually_async
-from worker.control.membership import Contact, GroupView, WorkerMember, lately_put_out, takeover_s
-from worker.control.peers import PeerWatch, watched_peers
+from worker.control.group.membership import Contact, GroupView, WorkerMember, lately_put_out, takeover_s
+from worker.control.group.peers import PeerWatch, watched_peers
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -11,8 +11,8 @@ import pytest
 from tests.support.clock import ManualClock
 from tests.support.eventually import eventually_async
 from worker.control import node as node_module
+from worker.control.group.membership import Contact
 from worker.control.herder.admin import AdminOperations
-from worker.control.membership import Contact
 from worker.control.node import WorkerNode
 from worker.control.placement.planning import INSTANCE, Unit
 from worker.control.placement.reconciler import DesiredRun, LocalRun, Reconciler

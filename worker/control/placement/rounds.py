@@ -17,7 +17,7 @@ from worker.control.placement.planning import (
 
 if TYPE_CHECKING:
     from offsets.cluster import ClusterSnapshot
-    from worker.control.membership import GroupView
+    from worker.control.group.membership import GroupView
     from worker.control.placement.planning import Placement, Requirement
     from worker.control.placement.table import PlacementTable, Slot
 

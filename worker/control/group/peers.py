@@ -21,7 +21,7 @@ from connectors.backoff import Backoff
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
-    from worker.control.membership import GroupView, WorkerMember
+    from worker.control.group.membership import GroupView, WorkerMember
 
 _log = logging.getLogger("worker.membership")
 #: How many others a worker watches: each is watched by as many, so that the loss of one is seen though another is lost too.

@@ -16,7 +16,7 @@ from connectors.errors import MillraceError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from worker.control.membership import Contact
+    from worker.control.group.membership import Contact
     from worker.control.node import WorkerNode
 
 _log = logging.getLogger(__name__)
