@@ -93,7 +93,9 @@ class BinlogStream:
             **dict.fromkeys(types.COMPRESSED, self._handle_compressed),
         }
 
-    def attach(self, reader: MySqlSnapshotReader, reached: Callable[[BinlogPosition], bool], send_early: SendEarly) -> None:
+    def attach(
+        self, reader: MySqlSnapshotReader, reached: Callable[[BinlogPosition], bool], send_early: SendEarly
+    ) -> None:
         """From now on tell the reader which keys change, and ask ``reached`` for it whether the stream has got somewhere.
 
         Args:

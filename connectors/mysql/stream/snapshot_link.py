@@ -39,7 +39,9 @@ class SnapshotLink:
         self._reached: Callable[[BinlogPosition], bool] = lambda _position: False
         self._send_early: SendEarly = lambda *_: None
 
-    def attach(self, reader: MySqlSnapshotReader, reached: Callable[[BinlogPosition], bool], send_early: SendEarly) -> None:
+    def attach(
+        self, reader: MySqlSnapshotReader, reached: Callable[[BinlogPosition], bool], send_early: SendEarly
+    ) -> None:
         """See ``BinlogStream.attach``."""
         self._reader = reader
         self.watched, self.withheld = reader.watched, reader.withheld
