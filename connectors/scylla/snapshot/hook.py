@@ -101,8 +101,6 @@ class ScyllaSnapshot:
         self._moved: list[tuple[Position, Position | None]] = []
         #: Definitions of tables as they were when they were looked at last.
         self._seen: dict[TableId, TableVersion] = {}
-        #: The stream brings all that was written so long after a moment at which the log was there.
-        self._settle_ms = settings.confidence_max_ms if settings.confidence_ms is None else settings.confidence_ms
         self._pages = PageReader(session, settings, report.log)
         self._runner = JobRunner(self._due_groups, self._read_chunk, lambda: self._pages.limit, self._recheck_s)
         #: Groups of which a page is being read, or waits to be handed over.
@@ -299,7 +297,10 @@ class ScyllaSnapshot:
         fresh = self._offsets.get(source_partition(group)) is None
         # Many groups share the memory: with few rows changed while the snapshot runs it does not matter how little each has.
         slots = _SLOTS if len(self._groups) < _FEW_GROUPS else _FEW_SLOTS
-        snapshot = GroupSnapshot(group, position, _WINDOWS_FIRST if fresh else 0, slots, self._settle_ms, first)
+        # The stream brings all that was written that long after a moment at which the log was there.
+        settings = self._settings
+        settle_ms = settings.confidence_max_ms if settings.confidence_ms is None else settings.confidence_ms
+        snapshot = GroupSnapshot(group, position, _WINDOWS_FIRST if fresh else 0, slots, settle_ms, first)
         snapshot.others = positions
         if older or table in self._streamed:
             # What was sent before this run is not remembered.
