@@ -6,7 +6,7 @@ from contextlib import aclosing
 from typing import TYPE_CHECKING
 
 from connectors.api import SourceTask
-from connectors.cassandra.run import CassandraRun
+from connectors.cassandra.run.cassandra_run import CassandraRun
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Sequence

@@ -9,10 +9,11 @@ from collections import deque
 from typing import TYPE_CHECKING, Final
 
 from connectors.api import Batch
-from connectors.encoded_parts import EncodedParts
-from connectors.scylla import metrics, positions
+from connectors.scylla import positions
 from connectors.scylla.model import STREAM, StreamRun
-from connectors.scylla.source.fetching import FetchedPage, Fetcher, LaneSection, LaneTask, OpenStream
+from connectors.scylla.reader_output import ReaderOutput
+from connectors.scylla.reader_report import ReaderReport
+from connectors.scylla.source.fetching import FetchedPage, Fetcher, FetchOwner, LaneSection, LaneTask, OpenStream
 from connectors.scylla.source.lanes import GroupState, Lane, find_partitions
 from connectors.scylla.source.lateness import Confidence, ServerClock
 from connectors.scylla.source.recheck import Late, Recheck
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     import logging
     from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 
-    from connectors.api import BadRecord, Position, SourceRecord, TaskMetrics
+    from connectors.api import BadRecord, SourceRecord, TaskMetrics
     from connectors.cql.cluster.session import CqlSession
     from connectors.scylla.config.settings import ScyllaReadSettings
     from connectors.scylla.events.contract import ScyllaPromises
@@ -37,7 +38,6 @@ SLICE: Final = 500
 _TURN_S: Final = 0.004
 #: An empty batch is given at least this often.
 _QUIET_S: Final = 1.0
-_REPORT_S: Final = 1.0
 
 
 class ScyllaReader:
@@ -67,8 +67,6 @@ class ScyllaReader:
         signals: ScyllaPromises | None = None,
     ) -> None:
         self._settings = settings
-        self._metrics = task_metrics
-        self._log = log
         self._hook = hook
         self._signals = signals
         #: When the next heartbeat message of each table is due (monotonic).
@@ -84,11 +82,7 @@ class ScyllaReader:
             session,
             settings,
             log,
-            safe_ms=self.safe_ms,
-            give=self._take_item,
-            refresh=refresh,
-            stale=self._set_stale,
-            watch=self._watch_job,
+            owner=FetchOwner(self.safe_ms, self._take_item, refresh, self._set_stale, self._watch_job),
             hook=hook,
             rules=self.rules,
         )
@@ -100,13 +94,8 @@ class ScyllaReader:
         self._something = asyncio.Event()
         self._error: BaseException | None = None
         self._extra: list[asyncio.Task[None]] = []
-        self._records = 0
-        self._reported = 0.0
-        self._sent: dict[str, float] = {}
-        self._out: list[SourceRecord] = []
-        self._bad: list[BadRecord] = []
-        self._encoded = EncodedParts()
-        self._moved: dict[str, tuple[Position, Position]] = {}
+        self._output = ReaderOutput(settings.max_batch)
+        self._report = ReaderReport(task_metrics, self.fetcher, self.confidence, self.rules.head_ms)
 
     # What the task calls.
 
@@ -134,9 +123,9 @@ class ScyllaReader:
                     self._hook.window_ended(state.group, state.start_ms)
         for state in states:
             if state.unsaved:
-                self._moved[state.name] = (state.partition, positions.source_offset(state.position()))
+                self._output.save_position(state)
         self._save_finished(states, generation.end_ms)
-        if self._moved:
+        if self._output.moved:
             self._something.set()
         lanes = pack_lanes((len(state.group.streams) for state in states), self._settings.streams_per_query)
         for number, indexes in enumerate(lanes):
@@ -168,7 +157,7 @@ class ScyllaReader:
         for state in states:
             if end_ms is not None and state.start_ms >= end_ms and not state.finished:
                 state.finished = True
-                self._moved[state.name] = (state.partition, positions.source_offset(state.position()))
+                self._output.save_position(state)
 
     def background(self, job: Awaitable[None], name: str) -> None:
         """Run ``job`` at the same time as the lanes; its error ends the reader."""
@@ -209,9 +198,9 @@ class ScyllaReader:
                 has_more = self._take_snapshot()
                 while True:
                     self._raise_error()
-                    if self._is_full() or not self._ready:
-                        if self._out or self._encoded.count or self._moved or self._bad:
-                            yield self._make_batch()
+                    if self._output.is_full() or not self._ready:
+                        if self._output.pending:
+                            yield self._output.make_batch()
                             began = time.perf_counter()
                         if not self._ready and not has_more:
                             break
@@ -219,39 +208,22 @@ class ScyllaReader:
                         continue
                     item = self._ready.popleft()
                     for _ in self._make_events(item):
-                        if self._is_full():
-                            yield self._make_batch()
+                        if self._output.is_full():
+                            yield self._output.make_batch()
                             began = time.perf_counter()
                         elif time.perf_counter() - began > _TURN_S:
                             await asyncio.sleep(0)
                             began = time.perf_counter()
                     self.fetcher.gate.made(len(item.rows))
                     item.task.taken.set()
-                if time.monotonic() - self._reported >= _REPORT_S:
-                    self._report_metrics()
+                self._report.send(self._output.total, self.states, self.now_ms())
         finally:
             await self._stop_jobs()
 
-    # Batches.
-
-    def _is_full(self) -> bool:
-        return len(self._out) + self._encoded.count + len(self._bad) >= self._settings.max_batch
-
-    def _make_batch(self) -> Batch:
-        self._records += len(self._out) + self._encoded.count
-        batch = Batch(self._out, tuple(self._bad), tuple(self._moved.values()), encoded=self._encoded.collect())
-        self._out, self._bad, self._moved = [], [], {}
-        return batch
+    # Events.
 
     def _take_snapshot(self) -> bool:
-        if self._hook is None:
-            return False
-        offsets: list[tuple[Position, Position | None]] = []
-        room = self._settings.max_batch - len(self._out) - self._encoded.count
-        has_more = self._hook.take(room, self._out, self._bad, offsets)
-        for partition, offset in offsets:
-            self._moved[repr(partition)] = (partition, offset)  # type: ignore[assignment]
-        return has_more
+        return self._hook is not None and self._output.take_snapshot(self._hook)
 
     def _make_events(self, item: FetchedPage) -> Iterable[None]:
         """Make events of a page; pauses after each slice."""
@@ -321,33 +293,18 @@ class ScyllaReader:
             run = StreamRun(owner.partition, open_.offset, part, open_.skip, last and index == final, may_be_bad)
             fast = feed.fast.get(version.version)
             for part_run in (run,) if fast is None else fast.split_deletions(run):
-                offset = None if fast is None else fast.take(part_run, len(self._out), self._encoded)
+                offset = None if fast is None else fast.take(part_run, len(self._output.records), self._output.encoded)
                 if offset is None:
                     self._feed_builder(feed, version, owner, part_run)
                 else:
-                    self._moved[owner.name] = (owner.partition, offset)
+                    self._output.moved[owner.name] = (owner.partition, offset)
 
     def _feed_builder(self, feed: TableFeed, version: TableVersion, owner: GroupState, run: StreamRun) -> None:
         """Make records of a run."""
-        records, bad = len(self._out), len(self._bad)
-        feed.builder(version).feed(run, self._out, self._bad)
-        self._saved_state(owner, records, bad)
-
-    def _saved_state(self, state: GroupState, records: int, bad: int) -> None:
-        """Note the position of ``state`` if one of its streams has added to the first ``records`` records and ``bad`` bad ones.
-
-        A record carries its position. A bad record does not, and the end of its window may not be saved for long: so that a
-        restart passes it, its position goes with the batch that it is in. Its offset is as complete as a record's.
-        """
-        if len(self._out) > records:
-            self._moved.pop(state.name, None)
-        if len(self._bad) > bad:
-            # In no order with the records that came with it: builders look for bad cells first.
-            furthest = max((bad_record.source_offset for bad_record in self._bad[bad:]), key=positions.place_in_stream)
-            if len(self._out) == records or (
-                positions.place_in_stream(furthest) > positions.place_in_stream(self._out[-1].source_offset)
-            ):
-                self._moved[state.name] = (state.partition, furthest)
+        output = self._output
+        records, bad = len(output.records), len(output.bad)
+        feed.builder(version).feed(run, output.records, output.bad)
+        output.note_progress(owner, records, bad)
 
     def _close_builder(self, feed: TableFeed, open_: OpenStream) -> None:
         run = StreamRun(open_.owner.partition, open_.offset, [], open_.skip, last=True)
@@ -367,7 +324,7 @@ class ScyllaReader:
             finished = state.finished = end is not None and state.start_ms >= end
             if finished or now >= state.save_at:
                 state.save_at = now + self._settings.heartbeat_ms / 1000
-                self._moved[state.name] = (state.partition, positions.source_offset(state.position()))
+                self._output.save_position(state)
             if self.recheck is not None:
                 for late in self.recheck.due(state):
                     self._make_late_events(task.section.feed, state, late)
@@ -383,7 +340,7 @@ class ScyllaReader:
             return
         self._beats[feed.table] = now + interval_s
         reached_ms = min(group_state.start_ms for group_state in self.states if group_state.group.table == feed.table)
-        self._out += signals.promise(
+        self._output.records += signals.promise(
             feed.version_in_force(reached_ms * 1000),
             reached_ms,
             (state.partition, positions.source_offset(state.position())),
@@ -403,10 +360,10 @@ class ScyllaReader:
             record.source_offset = offset
         for refused in bad:
             refused.source_offset = offset
-        self._out += records
-        self._bad += bad
+        self._output.records += records
+        self._output.bad += bad
         if records or bad:
-            self._moved[state.name] = (state.partition, offset)
+            self._output.moved[state.name] = (state.partition, offset)
 
     # Lanes.
 
@@ -437,64 +394,6 @@ class ScyllaReader:
         for job in jobs:
             job.cancel()
         await asyncio.gather(*jobs, return_exceptions=True)
-
-    # Numbers.
-
-    def _report_metrics(self) -> None:
-        self._reported = now = time.monotonic()
-        counters, fetcher = self.fetcher.counters, self.fetcher
-        for name, value in (
-            (metrics.QUERIES, counters.queries),
-            (metrics.QUERY_ERRORS, counters.errors),
-            (metrics.QUERY_SECONDS, counters.seconds),
-            (metrics.PAGES, counters.pages),
-            (metrics.ROWS, counters.rows),
-            (metrics.WINDOWS, counters.windows),
-            (metrics.EMPTY_WINDOWS, counters.empty_windows),
-            (metrics.EVENTS, self._records),
-            (metrics.LATE_ROWS, self.confidence.late_rows),
-        ):
-            before = self._sent.get(name, 0)
-            if value != before:
-                self._metrics.add(name, value - before)
-                self._sent[name] = value
-        dropped = sum(
-            sum(getattr(builder, "skipped", {}).values())
-            for feed in {id(section.feed): section.feed for section in fetcher.sections}.values()
-            for builder in feed.builders()
-        )
-        if dropped != self._sent.get(metrics.DROPPED_CHANGES, 0):
-            self._metrics.add(metrics.DROPPED_CHANGES, dropped - self._sent.get(metrics.DROPPED_CHANGES, 0))
-            self._sent[metrics.DROPPED_CHANGES] = dropped
-        here = self.now_ms()
-        lags: dict[str, float] = {}
-        for state in self.states:
-            if not state.finished:
-                table = str(state.group.table)
-                lags[table] = max(lags.get(table, 0.0), here - state.start_ms)
-        for table, lag in lags.items():
-            self._metrics.set(metrics.LAG_SECONDS, max(0.0, lag / 1000), {"table": table})
-        starts = [state.group.generation.start_ms for state in self.states if not state.finished]
-        widest = max(
-            (
-                task.lane.width_ms if task.lane.lag_ms > self.rules.head_ms else fetcher.retime().head_ms
-                for section in fetcher.sections
-                for task in section.lanes
-            ),
-            default=0,
-        )
-        for name, number in (
-            (metrics.QUERIES_IN_FLIGHT, float(fetcher.gate.in_flight)),
-            (metrics.QUERY_LIMIT, float(fetcher.limit.value)),
-            (metrics.WINDOW_SECONDS, widest / 1000),
-            (metrics.CONFIDENCE_SECONDS, self.confidence.window_ms(now) / 1000),
-            (metrics.LATENESS_SECONDS, self.confidence.lateness_ms(now) / 1000),
-            (metrics.GROUPS, float(len(self.states))),
-            (metrics.STREAMS, float(sum(len(state.group.streams) for state in self.states))),
-            (metrics.GROUPS_FINISHED, float(sum(state.finished for state in self.states))),
-            (metrics.GENERATION_START, min(starts, default=0) / 1000),
-        ):
-            self._metrics.set(name, number)
 
 
 def rules_of(settings: ScyllaReadSettings) -> WindowRules:

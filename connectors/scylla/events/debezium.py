@@ -65,9 +65,6 @@ class DebeziumBuilder:
         schemas: what they look like.
         keyed: whether records have keys.
         payload_key: the envelope's member with the key, if there is one.
-        has_images: whether rows are put together with their images.
-        has_clustering: whether the table has clustering columns.
-        width: members of a ``LogRow``.
         skipped: how many changes were left out by kind since the builder was made: ``partition_delete``, ``range_delete``,
             ``operation`` (``skipped.operations``).
     """
@@ -94,10 +91,7 @@ class DebeziumBuilder:
         self._functions, self._used = writer.compile(images=self._before or self._after)
         self.keyed = writer.keyed
         self.payload_key = settings.payload_key_name if advanced and "payload-key" in settings.key_placement else None
-        self.has_images = self._before or self._after
-        self.has_clustering = bool(self._shape.clustering)
-        self.width = self._shape.width
-        self._cutter = ChangeCutter() if self.has_images else None
+        self._cutter = ChangeCutter() if self._before or self._after else None
         self._identity = identity_of(self._shape)
         self._key_forms = {
             log_column.name: event_form(log_column.column.type, settings.compat, settings.names)
@@ -108,6 +102,21 @@ class DebeziumBuilder:
         #: Range deletes whose end was not seen yet, by stream: the start's row, and the partition and offset it came with.
         self._ranges: dict[bytes, tuple[LogRow, Position, Position]] = {}
         self._now_ns = time.time_ns if now is None else lambda: round(now() * 1e6) * 1000
+
+    @property
+    def has_images(self) -> bool:
+        """Whether rows are put together with their images."""
+        return self._cutter is not None
+
+    @property
+    def has_clustering(self) -> bool:
+        """Whether the table has clustering columns."""
+        return bool(self._shape.clustering)
+
+    @property
+    def width(self) -> int:
+        """The number of members of a ``LogRow``."""
+        return self._shape.width
 
     def feed(self, run: StreamRun, out: list[SourceRecord], bad: list[BadRecord]) -> None:
         """See ``EventBuilder.feed``."""

@@ -29,12 +29,10 @@ from connectors.schema import BYTES, OPTIONAL_BYTES, OPTIONAL_INT32, OPTIONAL_IN
 from connectors.scylla.events.changes import ChangeCutter, LogChange
 from connectors.scylla.events.names import topic_name
 from connectors.scylla.events.partition_update_cells import (
-    cells_of,
-    changes_of,
+    StaticColumns,
     compile_rows,
-    indexes_of,
     key_encoder,
-    make_picker,
+    name_columns,
     name_values,
 )
 from connectors.scylla.events.shape import shape_of
@@ -127,23 +125,13 @@ class PartitionUpdateBuilder:
         self._open: set[bytes] = set()  # streams of which the cutter may hold rows back
         self._suspicious = False
         self._window: tuple[object, int | None] = (None, None)
-        self._key_columns = [places[column.name] for column in self.layout.key]
-        self._clustering = [places[column.name] for column in self.layout.clustering]
-        self._static = [places[column.name] for column in self.layout.static]
+        self._key = name_columns([places[column.name] for column in self.layout.key])
+        self._clustering = name_columns([places[column.name] for column in self.layout.clustering])
+        self._static = StaticColumns.of([places[column.name] for column in self.layout.static])
         self._regular = [places[column.name] for column in self.layout.regular]
-        self._pick_key = make_picker([log_column.value for log_column in self._key_columns])
-        self._key_names = [field_name(log_column.name) for log_column in self._key_columns]
-        self._key_changes = changes_of(self._key_columns)
-        self._encode_key = key_encoder(self._key_columns)
-        self._pick_clustering = make_picker([log_column.value for log_column in self._clustering])
-        self._clustering_names = [field_name(log_column.name) for log_column in self._clustering]
-        self._clustering_changes = changes_of(self._clustering)
-        self._first_clustering = self._clustering[0].value if self._clustering else -1
-        self._pick_static = make_picker([index for log_column in self._static for index in indexes_of(log_column)])
-        self._no_static = (None,) * sum(len(indexes_of(log_column)) for log_column in self._static)
-        self._static_cells = cells_of(self._static)
+        self._encode_key = key_encoder(self._key.columns)
         self._entry, self._single = compile_rows(
-            shape.width, self._key_columns, self._clustering, self._regular, self._row_tail()
+            shape.width, self._key.columns, self._clustering.columns, self._regular, self._row_tail()
         )
         self._sizes = [log_column.value for log_column in shape.places]
         self._source = self.layout.source.schema
@@ -155,7 +143,7 @@ class PartitionUpdateBuilder:
         read_ms = int(now() * 1000)
         self._suspicious = self._suspicious or run.may_be_bad
         rows = run.rows
-        if not (self._suspicious or run.skip or self._open or self._static) and all(map(_is_end, rows)):
+        if not (self._suspicious or run.skip or self._open or self._static.columns) and all(map(_is_end, rows)):
             self._feed_single(run, read_ms, out, bad)
             return
         if rows and not run.last and not rows[-1][END_OF_BATCH]:
@@ -181,7 +169,7 @@ class PartitionUpdateBuilder:
         """The usual case, a run of changes of one row each; gives what ``_add_message`` gives, without its detours."""
         parts, append, topic, schema, version = self._single, out.append, self.topic, self.layout.schema, self._source
         partition, shared, window, from_bytes = run.partition, run.offset, self._window_of(run.offset), int.from_bytes
-        with_ranges = {"ranges": None} if self._clustering else {}
+        with_ranges = {"ranges": None} if self._clustering.columns else {}
         for row in run.rows:
             stream, time, seq, operation, ttl, _ = row[:6]
             if operation != UPDATE and operation != INSERT:  # noqa: PLR1714 - a set costs more here
@@ -255,7 +243,7 @@ class PartitionUpdateBuilder:
         """
         row = self._log_form(cells, write_time_us)
         try:
-            values = self._pick_key(row)
+            values = self._key.pick(row)
             message = self._make_value(
                 write_time_us,
                 None,
@@ -263,11 +251,11 @@ class PartitionUpdateBuilder:
                 {"schema": self._source, "snapshot": True, "read_time": int(now() * 1000), "position": None},
                 values,
             )
-            if self._static and self._pick_static(row) != self._no_static:
+            if self._static.is_set(row):
                 message["static"] = self._restore_lists(
-                    self._static_row(row, write_time_us, None), self._static, write_time_us
+                    self._static_row(row, write_time_us, None), self._static.columns, write_time_us
                 )
-            if not self._clustering or row[self._first_clustering] is not None:
+            if not self._clustering.columns or row[self._clustering.first] is not None:
                 message["rows"] = [
                     self._restore_lists(self._entry(row, write_time_us, None), self._regular, write_time_us)
                 ]
@@ -301,8 +289,8 @@ class PartitionUpdateBuilder:
                     part.append(row)
                 continue
             grown = _estimate_size([row[index] for index in self._sizes])
-            here = self._pick_key(row)
-            static = bool(self._static) and self._pick_static(row) != self._no_static
+            here = self._key.pick(row)
+            static = self._static.is_set(row)
             full = len(part) >= self._max_rows or size + grown > self._max_bytes or (static and with_static)
             if part and not opened and (full or here != key):
                 parts.append(part)
@@ -336,7 +324,7 @@ class PartitionUpdateBuilder:
                     "sequence": last[SEQ],
                 },
             }
-            values = self._pick_key(first)
+            values = self._key.pick(first)
             if len(rows) == 1 and first[OPERATION] in {UPDATE, INSERT}:
                 ttl = first[TTL] or None
                 message = self._make_value(
@@ -377,16 +365,16 @@ class PartitionUpdateBuilder:
     ) -> dict[str, Any]:
         message: dict[str, Any] = {
             "source": source,
-            "key": name_values(self._key_names, key, self._key_changes),
+            "key": name_values(self._key.names, key, self._key.changes),
             "write_time": write_time,
             "ttl": ttl,
             "expires": expires,
             "deletion": None,
         }
-        if self._static:
+        if self._static.columns:
             message["static"] = None
         message["rows"] = None
-        if self._clustering:
+        if self._clustering.columns:
             message["ranges"] = None
         return message
 
@@ -412,9 +400,9 @@ class PartitionUpdateBuilder:
                 self._add_row(message, row, write_time, own_stamp)
             elif operation == ROW_DELETE:
                 entry = {"liveness": None, "deletion": deletion, "stamp": None, **self._row_tail()}
-                if self._clustering:
+                if self._clustering.columns:
                     entry["clustering"] = name_values(
-                        self._clustering_names, self._pick_clustering(row), self._clustering_changes
+                        self._clustering.names, self._clustering.pick(row), self._clustering.changes
                     )
                 message["rows"] = [*(message["rows"] or ()), entry]
             elif operation == PARTITION_DELETE:
@@ -442,16 +430,16 @@ class PartitionUpdateBuilder:
             raise Skippable(f"a range delete begins in row {opened[SEQ]} and does not end")
 
     def _read_prefix(self, row: LogRow) -> dict[str, Any]:
-        return name_values(self._clustering_names, self._pick_clustering(row), self._clustering_changes)
+        return name_values(self._clustering.names, self._clustering.pick(row), self._clustering.changes)
 
     def _add_row(self, message: dict[str, Any], row: LogRow, write_time: int, own_stamp: dict[str, Any] | None) -> None:
         """Add what an INSERT or UPDATE wrote. A log row without clustering values is of the static row."""
-        if self._static and self._pick_static(row) != self._no_static:
+        if self._static.is_set(row):
             static = self._static_row(row, write_time, own_stamp)
             message["static"] = static
-            if row[self._first_clustering] is None:
+            if row[self._clustering.first] is None:
                 return
-        elif self._clustering and row[self._first_clustering] is None:
+        elif self._clustering.columns and row[self._clustering.first] is None:
             return
         entry = self._entry(row, write_time, own_stamp)
         rows = message["rows"]
@@ -472,7 +460,7 @@ class PartitionUpdateBuilder:
 
     def _static_row(self, row: LogRow, write_time: int, own_stamp: dict[str, Any] | None) -> dict[str, Any]:
         deletions: list[dict[str, Any]] = []
-        cells, deleted = self._static_cells(row, write_time, deletions)
+        cells, deleted = self._static.cells(row, write_time, deletions)
         entry: dict[str, Any] = {"stamp": own_stamp, "cells": cells}
         if deleted is not None:
             entry["deleted"] = deleted
@@ -501,7 +489,7 @@ class PartitionUpdateBuilder:
             (
                 log_column.column
                 for log_column in sorted(
-                    (*self._key_columns, *self._clustering, *self._static, *self._regular),
+                    (*self._key.columns, *self._clustering.columns, *self._static.columns, *self._regular),
                     key=lambda log_column: log_column.base,
                 )
             ),

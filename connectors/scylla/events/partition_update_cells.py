@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from connectors.codegen import CodeBuilder, dict_display
 from connectors.cql.encoding import join_partition_key, make_encoder
@@ -108,34 +108,71 @@ def cells_of(places: Sequence[LogColumn]) -> Cells:
     return take
 
 
-def compile_rows(
-    width: int,
-    key: Sequence[LogColumn],
-    clustering: Sequence[LogColumn],
-    regular: Sequence[LogColumn],
-    tail: Mapping[str, None],
-) -> tuple[Callable[..., dict[str, Any]], Callable[..., tuple[Any, bytes, Any]]]:
-    """Two functions that are straight-line Python for the table's columns.
+class NamedColumns(NamedTuple):
+    """Columns whose values become members of a struct: the partition key, or the clustering columns.
 
-    Args:
-        width: members of a row of the log.
-        key: columns of the partition key.
-        clustering: columns of the clustering key.
-        regular: columns that are neither of a key nor static.
-        tail: members of a row that depend on the table.
-
-    Returns:
-        (row, write time, stamp or None) -> a member of ``rows``, and (row, write time) -> the partition key as a struct and
-        in serialized form, and a member of ``rows`` or None if the row has no clustering values.
+    Attributes:
+        columns: the columns in the log's row.
+        pick: gives their values of a row.
+        names: the names of the members.
+        changes: see ``changes_of``.
+        first: the index of the first one's value; -1 for no column.
     """
-    code = CodeBuilder(INSERTED=_INSERTED, join=join_partition_key)
 
-    def cell(log_column: LogColumn) -> str:
-        change = make_renamer(log_column.column.type)
-        return f"c{log_column.value}" if change is None else f"{code.bind('change', change)}(c{log_column.value})"
+    columns: list[LogColumn]
+    pick: Callable[[LogRow], tuple[Any, ...]]
+    names: list[str]
+    changes: list[Callable[[Any], Any] | None] | None
+    first: int
 
+
+def name_columns(columns: list[LogColumn]) -> NamedColumns:
+    """Make what reads the values of key or clustering columns."""
+    return NamedColumns(
+        columns,
+        make_picker([log_column.value for log_column in columns]),
+        [field_name(log_column.name) for log_column in columns],
+        changes_of(columns),
+        columns[0].value if columns else -1,
+    )
+
+
+class StaticColumns(NamedTuple):
+    """The static columns of a table.
+
+    Attributes:
+        columns: the columns in the log's row.
+        pick: gives all that the log says of them in a row.
+        none: what it gives for a row that says nothing of them.
+        cells: makes their cells.
+    """
+
+    columns: list[LogColumn]
+    pick: Callable[[LogRow], tuple[Any, ...]]
+    none: tuple[None, ...]
+    cells: Cells
+
+    @classmethod
+    def of(cls, columns: list[LogColumn]) -> StaticColumns:
+        """Make what reads these columns."""
+        indexes = [index for log_column in columns for index in indexes_of(log_column)]
+        return cls(columns, make_picker(indexes), (None,) * len(indexes), cells_of(columns))
+
+    def is_set(self, row: LogRow) -> bool:
+        """Whether a row says anything of them."""
+        return bool(self.columns) and self.pick(row) != self.none
+
+
+def _write_cell(code: CodeBuilder, log_column: LogColumn) -> str:
+    """The expression of a column's value in a row of the log."""
+    change = make_renamer(log_column.column.type)
+    return f"c{log_column.value}" if change is None else f"{code.bind('change', change)}(c{log_column.value})"
+
+
+def _write_regular(code: CodeBuilder, regular: Sequence[LogColumn]) -> tuple[list[str], dict[str, str]]:
+    """Return the lines that prepare what a row says of these columns, and the expressions of its members."""
     simple = [log_column for log_column in regular if not log_column.column.type.is_multicell]
-    cells = [(field_name(log_column.name), cell(log_column)) for log_column in simple]
+    cells = [(field_name(log_column.name), _write_cell(code, log_column)) for log_column in simple]
     lines, touched = [], [f"c{log_column.value} is None" for log_column in simple]
     if simple:
         flags = " or ".join(f"c{log_column.deleted}" for log_column in simple)
@@ -162,16 +199,43 @@ def compile_rows(
                 f"None if {untouched} else {read}(c{log_column.value}, c{log_column.elements})",
             )
         )
-    values = {
+    return lines, {
         "cells": f"None if {' and '.join(touched)} else {dict_display(cells)}",
         "deleted": "deleted",
         "stamps": "None",
         "complex_deletions": "deletions",
     }
+
+
+def compile_rows(
+    width: int,
+    key: Sequence[LogColumn],
+    clustering: Sequence[LogColumn],
+    regular: Sequence[LogColumn],
+    tail: Mapping[str, None],
+) -> tuple[Callable[..., dict[str, Any]], Callable[..., tuple[Any, bytes, Any]]]:
+    """Two functions that are straight-line Python for the table's columns.
+
+    Args:
+        width: members of a row of the log.
+        key: columns of the partition key.
+        clustering: columns of the clustering key.
+        regular: columns that are neither of a key nor static.
+        tail: members of a row that depend on the table.
+
+    Returns:
+        (row, write time, stamp or None) -> a member of ``rows``, and (row, write time) -> the partition key as a struct and
+        in serialized form, and a member of ``rows`` or None if the row has no clustering values.
+    """
+    code = CodeBuilder(INSERTED=_INSERTED, join=join_partition_key)
+    lines, values = _write_regular(code, regular)
     members = []
     if clustering:
         members.append(
-            ("clustering", dict_display((field_name(log_column.name), cell(log_column)) for log_column in clustering))
+            (
+                "clustering",
+                dict_display((field_name(log_column.name), _write_cell(code, log_column)) for log_column in clustering),
+            )
         )
     members += [
         ("liveness", "None if c3 == 1 else INSERTED"),
@@ -185,7 +249,7 @@ def compile_rows(
     data = encoded[0] if len(encoded) == 1 else f"join([{', '.join(encoded)}])"
     static = f"c{clustering[0].value} is None" if clustering else "False"
     unpack = f"{', '.join(f'c{index}' for index in range(width))} = row"
-    struct = dict_display((field_name(log_column.name), cell(log_column)) for log_column in key)
+    struct = dict_display((field_name(log_column.name), _write_cell(code, log_column)) for log_column in key)
     code.define("entry(row, write_time, own)", [unpack, *lines, f"return {dict_display(members)}"])
     code.define(
         "single(row, write_time)",

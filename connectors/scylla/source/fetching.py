@@ -182,6 +182,25 @@ def token_of(stream: bytes) -> int:
     return int.from_bytes(stream[:8], "big", signed=True)
 
 
+@dataclass(frozen=True, slots=True)
+class FetchOwner:
+    """The calls of a ``Fetcher`` to the side that makes events of its pages.
+
+    Attributes:
+        safe_ms: gives the time up to which everything is visible.
+        take_page: takes a page; must not block.
+        refresh: reads a table's definition again, at once; may raise Retriable.
+        report_stale: called when a definition is out of date; must not block.
+        watch_lane: called with the asyncio task of each lane.
+    """
+
+    safe_ms: Callable[[], int]
+    take_page: Callable[[FetchedPage], None]
+    refresh: Callable[[TableFeed], Awaitable[None]]
+    report_stale: Callable[[TableFeed], None]
+    watch_lane: Callable[[asyncio.Task[None]], None]
+
+
 class Fetcher:
     """Runs lanes: plans windows, fetches pages, retries.
 
@@ -189,11 +208,7 @@ class Fetcher:
         session: the CQL session.
         settings: options.
         log: the task's.
-        safe_ms: gives the time up to which everything is visible.
-        give: takes a page for the making side; must not block.
-        refresh: reads a table's definition again, at once; may raise Retriable.
-        stale: called when a definition is out of date; must not block.
-        watch: called with the asyncio task of each lane.
+        owner: uses what is fetched.
         hook: the snapshot, if one runs.
         rules: how wide windows are.
     """
@@ -204,22 +219,14 @@ class Fetcher:
         settings: ScyllaReadSettings,
         log: logging.LoggerAdapter[logging.Logger],
         *,
-        safe_ms: Callable[[], int],
-        give: Callable[[FetchedPage], None],
-        refresh: Callable[[TableFeed], Awaitable[None]],
-        stale: Callable[[TableFeed], None],
-        watch: Callable[[asyncio.Task[None]], None],
+        owner: FetchOwner,
         hook: SnapshotHook | None,
         rules: WindowRules,
     ) -> None:
-        self._watch = watch
-        self._stale = stale
         self._session = session
         self._settings = settings
         self._log = log
-        self._safe_ms = safe_ms
-        self._give = give
-        self._refresh = refresh
+        self._owner = owner
         self._hook = hook
         self._rules = rules
         query_limit = max(settings.max_queries, 1)
@@ -259,7 +266,7 @@ class Fetcher:
         """Begin to read a lane."""
         task.section.lanes.append(task)
         task.job = asyncio.create_task(self._run_lane(task), name="scylla lane")
-        self._watch(task.job)
+        self._owner.watch_lane(task.job)
         self._round = None
 
     def wake(self) -> None:
@@ -276,7 +283,7 @@ class Fetcher:
         lane, section = task.lane, task.section
         hook = self._hook
         while lane.groups:
-            safe = self._safe_ms()
+            safe = self._owner.safe_ms()
             rules = self.retime()
             task.changed.clear()
             held_groups: frozenset[str] = frozenset()
@@ -320,7 +327,9 @@ class Fetcher:
         lane.began_s = time.monotonic()
         if not window.reads:  # all of its streams had been delivered
             task.taken.clear()
-            self._give(FetchedPage(task, window, None, task.section.feed.newest, [], ends_read=False, ends_window=True))
+            self._owner.take_page(
+                FetchedPage(task, window, None, task.section.feed.newest, [], ends_read=False, ends_window=True)
+            )
         while window.reads:
             await self._read_pages(task, window)
         await task.taken.wait()
@@ -419,7 +428,9 @@ class Fetcher:
             self.gate.made(received - len(rows))
             window.rows += len(rows)
             task.taken.clear()
-            self._give(FetchedPage(task, window, read, version, rows, ends, ends and not window.reads, not sound))
+            self._owner.take_page(
+                FetchedPage(task, window, read, version, rows, ends, ends and not window.reads, not sound)
+            )
             if ends:
                 return
 
@@ -458,7 +469,7 @@ class Fetcher:
         self.page_size.answered(rows)
         self._answered_s = time.monotonic()
         if page.newer_fields:
-            self._stale(feed)
+            self._owner.report_stale(feed)
         return rows, page.state, not getattr(page, "may_be_bad", True)
 
     def _is_cuttable(self, error: Retriable) -> bool:
@@ -504,7 +515,7 @@ class Fetcher:
     async def _retry_definition(self, feed: TableFeed) -> None:
         for attempt in range(1, 1_000_000):
             try:
-                await self._refresh(feed)
+                await self._owner.refresh(feed)
             except Retriable as error:
                 self._log.warning("%s: its definition can't be read: %s", feed.table, error)
                 quiet_s = time.monotonic() - self._answered_s

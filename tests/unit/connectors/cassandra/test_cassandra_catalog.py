@@ -11,9 +11,8 @@ import pytest
 
 from connectors.cassandra import metrics as names
 from connectors.cassandra.capture import SETTLED_MS, Capture
-from connectors.cassandra.config.settings import CONFIG
 from connectors.cassandra.connector import CassandraConnector
-from connectors.cassandra.run import CassandraRun
+from connectors.cassandra.run.reporting import CaptureReport
 from connectors.cassandra.schema import saved
 from connectors.cassandra.schema.catalog import (
     CassandraCatalog,
@@ -35,7 +34,7 @@ from connectors.cassandra.server import (
 from connectors.cql.mutations.definition import CqlColumn, CqlTableDefinition, DroppedColumn, make_definition
 from connectors.cql.types import CqlType, UnknownType, parse_type, udt_resolver
 from connectors.errors import ConfigInvalid, Fatal, Retriable
-from connectors.testing.contexts import LogCapture, MemoryTaskContext, RecordedMetrics, SavedOffsets, make_logger
+from connectors.testing.contexts import LogCapture, RecordedMetrics, make_logger
 from tests.support.eventually import eventually_async, pass_turns
 
 T1, T2, T3 = (str(uuid.UUID(int=number)) for number in (1, 2, 3))
@@ -450,19 +449,10 @@ async def test_nodes_that_hold_a_last_segment_up_are_named(monkeypatch: pytest.M
     catalog = catalog_of(schema)
     await catalog.refresh()
     capture, numbers = LogCapture(), RecordedMetrics(CassandraConnector.metrics)
-    config = CONFIG.parse(
-        {
-            "topic.prefix": "p",
-            "cassandra.hosts": "127.0.0.1:9042",
-            "cdc.raw.directories": "/x",
-            "cassandra.task.node": "local",
-        }
-    )
-    run = CassandraRun(MemoryTaskContext("c", 0, config, SavedOffsets(), numbers, make_logger("c", capture)))
-    run._catalog = catalog
+    report = CaptureReport(catalog, numbers, make_logger("c", capture))
 
     def gauges() -> tuple[float, float]:
-        run._name_nodes_apart()
+        report.send()
         return numbers.values[names.TABLES_WAITING], numbers.values[names.NODES_APART]
 
     assert gauges() == (0, 0)

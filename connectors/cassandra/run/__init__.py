@@ -1,0 +1,1 @@
+"""One run of a task: from the connection to the cluster until something fails."""
