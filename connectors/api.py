@@ -487,6 +487,7 @@ class JobProgress(msgspec.Struct):
         partitions: position and lag of each partition.
         metrics: further gauges of the job's parts; shown as ``millrace_job_<name>``.
         steps: the numbers of steps that keep a state, by step; shown as ``millrace_job_step_<name>``.
+        tables: how late tables' changes come to the target, by table; shown as ``millrace_job_table_<name>``.
         error: why it is not running, in one line; empty if it is.
         retrying_since: since when it is ``retrying``; 0 if it isn't.
         sink: the sink that the task writes, where the connector has several.
@@ -512,6 +513,7 @@ class JobProgress(msgspec.Struct):
     partitions: list[JobPartition] = msgspec.field(default_factory=list)
     metrics: dict[str, float] = msgspec.field(default_factory=dict)
     steps: dict[str, dict[str, float]] = msgspec.field(default_factory=dict)
+    tables: dict[str, dict[str, float]] = msgspec.field(default_factory=dict)
     error: str = ""
     retrying_since: float = 0.0
     sink: str = ""

@@ -430,6 +430,7 @@ def take_progress(progress: JobProgress, event: Mapping[str, Any]) -> None:
         for topic, partition in where
     ][:_MOST_PARTITIONS]
     progress.steps = event.get("steps") or {}
+    progress.tables = event.get("tables") or {}
     progress.metrics = {
         name: float(value) for name, value in (event.get("metrics") or {}).items() if isinstance(value, int | float)
     }

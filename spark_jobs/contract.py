@@ -172,6 +172,7 @@ class JobContext:
         metrics: set by parts, shown in the job's status and on /metrics: name without ``millrace_job_`` -> value.
         dead_letters: the job's ``DeadLetters``; get them by ``DeadLetters.of(context)``, which makes them.
         input: the job's ``Input``, for the source that decodes what it reads.
+        heartbeats: the job's ``Heartbeats``; get them by ``Heartbeats.of(context)``, which makes them.
     """
 
     name: str
@@ -181,6 +182,7 @@ class JobContext:
     metrics: dict[str, float] = field(default_factory=dict)
     dead_letters: Any = None
     input: Any = None
+    heartbeats: Any = None
 
 
 class Sink(ABC):

@@ -65,6 +65,42 @@ STEP_METRICS: Final = (
     JobMetric("step_sessions_cut_total", "counter", "", "Sessions that a window ended at `session.max.ms`.", ("step",)),
 )
 
+#: What ``Heartbeats.numbers`` has of a table; a topic stands for its table unless its messages are UMS.
+TABLE_METRICS: Final = (
+    JobMetric(
+        "table_delay_seconds",
+        "gauge",
+        "s",
+        "From the source to the target: the age of the last heartbeat of a table when its batch was written.",
+        ("table",),
+    ),
+    JobMetric(
+        "table_topic_delay_seconds", "gauge", "s", "The part of it from the source to the topic in Kafka.", ("table",)
+    ),
+    JobMetric(
+        "table_read_delay_seconds",
+        "gauge",
+        "s",
+        "The part of it from the topic to the beginning of the job's batch.",
+        ("table",),
+    ),
+    JobMetric(
+        "table_write_delay_seconds",
+        "gauge",
+        "s",
+        "The part of it that the batch took: decoding, steps, sink.",
+        ("table",),
+    ),
+    JobMetric(
+        "table_complete_timestamp_seconds",
+        "gauge",
+        "s",
+        "Up to when the target has all changes of a table, in seconds since 1970: the oldest promise of the table's "
+        "partitions in this run.",
+        ("table",),
+    ),
+)
+
 #: Of every job, whatever its parts.
 FRAME_METRICS: Final = (
     JobMetric("up", "gauge", "", "1 while the query runs."),
@@ -123,6 +159,7 @@ FRAME_METRICS: Final = (
         "Changes of tables' schemas that this run found and reported (event `schema_change`).",
     ),
     *STEP_METRICS,
+    *TABLE_METRICS,
     JobMetric(
         "progress_timestamp_seconds", "gauge", "s", "When the job last said how far it is, in seconds since 1970."
     ),
@@ -192,11 +229,12 @@ class JobNumbers:
                 for topic, partitions in event[field].items()
                 for partition, value in partitions.items()
             }
-        for metric in STEP_METRICS:
-            name = metric.name.removeprefix("step_")
-            self._by_label[metric.name] = {
-                (step,): values[name] for step, values in event.get("steps", {}).items() if name in values
-            }
+        for metrics, field in ((STEP_METRICS, "steps"), (TABLE_METRICS, "tables")):
+            for metric in metrics:
+                name = metric.name.partition("_")[2]
+                self._by_label[metric.name] = {
+                    (label,): values[name] for label, values in event.get(field, {}).items() if name in values
+                }
         if event.get("spark_ms"):
             self._by_label["phase_seconds"] = {(phase,): value / 1000 for phase, value in event["spark_ms"].items()}
 

@@ -341,6 +341,7 @@ class StreamSettings(msgspec.Struct, frozen=True, kw_only=True):
         signal_table: the signal table, or None.
         signal_topic, signal_brokers, signal_group: of the channel ``kafka``.
         heartbeat_s: interval of heartbeat records; 0: none.
+        heartbeat_to_tables: whether tables' topics get heartbeats where events are no UMS.
         heartbeat_table: the table whose rows are heartbeats, or None.
         version_topic: for records of table versions; "": none.
         progress_topic: for records of progress; "": none.
@@ -371,6 +372,7 @@ class StreamSettings(msgspec.Struct, frozen=True, kw_only=True):
     signal_brokers: str
     signal_group: str
     heartbeat_s: float
+    heartbeat_to_tables: bool
     heartbeat_table: TableName | None
     version_topic: str
     progress_topic: str

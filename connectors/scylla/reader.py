@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from connectors.api import BadRecord, Position, SourceRecord, TaskMetrics
     from connectors.cql.cluster.session import CqlSession
     from connectors.scylla.config.settings import ScyllaReadSettings
-    from connectors.scylla.events.ums_signals import ScyllaUmsSignals
+    from connectors.scylla.events.contract import ScyllaPromises
     from connectors.scylla.hooks import SnapshotHook
     from connectors.scylla.model import LogRow, TableId, TableVersion
     from connectors.scylla.source.feeds import TableFeed
@@ -51,7 +51,7 @@ class ScyllaReader:
         refresh: reads a table's definition again, at once.
         hook: the snapshot, if one runs.
         rules: how wide windows are; from the settings if not given.
-        signals: makes heartbeat messages, where the output form has them.
+        signals: makes heartbeats of tables, where there are to be any.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class ScyllaReader:
         refresh: Callable[[TableFeed], Awaitable[None]],
         hook: SnapshotHook | None = None,
         rules: WindowRules | None = None,
-        signals: ScyllaUmsSignals | None = None,
+        signals: ScyllaPromises | None = None,
     ) -> None:
         self._settings = settings
         self._metrics = task_metrics
@@ -376,7 +376,7 @@ class ScyllaReader:
         if self._signals is not None and window.groups:
             self._send_heartbeat(self._signals, task.section.feed, window.groups[-1], now)
 
-    def _send_heartbeat(self, signals: ScyllaUmsSignals, feed: TableFeed, state: GroupState, now: float) -> None:
+    def _send_heartbeat(self, signals: ScyllaPromises, feed: TableFeed, state: GroupState, now: float) -> None:
         """Say up to when all changes of a table were sent, now and then; ``state`` has just ended a window."""
         interval_s = self._settings.heartbeat_ms / 1000
         if now < self._beats.setdefault(feed.table, now + interval_s):

@@ -14,9 +14,10 @@ from connectors.cql.cluster.session import CqlSession
 from connectors.debezium_metrics import Mirror
 from connectors.errors import Retriable
 from connectors.scylla import metrics
-from connectors.scylla.config.keys import TASK_PARTS
+from connectors.scylla.config.keys import HEARTBEAT_TO_TABLES, TASK_PARTS
 from connectors.scylla.config.settings import event_settings, read_settings, session_settings
 from connectors.scylla.events import build_events
+from connectors.scylla.events.table_heartbeats import ScyllaTableHeartbeats
 from connectors.scylla.positions import (
     GENERATION,
     KEYSPACE,
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
 
     from connectors.api import Instruction, Position, TaskContext
     from connectors.scylla.config.settings import ScyllaReadSettings
-    from connectors.scylla.events.contract import EventBuilder, ScyllaEventSettings
+    from connectors.scylla.events.contract import EventBuilder, ScyllaEventSettings, ScyllaPromises
     from connectors.scylla.events.ums_signals import ScyllaUmsSignals
     from connectors.scylla.model import StreamGroup, TableId, TableVersion
     from connectors.scylla.snapshot.hook import ScyllaSnapshot
@@ -160,16 +161,18 @@ class _ScyllaRun:
         for table in dict.fromkeys(group.table for group in groups):
             await self._load_history(table)
         signals = None
+        promises: ScyllaPromises | None = None
+        parts = msgspec.json.decode(context.config[TASK_PARTS] or "{}", type=dict[str, str])
         if self._events.output_format == "ums":
             from connectors.scylla.events.ums_signals import ScyllaUmsSignals
 
-            signals = ScyllaUmsSignals(
-                self._events, msgspec.json.decode(context.config[TASK_PARTS] or "{}", type=dict[str, str])
-            )
+            promises = signals = ScyllaUmsSignals(self._events, parts)
+        elif context.config[HEARTBEAT_TO_TABLES]:
+            promises = ScyllaTableHeartbeats(self._events.topic_prefix, parts)
         hook = self.snapshots = self._make_snapshot(signals)
         hook.instruct(self._task.instructions)
         reader = self._reader = ScyllaReader(
-            session, self._options, self._metrics, self._log, refresh=self.refresh, hook=hook, signals=signals
+            session, self._options, self._metrics, self._log, refresh=self.refresh, hook=hook, signals=promises
         )
         if pulse is not None:
             self._known = pulse.version

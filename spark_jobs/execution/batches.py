@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from spark_jobs.contract import Batch, SchemaRefused
 from spark_jobs.dead_letters import DeadLetters
 from spark_jobs.flows.lag import demand_others
+from spark_jobs.heartbeats import Heartbeats
 from spark_jobs.kafka import ranges
 from spark_jobs.metrics import PREFIX
 from spark_jobs.reports import troubles
@@ -89,7 +90,7 @@ class JobBatches:
 
     def write(self, frame: DataFrame, number: int) -> dict[str, Any]:
         """Write a batch; blocks until the sink has it. Returns what the event of its commit says, and its ``position``."""
-        begin = time.monotonic()
+        begin, begun_s = time.monotonic(), time.time()
         read = self._input.batch(frame, number)
         frame = read.raw
         decoded: list[Any] = []
@@ -142,6 +143,7 @@ class JobBatches:
             self._retries.retry(troubles.BATCH, lambda: self.flow.drop_left_states(self._folder), batch=number)
         finally:
             self.flow.end_batch()
+        Heartbeats.of(self.context).written(begun_s)
         self.context.metrics.update(self.flow.measure())
         if decoded and self.source is not None:
             self.source.written()

@@ -7,6 +7,7 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING, Any, Final
 
+from spark_jobs.heartbeats import Heartbeats
 from spark_jobs.reports import troubles
 from spark_jobs.reports.progress import compute_lags, nest_offsets
 
@@ -101,6 +102,7 @@ class RunProgress:
             retrying=self._troubles.current(),
             metrics=self._batches.read_metrics(),
             steps=self._batches.flow.measure_steps(),
+            tables=Heartbeats.of(self._batches.context).numbers,
         )
 
 

@@ -15,6 +15,7 @@ from connectors.errors import Fatal, Skippable
 from spark_jobs.config.keys import REFUSE
 from spark_jobs.contract import TableChanges, TableSchema
 from spark_jobs.dead_letters import DeadLetters
+from spark_jobs.heartbeats import Heartbeats, is_no_heartbeat
 from spark_jobs.rows import shards
 from spark_jobs.sources import tasks
 from spark_jobs.sources.avro import frame as avro_frame
@@ -67,7 +68,7 @@ class Decoding:
         self._context = context
         config = context.config
         self._options = options = DecodingOptions.of(config, envelope=envelope)
-        self._fast = FastPath(options.values, options.keys)
+        self._fast = FastPath(options.values, options.keys, Heartbeats.of(context))
         self._kinds = KnownKinds(config, options, self._fast)
         #: The shard of each table that was seen first; with ``refuse`` the only one.
         self._first: dict[str, Shard] = {}
@@ -94,7 +95,13 @@ class Decoding:
         if regular is not None:
             return regular
         report = DeadLetters.of(self._context)
-        kinds = find_kinds(batch.raw, self._options.values, self._options.keys, tombstones=self._options.tombstones)
+        kinds = find_kinds(
+            batch.raw,
+            self._options.values,
+            self._options.keys,
+            Heartbeats.of(self._context),
+            tombstones=self._options.tombstones,
+        )
         buried = {record_kind.ref.topic for record_kind in kinds if record_kind.ref.value == TOMBSTONE}
         kinds = [record_kind for record_kind in kinds if record_kind.ref.value != TOMBSTONE]
         schemaless = (
@@ -398,7 +405,7 @@ class Decoding:
         schema = self.tables[namespace]
         group = groups.get(namespace, [])
         topics = {ref.topic for ref, _ in group} | (loose[namespace].topics if namespace in loose else set())
-        rows = batch.raw if self._options.tombstones else batch.raw.where(f.col("value").isNotNull())
+        rows = batch.raw.where(is_no_heartbeat() if self._options.tombstones else f.col("value").isNotNull())
         if topics != {topic for topic, _ in batch.ranges}:
             rows = rows.where(f.col("topic").isin(*topics))
         rows = rows.select(*FIELDS)

@@ -16,6 +16,7 @@ from connectors.errors import Fatal, Skippable
 from connectors.options import ConfigDef
 from spark_jobs.contract import Column, Source, TableChanges, TableSchema
 from spark_jobs.dead_letters import DeadLetters
+from spark_jobs.heartbeats import Heartbeats
 from spark_jobs.sources.avro.expressions import HEAD_SIZE, RegistrySchemas, decode_column, encode_head
 from spark_jobs.sources.avro.frame import putting_aside
 from spark_jobs.sources.records.discovery import find_kinds
@@ -80,7 +81,7 @@ class PartitionUpdateSource(Source):
         if self._registry is None:
             raise Fatal("source.schema.registry.url is missing.")
         ids = set()
-        for kind in find_kinds(batch.raw, "avro", "bytes"):
+        for kind in find_kinds(batch.raw, "avro", "bytes", Heartbeats.of(self.context)):
             if len(kind.ref.value) == 2 * HEAD_SIZE and kind.ref.value.startswith("00"):
                 ids.add(int.from_bytes(bytes.fromhex(kind.ref.value)[1:], "big"))
         result: Expression = f.lit(None).cast("string")

@@ -208,8 +208,9 @@ class JobSession:
         stats.batch_size_max, job.batch_rows_max = max(stats.batch_size_max, job.batch_rows_max), 0
         labels = {"sink": job.sink} if job.sink else {}
         numbers = [(name, value, labels) for name, value in job.metrics.items()] + [
-            (f"step_{name}", value, labels | {"step": step})
-            for step, values in job.steps.items()
+            (f"{label}_{name}", value, labels | {label: labelled})
+            for label, parts in (("step", job.steps), ("table", job.tables))
+            for labelled, values in parts.items()
             for name, value in values.items()
         ]
         stats.custom = [

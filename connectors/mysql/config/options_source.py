@@ -106,6 +106,7 @@ SIGNAL_GROUP: Final = "signal.kafka.group.id"
 
 HEARTBEAT: Final = "heartbeat.interval.ms"
 HEARTBEAT_QUERY: Final = "heartbeat.action.query"
+HEARTBEAT_TO_TABLES: Final = "heartbeat.to.tables"
 HEARTBEAT_TABLE: Final = "heartbeat.table"
 HEARTBEAT_LATE: Final = "heartbeat.late.ms"
 HEARTBEAT_TABLE_CREATE: Final = "heartbeat.table.create"
@@ -624,6 +625,15 @@ READING_KEYS: Final = (
         default=None,
         width=Width.LONG,
         display_name="Heartbeat statement",
+    ),
+    _HEARTBEAT.boolean(
+        HEARTBEAT_TO_TABLES,
+        "Whether a heartbeat goes to each partition of each captured table's topic, too, at heartbeat.interval.ms: a record "
+        "without key and value whose header __millrace.heartbeat says up to when all changes were sent. Flows measure the "
+        "delay from source to target by them. Not for compacted topics, which refuse records without a key. With "
+        "output.format=ums such topics have UMS heartbeats whatever this says.",
+        default=False,
+        display_name="Heartbeats to tables",
     ),
     _HEARTBEAT.low.string(
         HEARTBEAT_TABLE,

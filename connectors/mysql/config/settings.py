@@ -231,6 +231,7 @@ def stream_settings(config: Config) -> StreamSettings:
         signal_brokers=config[sk.SIGNAL_BROKERS] or "",
         signal_group=config[sk.SIGNAL_GROUP],
         heartbeat_s=config[sk.HEARTBEAT] / 1000,
+        heartbeat_to_tables=config[sk.HEARTBEAT_TO_TABLES],
         heartbeat_table=table_name(config[sk.HEARTBEAT_TABLE]),
         version_topic=version_topic(config),
         progress_topic=config[sk.PROGRESS_TOPIC] or "",
@@ -582,6 +583,8 @@ def find_warnings(config: Config) -> list[ConfigProblem]:
     complaints += _order_warnings(config)
     if config[sk.HEARTBEAT_QUERY] and not config[sk.HEARTBEAT]:
         warn(sk.HEARTBEAT_QUERY, f"{sk.HEARTBEAT_QUERY} is never run, since {sk.HEARTBEAT} is 0")
+    if config[sk.HEARTBEAT_TO_TABLES] and not config[sk.HEARTBEAT]:
+        warn(sk.HEARTBEAT_TO_TABLES, f"{sk.HEARTBEAT_TO_TABLES} has no effect, since {sk.HEARTBEAT} is 0")
     for name in (sk.SNAPSHOT_PORT, sk.SNAPSHOT_USER, sk.SNAPSHOT_PASSWORD):
         if config[name] is not None and not config[sk.SNAPSHOT_HOST]:
             warn(name, f"{name} has no effect without {sk.SNAPSHOT_HOST}")

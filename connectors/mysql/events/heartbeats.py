@@ -1,4 +1,4 @@
-"""Debezium's heartbeat records, which move the offset on where nothing is captured."""
+"""Heartbeat records: Debezium's, which move the offset on where nothing is captured, and those in the topics of tables."""
 
 from __future__ import annotations
 
@@ -7,14 +7,17 @@ from typing import TYPE_CHECKING
 
 from connectors import schema as connect
 from connectors.api import Position, SourceRecord
+from connectors.formats.table_heartbeats import make_table_heartbeat
 from connectors.mysql.events.names import schema_name
 from connectors.mysql.schema.topics import MySqlTopics
+from connectors.mysql.stream import logical, shards
 from connectors.schema import struct
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from connectors.mysql.events.contract import MySqlEventSettings
+    from connectors.mysql.model import Shard, TableName
 
 
 class MySqlHeartbeats:
@@ -25,10 +28,17 @@ class MySqlHeartbeats:
     """
 
     def __init__(
-        self, settings: MySqlEventSettings, partition: Position, now_ns: Callable[[], int] = time.time_ns
+        self,
+        settings: MySqlEventSettings,
+        partition: Position,
+        shard: Shard,
+        now_ns: Callable[[], int] = time.time_ns,
     ) -> None:
         """Make the schemas."""
-        self.topic = MySqlTopics(settings.topics).heartbeat
+        self._topics = MySqlTopics(settings.topics)
+        self.topic = self._topics.heartbeat
+        self._logical = logical.parse_mapping(settings.logical)
+        self._part = shards.format_shard(shard) if shard.count > 1 else ""
         common = "io.debezium.connector.common"
         self._partition = partition
         self._key = {"serverName": settings.topics.prefix}
@@ -52,3 +62,9 @@ class MySqlHeartbeats:
             self._key_schema,
             0,
         )
+
+    def of_tables(self, names: Iterable[TableName], time_us: int, offset: Position) -> list[SourceRecord]:
+        """The promise that this task has sent all changes of tables that were committed before ``time_us``, in each topic."""
+        topics = dict.fromkeys(self._topics.table(self._logical.of(name).name) for name in names)
+        at = (self._partition, offset)
+        return [make_table_heartbeat(topic, time_us, at, self._part) for topic in topics]

@@ -9,6 +9,7 @@ from connectors.mysql.events.heartbeats import MySqlHeartbeats
 
 if TYPE_CHECKING:
     from connectors.api import Position, SourceRecord
+    from connectors.mysql.model import Shard
     from connectors.mysql.run.records import RunRecords
     from connectors.mysql.snapshots import RunSnapshots
     from connectors.mysql.stream.cursor import BinlogCursor
@@ -23,7 +24,8 @@ class RunHeartbeats:
         interval_s: seconds between two records of the heartbeat topic; 0 for none.
         records: how records are made.
         writer: writes rows into the source, or None.
-        promises: knows up to when everything was sent, for heartbeats of UMS namespaces; or None.
+        promises: knows up to when everything was sent, for heartbeats in the tables' topics; or None.
+        shard: what the task owns.
     """
 
     def __init__(
@@ -32,9 +34,10 @@ class RunHeartbeats:
         records: RunRecords,
         writer: HeartbeatWriter | None,
         promises: HeartbeatPromises | None,
+        shard: Shard,
     ) -> None:
         self._interval_s = interval_s
-        self._maker = MySqlHeartbeats(records.context.settings, records.context.partition)
+        self._maker = MySqlHeartbeats(records.context.settings, records.context.partition, shard)
         self._signals = records.context.signals
         self._versions = records.versions
         self._writer = writer
@@ -66,15 +69,13 @@ class RunHeartbeats:
         """The record of the heartbeat topic at an offset."""
         return self._maker.record(offset)
 
-    def make_namespace_records(self, cursor: BinlogCursor, snapshots: RunSnapshots) -> list[SourceRecord]:
-        """Return heartbeats of the tables' namespaces, where there are any to be sent."""
-        if (
-            self._promises is None
-            or self._signals is None
-            or (time_us := self._promises.due(snapshots.reached)) is None
-        ):
+    def make_table_records(self, cursor: BinlogCursor, snapshots: RunSnapshots) -> list[SourceRecord]:
+        """Return heartbeats in the tables' topics, where there are any to be sent."""
+        if self._promises is None or (time_us := self._promises.due(snapshots.reached)) is None:
             return []
         offset = cursor.now()
+        if self._signals is None:
+            return self._maker.of_tables(snapshots.streamed(), time_us, offset)
         return [
             self._signals.heartbeat(name, self._versions.current(name), time_us, offset)
             for name in snapshots.streamed()

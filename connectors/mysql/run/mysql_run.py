@@ -183,10 +183,10 @@ class MySqlRun:
         )
         promises = (
             HeartbeatPromises(self._source.server, opened.info, interval_s, log)
-            if records.context.signals is not None and interval_s
+            if interval_s and (records.context.signals is not None or self._settings.heartbeat_to_tables)
             else None
         )
-        return RunHeartbeats(interval_s, records, writer, promises)
+        return RunHeartbeats(interval_s, records, writer, promises, self._settings.shard)
 
 
 def _make_cursor(opened: OpenedSource) -> BinlogCursor:

@@ -159,5 +159,5 @@ class StreamReading:
         if self._heartbeats.is_due(now):
             offset = self._cursor.now()
             yield self._batches.add_records(offset, self._heartbeats.make_record(offset))
-        if records := self._heartbeats.make_namespace_records(self._cursor, self.snapshots):
+        if records := self._heartbeats.make_table_records(self._cursor, self.snapshots):
             yield self._batches.add_records(self._cursor.now(), *records)

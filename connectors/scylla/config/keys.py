@@ -99,6 +99,7 @@ FETCH_SIZE: Final = "scylla.query.options.fetch.size"
 STREAMS_PER_QUERY: Final = "scylla.streams.per.query"
 QUERIES: Final = "scylla.max.queries.in.flight"
 HEARTBEAT: Final = "heartbeat.interval.ms"
+HEARTBEAT_TO_TABLES: Final = "heartbeat.to.tables"
 BATCH: Final = "max.batch.size"
 QUEUE: Final = "max.queue.size"
 # Retries
@@ -480,11 +481,20 @@ CONFIG: Final = ConfigDef(
         _READING.low.integer(
             HEARTBEAT,
             "How often the position of a group of streams without changes is saved, and with output.format=ums a "
-            "heartbeat message is sent for each table. Other heartbeat records are not written.",
+            "heartbeat message is sent for each table, as with heartbeat.to.tables a heartbeat record. Others are not written.",
             default=30_000,
             unit="ms",
             validator=at_least(1),
             display_name="Heartbeat interval",
+        ),
+        _READING.boolean(
+            HEARTBEAT_TO_TABLES,
+            "Whether a heartbeat goes to each partition of each captured table's topic at heartbeat.interval.ms: a record "
+            "without key and value whose header __millrace.heartbeat says up to when all changes were sent. Flows measure "
+            "the delay from source to target by them. Not for compacted topics, which refuse records without a key. With "
+            "output.format=ums such topics have UMS heartbeats whatever this says.",
+            default=False,
+            display_name="Heartbeats to tables",
         ),
         _READING.integer(
             BATCH,

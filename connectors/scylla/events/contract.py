@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from connectors.api import BadRecord, Position, SourceRecord
     from connectors.cql.debezium_names import ValueForms
     from connectors.formats.masking import Masks
-    from connectors.scylla.model import StreamRun
+    from connectors.scylla.model import StreamRun, TableVersion
 
 
 class ScyllaEventSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -80,4 +80,17 @@ class EventBuilder(Protocol):
             write_time_us: the newest write time of its cells.
             out: gets records.
             bad: gets what could not be made one.
+        """
+
+
+class ScyllaPromises(Protocol):
+    """Makes heartbeats of tables."""
+
+    def promise(self, version: TableVersion, time_ms: int, at: tuple[Position, Position]) -> list[SourceRecord]:
+        """Say that all changes of a table written before a time were sent; [] if that was said before.
+
+        Args:
+            version: the definition in force at that time.
+            time_ms: milliseconds since 1970.
+            at: source partition and offset of the records.
         """

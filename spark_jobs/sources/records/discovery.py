@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pyspark.sql import functions as f
 
+from spark_jobs.heartbeats import Promise, heartbeat_text
 from spark_jobs.sources.records.reader import PAYLOAD
 
 if TYPE_CHECKING:
@@ -17,9 +18,13 @@ if TYPE_CHECKING:
 
     from pyspark.sql import Column, DataFrame
 
+    from spark_jobs.heartbeats import Heartbeats
+
 HEAD_BYTES: Final = 5
 #: Stands for records without a value.
 TOMBSTONE: Final = "tombstone"
+#: The same of a heartbeat; the part of the source that it speaks for follows it.
+_HEARTBEAT: Final = "heartbeat"
 _DELIMITER: Final = PAYLOAD.decode()
 
 
@@ -60,20 +65,44 @@ def build_reference(column: str, encoding: str) -> Column:
 
 
 def find_kinds(
-    raw: DataFrame, value_encoding: str, key_encoding: str, *, tombstones: bool = False
+    raw: DataFrame, value_encoding: str, key_encoding: str, heartbeats: Heartbeats, *, tombstones: bool = False
 ) -> list[RecordGroup]:
-    """The kinds of records in ``raw`` (those without a value only with ``tombstones``); runs one Spark job."""
-    value = build_reference("value", value_encoding)
-    if tombstones:
-        value = f.when(f.col("value").isNull(), f.lit(TOMBSTONE)).otherwise(value)
+    """The kinds of records in ``raw`` (those without a value only with ``tombstones``); runs one Spark job.
+
+    Heartbeats are of no kind: ``heartbeats`` notes them.
+    """
+    beat = heartbeat_text()
+    parts = f.split(beat, " ")
+    value = (
+        f.when(f.col("value").isNotNull(), build_reference("value", value_encoding))
+        .when(beat.isNotNull(), f.concat(f.lit(_HEARTBEAT), f.coalesce(f.get(parts, 1), f.lit(""))))
+        .otherwise(f.lit(TOMBSTONE))
+    )
     groups = (
-        (raw if tombstones else raw.where(f.col("value").isNotNull()))
-        .select("topic", "partition", "offset", value.alias("v"), build_reference("key", key_encoding).alias("k"))
+        (raw if tombstones else raw.where(f.col("value").isNotNull() | beat.isNotNull()))
+        .select(
+            "topic",
+            "partition",
+            "offset",
+            value.alias("v"),
+            build_reference("key", key_encoding).alias("k"),
+            f.get(parts, 0).cast("long").alias("sent"),
+            f.when(f.col("value").isNull(), f.unix_micros("timestamp")).alias("came"),
+        )
         .groupBy("topic", "partition", "v", "k")
-        .agg(f.min("offset").alias("offset"), f.count(f.lit(1)).alias("number"))
+        .agg(
+            f.min("offset").alias("offset"),
+            f.count(f.lit(1)).alias("number"),
+            f.max("sent").alias("sent"),
+            f.max("came").alias("came"),
+        )
     )
     kinds: dict[Ref, RecordGroup] = {}
     for row in groups.collect():
+        if row["sent"] is not None:
+            part = row["v"].removeprefix(_HEARTBEAT)
+            heartbeats.note(row["topic"], row["topic"], row["partition"], Promise(row["sent"], row["came"]), part)
+            continue
         ref = Ref(row["topic"], row["v"], row["k"])
         known_kind = kinds.get(ref)
         if known_kind is None:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
     from spark_jobs.contract import Batch, Packed, TableSchema
+    from spark_jobs.heartbeats import Heartbeats
     from spark_jobs.rows.shards import Shard
     from spark_jobs.sources.layout import RecordLayout
     from spark_jobs.sources.records.discovery import Ref
@@ -67,9 +68,11 @@ class FastPath:
     Args:
         values: ``source.value.encoding``.
         keys: ``source.key.encoding``.
+        heartbeats: notes those of batches.
     """
 
-    def __init__(self, values: str, keys: str) -> None:
+    def __init__(self, values: str, keys: str, heartbeats: Heartbeats) -> None:
+        self._heartbeats = heartbeats
         self._avro = values == "avro"
         self._json_keys = keys == "json"
         self._avro_keys = keys == "avro"
@@ -120,7 +123,7 @@ class FastPath:
         if None in loose or not topics <= {kind.topic for kind in all_kinds} or not names <= state.tables.keys():
             return None
         tables = {name: self._known_table(name, layouts.get(name, {}), all_kinds, state) for name in names}
-        regular = self.single.decode(batch, all_kinds, tables)
+        regular = self.single.decode(batch, all_kinds, tables, self._heartbeats)
         if regular is None:
             return None
         for name, nulls in regular.nulls.items():
@@ -156,7 +159,7 @@ class FastPath:
         kinds = {ref: kind for ref, kind in kinds.items() if self._is_readable(ref, kind, tables[kind.namespace].plan)}
         if not kinds or not topics <= {kind.topic for kind in kinds.values()}:
             return None
-        regular = self.single.decode(batch, list(kinds.values()), tables)
+        regular = self.single.decode(batch, list(kinds.values()), tables, self._heartbeats)
         return None if regular is None else _build_result(regular, kinds, {}, tables, state)
 
     def _is_readable(self, ref: Ref, kind: RecordKind, plan: DecodePlan) -> bool:

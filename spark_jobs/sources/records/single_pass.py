@@ -20,6 +20,7 @@ from pyspark.sql import functions as f
 from pyspark.storagelevel import StorageLevel
 
 from spark_jobs.contract import Packed
+from spark_jobs.heartbeats import Promise, heartbeat_text
 from spark_jobs.sources.avro import rows as avro_rows
 from spark_jobs.sources.records.inference import accepted_types, is_enveloped, key_names
 from spark_jobs.sources.records.reader import SCHEMA, DecodePlan
@@ -37,9 +38,12 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
     from spark_jobs.contract import Batch
+    from spark_jobs.heartbeats import Heartbeats
 
 #: What tasks give: rows of one kind as a record batch of Arrow's, or a reason why the batch is not regular.
 _PACKED: Final = "number int, data binary, nulls string, reason string"
+#: Stands for the number of a kind where a record is a heartbeat.
+_HEARTBEAT: Final = -2
 #: The most changes of kinds in a row within one Arrow batch of one table: each makes a record batch of its own.
 _RUNS: Final = 64
 #: The longest pause, in batches, after batches that were not regular.
@@ -120,13 +124,20 @@ class SinglePass:
             return False
         return True
 
-    def decode(self, batch: Batch, kinds: Sequence[RecordKind], tables: Mapping[str, KnownTable]) -> Regular | None:
+    def decode(
+        self,
+        batch: Batch,
+        kinds: Sequence[RecordKind],
+        tables: Mapping[str, KnownTable],
+        heartbeats: Heartbeats,
+    ) -> Regular | None:
         """The rows of a batch; None where it is not regular. Blocks: runs a Spark job.
 
         Args:
             batch: the batch; records without a value are left out.
             kinds: of which its records may be.
             tables: by namespace.
+            heartbeats: notes those of the batch.
         """
         self.release()
         steps = self._steps
@@ -147,19 +158,25 @@ class SinglePass:
         self._pause = 0
         nulls: dict[str, frozenset[str]] = {}
         for row in reports:
-            if row["nulls"]:
+            if row["nulls"] and row["number"] != _HEARTBEAT:
                 name = kinds[row["number"]].namespace
                 nulls[name] = nulls.get(name, frozenset()) | frozenset(msgspec.json.decode(row["nulls"]))
         present = {row["number"] for row in reports}
+        for row in reports:
+            if row["number"] == _HEARTBEAT:
+                for text in msgspec.json.decode(row["nulls"], type=list[str]):
+                    topic, partition, came_us, promise = msgspec.json.decode(text, type=tuple[str, int, int, str])
+                    sent, _, part = promise.partition(" ")
+                    heartbeats.note(topic, topic, partition, Promise(int(sent), came_us), part)
         rows: dict[str, Packed] = {}
-        for namespace in dict.fromkeys(kinds[number].namespace for number in sorted(present)):
+        for namespace in dict.fromkeys(kinds[number].namespace for number in sorted(present - {_HEARTBEAT})):
             numbers = [number for number, kind in enumerate(kinds) if kind.namespace == namespace]
             of_table = packed.where(f.col("number").isin(*numbers)) if present - set(numbers) else packed
             here: list[Any] = [row["data"] for row in reports if row["number"] in numbers] if is_small else [None]
             rows[namespace] = Packed(
                 steps.data(of_table), steps.unpack[namespace], None if None in here else tuple(map(bytes, here))
             )
-        return Regular(tuple(kinds[number] for number in sorted(present)), nulls, rows)
+        return Regular(tuple(kinds[number] for number in sorted(present - {_HEARTBEAT})), nulls, rows)
 
     def release(self) -> None:
         """Drop the rows that are kept."""
@@ -184,7 +201,10 @@ class _Steps:
         self.kinds, self.tables = kinds, tables
         several = len({kind.topic for kind in kinds}) > 1
         number, body, key = (avro_rows.build_kind_columns if avro else _build_kind_columns)(kinds, several=several)
-        self._has_value = f.col("value").isNotNull()
+        beat = heartbeat_text()
+        self._is_read = f.col("value").isNotNull() | beat.isNotNull()
+        number = f.when(f.col("value").isNotNull(), number).otherwise(f.lit(_HEARTBEAT))
+        body = f.when(f.col("value").isNotNull(), body).otherwise(beat.cast("binary"))
         kept = ("topic", "partition", "offset", "timestamp")
         self._records = FrameSelection(
             raw,
@@ -204,7 +224,7 @@ class _Steps:
 
     def packed(self, raw: DataFrame) -> DataFrame:
         """The rows of records, ``_PACKED``."""
-        return self._decode.over(self._records.of(raw.where(self._has_value)))
+        return self._decode.over(self._records.of(raw.where(self._is_read)))
 
     def reports(self, packed: DataFrame) -> DataFrame:
         """The columns without the rows."""
@@ -269,7 +289,10 @@ def _make_decoding_task(
         gc.disable()
         decoder = (avro_rows.AvroRowReader if avro else JsonRows)(kinds, tables)
         try:
-            for batch in batches:
+            for records in batches:
+                batch, beats = _split_heartbeats(records)
+                if beats:
+                    yield row(_HEARTBEAT, None, beats, "")
                 try:
                     decoded = list(_decode_batch(batch, kinds, decoder))
                 except _Irregular as reason:
@@ -283,6 +306,24 @@ def _make_decoding_task(
             gc.enable()
 
     return frozen_after("single pass of Avro" if avro else "single pass", run)
+
+
+def _split_heartbeats(batch: pa.RecordBatch) -> tuple[pa.RecordBatch, list[str]]:
+    """The batch without heartbeats, and these as JSON: topic, partition, time of the record in µs, text."""
+    import numpy as np
+    import pyarrow as pa
+
+    is_beat = batch.column("number").to_numpy() == _HEARTBEAT
+    if not is_beat.any():
+        return batch, []
+    beats = batch.take(pa.array(np.flatnonzero(is_beat)))
+    columns = [beats.column(name).to_pylist() for name in ("topic", "partition", "body")]
+    times = beats.column("timestamp").cast(pa.int64()).to_pylist()
+    rows = [
+        msgspec.json.encode((topic, partition, came_us, text.decode())).decode()
+        for topic, partition, text, came_us in zip(*columns, times, strict=True)
+    ]
+    return batch.take(pa.array(np.flatnonzero(~is_beat))), rows
 
 
 def _make_unpacking_task(schema: pa.Schema) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:

@@ -19,6 +19,7 @@ from connectors.cassandra.metrics import METRICS as CASSANDRA
 from connectors.logs.metrics import METRICS as LOGS
 from connectors.mysql.metrics import METRICS as MYSQL
 from connectors.scylla.metrics import METRICS as SCYLLA
+from spark_jobs.metrics import TABLE_METRICS
 from worker.config.worker_config import parse_worker
 from worker.fetch.artifacts import load_manifest
 from worker.metrics.registry import METRICS, Family
@@ -32,6 +33,7 @@ DASHBOARDS = sorted((COMPOSE / "grafana" / "dashboards").glob("*.json"))
 KNOWN = {
     *(name for metric in METRICS for family in (Family.A, Family.D) for name in metric.exposed(family)),
     *CASSANDRA, *LOGS, *MYSQL, *SCYLLA, *TOPICS, *(f"{debezium.PREFIX}{name}" for name in QUEUE),
+    *(f"millrace_job_{metric.name}" for metric in TABLE_METRICS),
     "millrace_connector_lag_seconds_bucket", "up", "scrape_duration_seconds",
 }  # fmt: skip
 _WORDS = {

@@ -32,6 +32,9 @@ class PacedTask(JobTask):
             progress.batch_s = progress.batch_s_max = 0.05
             progress.busy_s += 0.05
             progress.progress_at = time.time()
+            stages = dict.fromkeys(("delay", "topic_delay", "read_delay", "write_delay"), 0.5)
+            numbers = {f"{name}_seconds": value for name, value in stages.items()}
+            progress.tables = {"orders": {**numbers, "complete_timestamp_seconds": time.time()}}
             progress.partitions = [JobPartition(self.context.config["reads"], 0, progress.read, 3)]
 
 

@@ -30,7 +30,10 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-RAW = "key binary, value binary, headers string, topic string, partition int, offset long, timestamp timestamp"
+RAW = (
+    "key binary, value binary, headers array<struct<key:string,value:binary>>, topic string, partition int, offset long, "
+    "timestamp timestamp"
+)
 Record = tuple[str, bytes | None, bytes | None]
 
 

@@ -18,7 +18,7 @@ import pytest
 from connectors.entry_points import own_entries
 from connectors.errors import ConfigInvalid, Fatal, Retriable, Skippable
 from spark_jobs.dead_letters import DeadLetters
-from spark_jobs.metrics import FRAME_METRICS, STEP_METRICS, Exporter, JobMetric, JobNumbers
+from spark_jobs.metrics import FRAME_METRICS, STEP_METRICS, TABLE_METRICS, Exporter, JobMetric, JobNumbers
 from spark_jobs.reports.progress import EventWriter, Human, compute_lags, describe_event, nest_offsets
 from spark_jobs.spark import package
 from spark_jobs.spark.causes import cause_of, may_pass
@@ -216,9 +216,11 @@ def test_another_writer_of_the_format_says_the_same() -> None:
 def test_every_declared_metric_is_fed() -> None:
     numbers = JobNumbers("j")
     step = {metric.name.removeprefix("step_"): 2.5 for metric in STEP_METRICS}
-    numbers.take(progress(metrics={"dead_letters_total": 1}, steps={"sums": step}), 1.0)
+    table = {metric.name.removeprefix("table_"): 0.5 for metric in TABLE_METRICS}
+    numbers.take(progress(metrics={"dead_letters_total": 1}, steps={"sums": step}, tables={"shop.orders": table}), 1.0)
     text = numbers.text()
     assert 'millrace_job_step_state_rows{job="j",step="sums"} 2.5' in text.splitlines()
+    assert 'millrace_job_table_delay_seconds{job="j",table="shop.orders"} 0.5' in text.splitlines()
     assert [metric.name for metric in FRAME_METRICS if f"\nmillrace_job_{metric.name}{{" not in text] == []
 
 

@@ -11,10 +11,13 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
+from connectors import schema as connect
+from connectors.api import EVERY_PARTITION, Header
 from connectors.errors import Skippable
 from connectors.mysql.events.headers import context_headers
 from connectors.mysql.events.heartbeats import MySqlHeartbeats
 from connectors.mysql.events.transactions import Transactions
+from connectors.mysql.model import Shard, TableName
 from tests.support.settings import mysql_values
 from tests.unit.connectors.mysql.events.making import (
     AFTER,
@@ -338,11 +341,22 @@ def test_context_headers_come_behind_those_of_the_key() -> None:
 
 def test_heartbeats_are_those_of_debezium() -> None:
     theirs = recorded("default", "__debezium-heartbeat.server", "snapshot")[0]
-    record = MySqlHeartbeats(settings(), PARTITION, lambda: NOW_NS).record(BASE)
+    record = MySqlHeartbeats(settings(), PARTITION, Shard(0, 1), lambda: NOW_NS).record(BASE)
     check_key, check_value = written(record.key_schema, record.key), written(record.value_schema, record.value)
     assert (record.topic, check_key["schema"], check_key["payload"]) == (theirs.topic, theirs.key_schema, theirs.key)
     assert (check_value["schema"], check_value["payload"]) == (theirs.value_schema, {"ts_ms": NOW_NS // 1_000_000})
     assert record.partition == 0
+
+
+def test_heartbeats_of_tables_have_a_header_alone() -> None:
+    beats = MySqlHeartbeats(settings(), PARTITION, Shard(1, 2))
+    names = [TableName("world", "a"), TableName("world", "b")]
+    records = beats.of_tables(names, 1_700_000_000_123_456, BASE)
+    assert [record.topic for record in records] == ["server.world.a", "server.world.b"]
+    for record in records:
+        assert (record.key, record.value, record.partition) == (None, None, EVERY_PARTITION)
+        assert record.headers == (Header("__millrace.heartbeat", "1700000000123456 1/2", connect.STRING),)
+        assert (record.source_partition, record.source_offset) == (PARTITION, BASE)
 
 
 class TestTransactions:

@@ -1,0 +1,85 @@
+"""Delays by stage from heartbeats in the topics of tables, and up to when a target is complete."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+from connectors.formats import ums
+from spark_jobs.heartbeats import MOST_TABLES, OTHER, Heartbeats, Promise
+from spark_jobs.sources.ums import SeenHeartbeat, count_messages
+
+S = 1_000_000
+
+
+def test_delays_are_those_of_the_slowest_partition_of_a_written_batch() -> None:
+    beats = Heartbeats()
+    beats.note("t", "t", 0, Promise(100 * S, 102 * S), "")
+    beats.note("t", "t", 1, Promise(90 * S, 101 * S), "")
+    beats.note("t", "t", 1, Promise(80 * S, 81 * S), "")  # an older one of the same partition counts no more
+    assert beats.numbers == {}
+    beats.written(110.0, 115.0)
+    assert beats.numbers == {
+        "t": {
+            "delay_seconds": 25.0,
+            "topic_delay_seconds": 11.0,
+            "read_delay_seconds": 9.0,
+            "write_delay_seconds": 5.0,
+            "complete_timestamp_seconds": 90.0,
+        }
+    }
+
+
+def test_a_table_is_complete_up_to_its_oldest_promise() -> None:
+    beats = Heartbeats()
+    for part, sent in (("0/2", 10), ("1/2", 30)):
+        beats.note("t", "t", 0, Promise(sent * S, sent * S), part)
+    beats.written(40.0, 40.0)
+    beats.note("t", "t", 0, Promise(50 * S, 50 * S), "1/2")
+    beats.written(50.0, 51.0)
+    assert beats.numbers["t"]["complete_timestamp_seconds"] == 10.0
+    assert beats.numbers["t"]["delay_seconds"] == 1.0
+    beats.note("t", "t", 0, Promise(5 * S, 52 * S), "0/2")  # said again
+    beats.written(52.0, 52.0)
+    assert beats.numbers["t"]["complete_timestamp_seconds"] == 10.0
+    beats.note("t", "t", 0, Promise(60 * S, 60 * S), "")  # one task has all rows now
+    beats.written(60.0, 60.0)
+    assert beats.numbers["t"]["complete_timestamp_seconds"] == 60.0
+
+
+def test_the_number_of_series_is_bounded() -> None:
+    beats = Heartbeats()
+    for number in range(MOST_TABLES + 5):
+        beats.note(f"t{number}", f"t{number}", 0, Promise((1000 - number) * S, 1000 * S), "")
+    beats.written(1000.0, 1000.0)
+    assert len(beats.numbers) == MOST_TABLES + 1
+    assert beats.numbers[OTHER]["delay_seconds"] == MOST_TABLES + 4
+    assert beats.numbers[OTHER]["complete_timestamp_seconds"] == 1000 - MOST_TABLES - 4
+
+
+@pytest.mark.parametrize("part", ["", "1/2"])
+def test_heartbeats_of_ums_are_seen_while_messages_are_counted(part: str) -> None:
+    import msgspec
+
+    namespace = "mysql.db01.shop.orders.3.0.0"
+    beat = ums.make_signal(ums.INCREMENT_HEARTBEAT, namespace, 1_700_000_000_123_456, part=part)
+    late = ums.make_signal(ums.INCREMENT_HEARTBEAT, namespace, 1_600_000_000_000_000, part=part)
+    timeless = {**beat, "payload": []}
+    messages = [msgspec.json.encode(message) for message in (beat, late, timeless)]
+    batch = pa.RecordBatch.from_pydict(
+        {
+            "topic": ["p.shop.orders"] * 3,
+            "partition": [2] * 3,
+            "offset": [0, 1, 2],
+            "timestamp": pa.array([7_000_000, 8_000_000, 9_000_000], pa.timestamp("us", "UTC")),
+            "key": [b"k"] * 3,
+            "value": messages,
+        }
+    )
+    counts: dict[tuple[str, bytes], int] = {}
+    beats: dict[tuple[object, ...], SeenHeartbeat] = {}
+    count_messages(batch, counts, lambda *_: pytest.fail("nothing is bad"), beats)
+    assert counts == {(ums.INCREMENT_HEARTBEAT, b""): 3}
+    assert list(beats.values()) == [
+        SeenHeartbeat(namespace, "p.shop.orders", 2, part, 1_700_000_000_123_456, 7_000_000)
+    ]
