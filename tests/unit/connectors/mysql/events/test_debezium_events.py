@@ -348,7 +348,7 @@ def test_heartbeats_are_those_of_debezium() -> None:
     assert record.partition == 0
 
 
-def test_heartbeats_of_tables_are_told_by_a_header_alone() -> None:
+def test_heartbeats_of_tables_have_a_header_alone() -> None:
     beats = MySqlHeartbeats(settings(), PARTITION, Shard(1, 2))
     names = [TableName("world", "a"), TableName("world", "b")]
     records = beats.of_tables(names, 1_700_000_000_123_456, BASE)
