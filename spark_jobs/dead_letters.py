@@ -13,7 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from connectors.errors import Fatal, Retriable
-from connectors.formats.masking import hide_reason, rule_names
+from connectors.formats.masks.masking import hide_reason, rule_names
 from spark_jobs.kafka.topics import create_topic
 from spark_jobs.rows.misfit import ColumnMisfit
 from spark_jobs.spark.watchdog import limit

@@ -6,7 +6,7 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from connectors.formats import ums
-from connectors.formats.mask_functions import value_text
+from connectors.formats.masks.mask_functions import value_text
 from connectors.schema import DECIMAL, INT64, OPTIONAL_INT64, OPTIONAL_STRING, STRING, TIMESTAMP, Schema, Type, struct
 
 if TYPE_CHECKING:

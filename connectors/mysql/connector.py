@@ -14,11 +14,12 @@ from connectors.mysql.config.checks import check_server, server_tables
 from connectors.mysql.config.settings import CONFIG, find_problems, find_warnings
 from connectors.mysql.metrics import METRICS
 from connectors.mysql.model import MARIADB, MYSQL, Shard, TableName
+from connectors.mysql.position import positions, shards, start
 from connectors.mysql.schema import versions
 from connectors.mysql.snapshot.state import list_snapshots
 from connectors.mysql.source import gtid
 from connectors.mysql.source.statements import is_condition
-from connectors.mysql.stream import lag, logical, positions, shards, start
+from connectors.mysql.stream import lag, logical
 from connectors.mysql.task import MySqlTask
 from connectors.snapshot.requests import check_request
 

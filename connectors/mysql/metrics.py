@@ -116,7 +116,7 @@ class BinlogCounts(Protocol):
 
 
 class At(Protocol):
-    """Where a stream is; see ``connectors.mysql.stream.cursor.BinlogCursor``."""
+    """Where a stream is; see ``connectors.mysql.position.cursor.BinlogCursor``."""
 
     file: str
     pos: int

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 from connectors.api import SNAPSHOT_ENDED, BadRecord
 from connectors.mysql.config import filters
 from connectors.mysql.model import RowSource
+from connectors.mysql.position import shards, start
 from connectors.mysql.schema.known_tables import snapshot_id
 from connectors.mysql.snapshot.reader import MySqlSnapshotReader
 from connectors.mysql.snapshot.reading.chunks import SnapshotSource
-from connectors.mysql.stream import shards, signals, start
+from connectors.mysql.stream import signals
 from connectors.snapshot.progress import ProgressRecords
 from connectors.snapshot.requests import (
     INITIAL,

@@ -17,13 +17,13 @@ from connectors.mysql import events
 from connectors.mysql.config import settings as config
 from connectors.mysql.config.filters import MySqlTableFilter
 from connectors.mysql.model import RowSource, TableName
+from connectors.mysql.position.positions import file_number, position_number
 from connectors.mysql.rows import text_rows
 from connectors.mysql.schema import catalog, columns
 from connectors.mysql.source import connection
 from connectors.mysql.source.driver import read_packet, send_query, stream_of
 from connectors.mysql.stream.lag import saved_place
 from connectors.mysql.stream.logical import Logical, parse_mapping
-from connectors.mysql.stream.positions import file_number, position_number
 from connectors.schema import Type
 
 if TYPE_CHECKING:

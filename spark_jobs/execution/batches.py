@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, Final
 from spark_jobs.contract import Batch, SchemaRefused
 from spark_jobs.dead_letters import DeadLetters
 from spark_jobs.flows.lag import demand_others
-from spark_jobs.heartbeats import Heartbeats
 from spark_jobs.kafka import ranges
 from spark_jobs.metrics import PREFIX
 from spark_jobs.reports import troubles
+from spark_jobs.reports.heartbeats import Heartbeats
 from spark_jobs.rows.masked_frames import NoRecords, mask_changes
 from spark_jobs.rows.masks import rules_of
 from spark_jobs.rows.refusals import select_accepted

@@ -7,8 +7,8 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING, Any, Final
 
-from spark_jobs.heartbeats import Heartbeats
 from spark_jobs.reports import troubles
+from spark_jobs.reports.heartbeats import Heartbeats
 from spark_jobs.reports.progress import compute_lags, nest_offsets
 
 if TYPE_CHECKING:

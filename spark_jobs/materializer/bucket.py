@@ -20,7 +20,7 @@ import msgspec
 
 from connectors.backoff import pause_after
 from connectors.errors import Fatal, Retriable, Skippable
-from connectors.formats.masking import hide_reason
+from connectors.formats.masks.masking import hide_reason
 from spark_jobs.materializer.config import Marker
 from spark_jobs.materializer.passes import PassRange, Result, check_marker
 from spark_jobs.materializer.state.store import BucketCache, Meta, Moved, Overlay

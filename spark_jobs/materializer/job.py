@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 import msgspec
 
 from connectors.errors import Fatal, Retriable
-from connectors.formats.masking import rule_names
+from connectors.formats.masks.masking import rule_names
 from spark_jobs.contract import Batch, JobContext, Sink
 from spark_jobs.kafka import clients, ranges
 from spark_jobs.kafka.lag import KafkaView

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pyspark.sql import types as t
 
 from connectors.errors import Fatal, Skippable
-from connectors.formats.masking import Mask, Masks, row_masker
+from connectors.formats.masks.masking import Mask, Masks, row_masker
 from connectors.schema import DATE, DECIMAL, OPTIONAL_STRING, TIMESTAMP, Field, Schema, Type
 from spark_jobs.contract import TableChanges
 from spark_jobs.rows.masks import column_masks, table_names

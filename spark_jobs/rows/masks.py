@@ -1,4 +1,4 @@
-"""Masks of jobs: the rules of ``connectors.formats.masking`` on the rows of every source, before any sink sees them.
+"""Masks of jobs: the rules of ``connectors.formats.masks.masking`` on the rows of every source, before any sink sees them.
 
 The frame masks what sources decode (``masked_frames``); the materializer masks the events that it writes
 (``materializer.events_masked``). No Spark here.
@@ -9,8 +9,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from connectors.errors import ConfigInvalid, Fatal
-from connectors.formats import masking, ums
-from connectors.formats.masking import Mask, Masks, Target
+from connectors.formats import ums
+from connectors.formats.masks import masking
+from connectors.formats.masks.masking import Mask, Masks, Target
 from connectors.options import ConfigProblem
 from spark_jobs.config.keys import MATERIALIZE
 

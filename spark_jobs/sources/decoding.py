@@ -15,7 +15,7 @@ from connectors.errors import Fatal, Skippable
 from spark_jobs.config.keys import REFUSE
 from spark_jobs.contract import TableChanges, TableSchema
 from spark_jobs.dead_letters import DeadLetters
-from spark_jobs.heartbeats import Heartbeats, is_no_heartbeat
+from spark_jobs.reports.heartbeats import Heartbeats, is_no_heartbeat
 from spark_jobs.rows import shards
 from spark_jobs.sources import tasks
 from spark_jobs.sources.avro import frame as avro_frame

@@ -15,7 +15,7 @@ from pyspark.sql import types as t
 
 from connectors.errors import Skippable
 from connectors.formats.cql_schema import CQL_TYPE
-from connectors.formats.masking import masked_by
+from connectors.formats.masks.masking import masked_by
 from connectors.schema import DATE, DECIMAL, TIME, TIMESTAMP, Field, Schema, Type
 from spark_jobs import contract
 

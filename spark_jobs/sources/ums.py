@@ -25,7 +25,7 @@ from spark_jobs.config.keys import REFUSE, SEPARATE, SHARDS, TABLES
 from spark_jobs.config.schema_options import SchemaPolicies
 from spark_jobs.contract import UMS_COLUMNS, Column, Source, TableChanges, TableSchema
 from spark_jobs.dead_letters import DeadLetters
-from spark_jobs.heartbeats import Heartbeats, Promise
+from spark_jobs.reports.heartbeats import Heartbeats, Promise
 from spark_jobs.rows import shards
 from spark_jobs.rows.misfit import ColumnMisfit
 from spark_jobs.sources.decoding import frame_type

@@ -16,7 +16,7 @@ from connectors.errors import Fatal, Skippable
 from connectors.options import ConfigDef
 from spark_jobs.contract import Column, Source, TableChanges, TableSchema
 from spark_jobs.dead_letters import DeadLetters
-from spark_jobs.heartbeats import Heartbeats
+from spark_jobs.reports.heartbeats import Heartbeats
 from spark_jobs.sources.avro.expressions import HEAD_SIZE, RegistrySchemas, decode_column, encode_head
 from spark_jobs.sources.avro.frame import putting_aside
 from spark_jobs.sources.records.discovery import find_kinds

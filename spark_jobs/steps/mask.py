@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar
 
 from connectors.errors import ConfigInvalid, Fatal
-from connectors.formats import masking
+from connectors.formats.masks import masking
 from connectors.options import ConfigDef, ConfigKey, ConfigType, Importance
 from spark_jobs.steps.contract import Step, StepRun, StepTable
 from spark_jobs.steps.planning.model import StepRefused

@@ -25,13 +25,14 @@ from connectors.mysql.config.filters import MySqlTableFilter
 from connectors.mysql.config.settings import event_settings, stream_settings, value_options
 from connectors.mysql.connector import MySqlConnector
 from connectors.mysql.model import Shard
+from connectors.mysql.position import start
+from connectors.mysql.position.cursor import BinlogCursor
 from connectors.mysql.schema import tables as stream_tables
 from connectors.mysql.schema.tables import StreamTables
 from connectors.mysql.schema.versions import VersionBook
 from connectors.mysql.source import gtid
-from connectors.mysql.stream import binlog_stream, start
+from connectors.mysql.stream import binlog_stream
 from connectors.mysql.stream.binlog_stream import BinlogStream
-from connectors.mysql.stream.cursor import BinlogCursor
 from connectors.mysql.stream.latency import TableLags
 from worker.converters.json import JsonConverter
 from worker.converters.simple_header import SimpleHeaderConverter

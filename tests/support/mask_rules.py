@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from hypothesis import strategies as st
 
-from connectors.formats.masking import Masks, parse_rules
+from connectors.formats.masks.masking import Masks, parse_rules
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

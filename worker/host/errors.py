@@ -13,7 +13,7 @@ import orjson
 from connectors.api import BadRecord, SourceRecord
 from connectors.backoff import Backoff, pause_after
 from connectors.errors import Fatal
-from connectors.formats.masking import has_rules, hide_reason
+from connectors.formats.masks.masking import has_rules, hide_reason
 
 if TYPE_CHECKING:
     import logging

@@ -21,7 +21,7 @@ from connectors.cassandra.events.contract import CassandraEventSettings
 from connectors.cassandra.model import CLUSTER, NODE, LogSettings
 from connectors.cassandra.snapshot.model import CassandraSnapshotSettings
 from connectors.errors import ConfigInvalid
-from connectors.formats import masking
+from connectors.formats.masks import masking
 from connectors.options import ConfigProblem, invalid
 from connectors.source_options.new_tables import NEW_TABLES
 from connectors.source_options.number_keys import DECIMALS, VARINTS

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from connectors.api import Position, SourceRecord
     from connectors.cassandra.model import LogEntry
     from connectors.cql.mutations.definition import CqlTableDefinition
-    from connectors.formats.masking import Masks
+    from connectors.formats.masks.masking import Masks
     from connectors.formats.partition_update import PartitionUpdate
 
 #: Name of the connector in events' ``source``.

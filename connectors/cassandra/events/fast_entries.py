@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from connectors.cassandra.model import LogEntry
     from connectors.cql.mutations.definition import CqlColumn
     from connectors.encoded_parts import EncodedParts
-    from connectors.formats.record_masks import RecordMasker
+    from connectors.formats.masks.record_masks import RecordMasker
     from connectors.wire import RowForm, RowWriter, Shape, Wire
 
     #: ``(partition key, clustering values, values, expiry in µs) -> (key, after)``: structs to be encoded.
@@ -54,7 +54,7 @@ async def fast_entries(wire: Wire, events: CassandraTableEvents | None) -> FastE
     plain: object = events
     masker: RecordMasker | None = getattr(events, "masker", None)
     if masker is not None:  # of ``MaskedEvents``, which is imported only where there are masks
-        from connectors.formats.masked_wire import MaskedWire
+        from connectors.formats.masks.masked_wire import MaskedWire
 
         plain, wire = events.inner, MaskedWire(wire, masker)  # type: ignore[attr-defined]
     try:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from connectors.cassandra.events.debezium import CassandraDebeziumEvents
 from connectors.cassandra.events.partition_update import PartitionUpdateEvents
 from connectors.errors import Skippable
-from connectors.formats.record_masks import RecordMasker
+from connectors.formats.masks.record_masks import RecordMasker
 
 if TYPE_CHECKING:
     from collections import Counter
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from connectors.cassandra.events.raw import RawEvents
     from connectors.cassandra.model import LogEntry
     from connectors.cql.mutations.definition import CqlTableDefinition
-    from connectors.formats.masking import Masks
+    from connectors.formats.masks.masking import Masks
     from connectors.formats.partition_update import PartitionUpdate
 
 

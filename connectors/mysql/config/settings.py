@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, cast
 import msgspec
 
 from connectors.errors import ConfigInvalid
-from connectors.formats import masking
+from connectors.formats.masks import masking
 from connectors.java_regex import compile_java, regex_list, split_regexes
 from connectors.mysql.config import options_events as ek
 from connectors.mysql.config import options_source as sk
@@ -25,10 +25,10 @@ from connectors.mysql.model import (
     StreamSettings,
     TableName,
 )
+from connectors.mysql.position import shards
 from connectors.mysql.schema.types import ValueOptions
 from connectors.mysql.snapshot.model import SnapshotSettings
 from connectors.mysql.source.statements import select_condition
-from connectors.mysql.stream import shards
 from connectors.mysql.stream.heartbeat import HeartbeatSettings
 from connectors.options import ConfigDef, ConfigProblem, invalid, java_string
 from connectors.source_options.new_tables import NEW_TABLES

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from connectors.api import Header, Position, SourceRecord
-    from connectors.formats.masking import Masks
+    from connectors.formats.masks.masking import Masks
     from connectors.mysql.events.transactions import Transactions
     from connectors.mysql.events.ums_signals import MySqlUmsSignals
     from connectors.mysql.model import RowSource
@@ -94,7 +94,7 @@ class MySqlEventSettings(msgspec.Struct, frozen=True, kw_only=True):
         builtin_tables: whether the server's own databases may be captured too (not ``table.ignore.builtin``).
         logical: ``logical.tables``, unparsed (``connectors.mysql.stream.logical``).
         signal_tables: ``database.table`` names that are captured whatever the lists say.
-        masks: what hides or shortens columns (``connectors.formats.masking.parse_rules``).
+        masks: what hides or shortens columns (``connectors.formats.masks.masking.parse_rules``).
         source_types: ``column.propagate.source.type``, unparsed.
         source_data_types: ``datatype.propagate.source.type``, unparsed.
         schema_names: ``schema.name.adjustment.mode``.

@@ -9,8 +9,9 @@ from connectors import schema as connect
 from connectors.api import Position, SourceRecord
 from connectors.formats.table_heartbeats import make_table_heartbeat
 from connectors.mysql.events.names import schema_name
+from connectors.mysql.position import shards
 from connectors.mysql.schema.topics import MySqlTopics
-from connectors.mysql.stream import logical, shards
+from connectors.mysql.stream import logical
 from connectors.schema import struct
 
 if TYPE_CHECKING:

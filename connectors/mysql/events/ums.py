@@ -26,9 +26,9 @@ from connectors.errors import Fatal
 from connectors.formats import order_number, ums
 from connectors.mysql.events.shaping import make_shaper
 from connectors.mysql.events.ums_values import value_text
+from connectors.mysql.position.positions import file_number
 from connectors.mysql.schema.topics import MySqlTopics
 from connectors.mysql.stream import logical
-from connectors.mysql.stream.positions import file_number
 from connectors.schema import STRING
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from connectors.formats import ums
 from connectors.formats.ums_signals import Speaker
 from connectors.mysql.events.ums import table_address
-from connectors.mysql.stream import shards
+from connectors.mysql.position import shards
 
 if TYPE_CHECKING:
     from connectors.api import Position, SourceRecord

@@ -9,9 +9,9 @@ import msgspec
 from connectors.codegen import CodeBuilder
 from connectors.errors import Fatal, Skippable
 from connectors.mysql.model import BLOCK
+from connectors.mysql.position.shards import shard_of_table, split_column
 from connectors.mysql.rows.decode_code import Image, ImageWriter
 from connectors.mysql.schema import type_codes as codes
-from connectors.mysql.stream.shards import shard_of_table, split_column
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -5,19 +5,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal
 
 from connectors.api import Batch
-from connectors.mysql.stream import start
+from connectors.mysql.position import start
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from connectors.api import Position, SourceRecord
     from connectors.mysql.model import StreamSettings
+    from connectors.mysql.position.cursor import BinlogCursor
     from connectors.mysql.run.records import RunRecords
     from connectors.mysql.snapshot.model import SnapshotChunk
     from connectors.mysql.snapshots import RunSnapshots
     from connectors.mysql.stream.binlog_stream import BinlogStream
     from connectors.mysql.stream.counters import StreamCounters
-    from connectors.mysql.stream.cursor import BinlogCursor
     from connectors.mysql.stream.latency import HeartbeatLatency
     from connectors.mysql.stream.signals import SignalPosition
 

@@ -10,11 +10,11 @@ from connectors.mysql.events.heartbeats import MySqlHeartbeats
 if TYPE_CHECKING:
     from connectors.api import Position, SourceRecord
     from connectors.mysql.model import Shard
+    from connectors.mysql.position.cursor import BinlogCursor
+    from connectors.mysql.position.promises import HeartbeatPromises
     from connectors.mysql.run.records import RunRecords
     from connectors.mysql.snapshots import RunSnapshots
-    from connectors.mysql.stream.cursor import BinlogCursor
     from connectors.mysql.stream.heartbeat import HeartbeatWriter
-    from connectors.mysql.stream.promises import HeartbeatPromises
 
 
 class RunHeartbeats:

@@ -14,6 +14,10 @@ from connectors.mysql.config.settings import (
     snapshot_settings,
     stream_settings,
 )
+from connectors.mysql.position import start
+from connectors.mysql.position.cursor import BinlogCursor
+from connectors.mysql.position.positions import file_number
+from connectors.mysql.position.promises import HeartbeatPromises
 from connectors.mysql.run.batching import BatchMaker
 from connectors.mysql.run.heartbeats import RunHeartbeats
 from connectors.mysql.run.opening import OpenedSource, RunSource
@@ -26,15 +30,11 @@ from connectors.mysql.schema.known_tables import KnownTables
 from connectors.mysql.snapshot.tables import SnapshotAccess, SnapshotTables, StreamPosition
 from connectors.mysql.snapshots import RunSnapshots
 from connectors.mysql.source import connection, gtid
-from connectors.mysql.stream import start
 from connectors.mysql.stream.binlog_stream import BinlogStream
 from connectors.mysql.stream.counters import StreamCounters
-from connectors.mysql.stream.cursor import BinlogCursor
 from connectors.mysql.stream.heartbeat import HeartbeatWriter
 from connectors.mysql.stream.latency import HeartbeatLatency
 from connectors.mysql.stream.options import StreamListener, StreamOptions
-from connectors.mysql.stream.positions import file_number
-from connectors.mysql.stream.promises import HeartbeatPromises
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Sequence

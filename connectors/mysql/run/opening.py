@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import msgspec
 
 from connectors.errors import Fatal
+from connectors.mysql.position import start
+from connectors.mysql.position.begin import Beginning, find_start
 from connectors.mysql.source import connection
 from connectors.mysql.source.binlog import BinlogClient, PurgedError
 from connectors.mysql.source.server import SourceServer
-from connectors.mysql.stream import start
-from connectors.mysql.stream.begin import Beginning, find_start
 from connectors.snapshot.requests import INITIAL
 
 if TYPE_CHECKING:

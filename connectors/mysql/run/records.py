@@ -14,9 +14,9 @@ from connectors.mysql.events.headers import context_headers
 from connectors.mysql.events.schema_changes import SchemaChanges
 from connectors.mysql.events.transactions import Transactions
 from connectors.mysql.events.ums_signals import MySqlUmsSignals
+from connectors.mysql.position import start
 from connectors.mysql.schema.tables import StreamTables, TableSelection
 from connectors.mysql.schema.versions import VersionBook
-from connectors.mysql.stream import start
 
 if TYPE_CHECKING:
     from connectors.api import TaskContext

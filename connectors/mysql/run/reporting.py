@@ -8,18 +8,19 @@ from typing import TYPE_CHECKING, Final
 from connectors.debezium_metrics import Behind, Labelled
 from connectors.errors import MillraceError
 from connectors.mysql import metrics
-from connectors.mysql.stream import lag, positions
+from connectors.mysql.position import positions
+from connectors.mysql.stream import lag
 
 if TYPE_CHECKING:
     import logging
 
     from connectors.api import Position
     from connectors.mysql.model import StreamSettings
+    from connectors.mysql.position.cursor import BinlogCursor
     from connectors.mysql.snapshots import RunSnapshots
     from connectors.mysql.source.binlog import BinlogClient
     from connectors.mysql.source.server import SourceServer
     from connectors.mysql.stream.counters import StreamCounters
-    from connectors.mysql.stream.cursor import BinlogCursor
     from connectors.mysql.stream.latency import HeartbeatLatency
 
 #: How often numbers are reported, and positions of quiet times saved.

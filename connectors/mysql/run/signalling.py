@@ -6,9 +6,9 @@ import asyncio
 from typing import TYPE_CHECKING, Any, Final
 
 from connectors.errors import Retriable, Skippable
-from connectors.mysql.stream import shards
+from connectors.mysql.position import shards
+from connectors.mysql.position.positions import file_number
 from connectors.mysql.stream.heartbeat import parse
-from connectors.mysql.stream.positions import file_number
 from connectors.mysql.stream.signals import KafkaSignals, Signal, SignalPosition, parse_row
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import msgspec
 
 from connectors.errors import ConfigInvalid
-from connectors.formats.masking import Mask, Target, row_masker
+from connectors.formats.masks.masking import Mask, Target, row_masker
 from connectors.java_regex import compile_java
 from connectors.mysql.config.filters import column_filter, matches_any, parse_patterns, table_columns
 from connectors.mysql.events.names import field_name

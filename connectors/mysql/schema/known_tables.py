@@ -17,7 +17,7 @@ import msgspec
 
 from connectors.api import SNAPSHOT_ENDED
 from connectors.mysql.model import TableName
-from connectors.mysql.stream import start
+from connectors.mysql.position import start
 from connectors.snapshot.requests import NEW
 from connectors.snapshot.state import pack, unpack
 

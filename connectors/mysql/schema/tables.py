@@ -9,13 +9,14 @@ from connectors.errors import Fatal
 from connectors.mysql import events
 from connectors.mysql.events.schema_changes import TableChange
 from connectors.mysql.model import TableName
+from connectors.mysql.position import shards
 from connectors.mysql.rows.decode import compile_rows, count_rows
 from connectors.mysql.rows.fast_rows import fast_table
 from connectors.mysql.rows.fast_snapshots import fast_snapshot
 from connectors.mysql.schema import columns, table_map
 from connectors.mysql.source import event_types as types
 from connectors.mysql.source.binlog_events import HEADER_SIZE, rows_header
-from connectors.mysql.stream import logical, shards
+from connectors.mysql.stream import logical
 
 if TYPE_CHECKING:
     import logging

@@ -17,8 +17,8 @@ import msgspec
 
 from connectors import schema as connect
 from connectors.api import Position, SourceRecord
+from connectors.mysql.position.positions import position_number
 from connectors.mysql.schema import types
-from connectors.mysql.stream.positions import position_number
 from connectors.schema import array, struct
 
 if TYPE_CHECKING:

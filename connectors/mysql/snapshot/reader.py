@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pymysql.err import MySQLError
 
 from connectors.errors import ConfigInvalid, Fatal, MillraceError, Retriable
+from connectors.mysql.position import positions, shards
 from connectors.mysql.snapshot import state
 from connectors.mysql.snapshot.planner import MySqlSnapshotPlanner
 from connectors.mysql.snapshot.reading import lookup
@@ -17,7 +18,6 @@ from connectors.mysql.snapshot.reading.throttle import SnapshotThrottle
 from connectors.mysql.snapshot.reading.views import Views
 from connectors.mysql.snapshot.work import RequestTable
 from connectors.mysql.source.connection import explain_failure
-from connectors.mysql.stream import positions, shards
 from connectors.snapshot.engine import SnapshotEngine
 
 if TYPE_CHECKING:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from connectors.mysql.position import start
 from connectors.mysql.snapshot.model import Key  # noqa: TC001 - msgspec reads the annotations at run time
-from connectors.mysql.stream import start
 from connectors.snapshot.requests import STATE
 from connectors.snapshot.state import SnapshotNote, SnapshotTable, shown_note, unpack
 from connectors.snapshot.views import views

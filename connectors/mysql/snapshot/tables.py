@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING, Any
 
 from connectors.mysql.config import filters
 from connectors.mysql.model import MARIADB, BinlogPosition
+from connectors.mysql.position import positions
 from connectors.mysql.rows.text_rows import compile_text, select_list
 from connectors.mysql.snapshot.model import SnapshotRowDecoder
-from connectors.mysql.stream import positions
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
     from connectors.mysql.model import MySqlTable, TableName
+    from connectors.mysql.position.cursor import BinlogCursor
     from connectors.mysql.schema.tables import MySqlTableState, StreamTables
     from connectors.mysql.snapshot.model import SnapshotSettings
     from connectors.mysql.source.server import SourceServer
-    from connectors.mysql.stream.cursor import BinlogCursor
 
 
 @dataclass(frozen=True)

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 
 from connectors.errors import Retriable
+from connectors.mysql.position.promises import SourceMoment
 from connectors.mysql.schema import catalog
 from connectors.mysql.source import connection
-from connectors.mysql.stream.promises import SourceMoment
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence

@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 
     from connectors.mysql.events.contract import EventContext
     from connectors.mysql.model import BinlogPosition
+    from connectors.mysql.position.cursor import BinlogCursor
+    from connectors.mysql.position.start import ConnectionStart
     from connectors.mysql.schema.tables import StreamTables
     from connectors.mysql.snapshot.reader import MySqlSnapshotReader
     from connectors.mysql.stream.counters import StreamCounters
-    from connectors.mysql.stream.cursor import BinlogCursor
     from connectors.mysql.stream.options import StreamListener, StreamOptions
     from connectors.mysql.stream.snapshot_link import SendEarly
-    from connectors.mysql.stream.start import ConnectionStart
 
 _HEADER: Final = struct.Struct("<IBIIIH")
 _WHOLE: Final = 1 << 32

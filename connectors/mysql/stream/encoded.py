@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from connectors.api import SourceRecord
     from connectors.mysql.events.debezium_code import Clock
     from connectors.mysql.model import RowSource
+    from connectors.mysql.position.cursor import BinlogCursor
     from connectors.mysql.schema.tables import MySqlTableState
     from connectors.mysql.source.gtid import GtidSet
-    from connectors.mysql.stream.cursor import BinlogCursor
     from connectors.wire import RowWriter
 
 

@@ -9,8 +9,8 @@ import msgspec
 
 from connectors.mysql.config.options_events import PREFIX
 from connectors.mysql.config.settings import connection_settings
+from connectors.mysql.position import positions, start
 from connectors.mysql.source import connection, gtid
-from connectors.mysql.stream import positions, start
 from connectors.mysql.stream.latency import heartbeat_body, lag_body, table_rows
 
 if TYPE_CHECKING:

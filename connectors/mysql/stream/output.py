@@ -10,8 +10,8 @@ from connectors.mysql.stream.encoded import EncodedRows
 if TYPE_CHECKING:
     from connectors.api import BadRecord, SourceRecord
     from connectors.mysql.events.contract import Held
+    from connectors.mysql.position.cursor import BinlogCursor
     from connectors.mysql.stream.counters import StreamCounters
-    from connectors.mysql.stream.cursor import BinlogCursor
 
 
 class StreamOutput:

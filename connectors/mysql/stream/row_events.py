@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from connectors.api import BadRecord
 from connectors.errors import Fatal, Skippable
-from connectors.formats.masking import hide_reason
+from connectors.formats.masks.masking import hide_reason
 from connectors.mysql.rows.decode import BadRow
 from connectors.mysql.schema.tables import Structure
 from connectors.mysql.source import binlog_events as parse

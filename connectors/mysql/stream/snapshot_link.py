@@ -9,10 +9,10 @@ if TYPE_CHECKING:
 
     from connectors.api import Position, SourceRecord
     from connectors.mysql.model import BinlogPosition, TableName
+    from connectors.mysql.position.cursor import BinlogCursor
     from connectors.mysql.schema.tables import MySqlTableState
     from connectors.mysql.snapshot.model import Early
     from connectors.mysql.snapshot.reader import MySqlSnapshotReader
-    from connectors.mysql.stream.cursor import BinlogCursor
     from connectors.mysql.stream.output import StreamOutput
 
     SendEarly = Callable[[MySqlTableState, Early, Position, list[SourceRecord]], None]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from connectors.mysql.stream.delivered import DeliveredRows
+from connectors.mysql.position.delivered import DeliveredRows
 from connectors.mysql.stream.output import StreamOutput
 from connectors.mysql.stream.snapshot_link import SnapshotLink
 
@@ -13,9 +13,9 @@ if TYPE_CHECKING:
     import logging
 
     from connectors.mysql.events.contract import Held
+    from connectors.mysql.position.cursor import BinlogCursor
+    from connectors.mysql.position.start import ConnectionStart
     from connectors.mysql.stream.counters import StreamCounters
-    from connectors.mysql.stream.cursor import BinlogCursor
-    from connectors.mysql.stream.start import ConnectionStart
 
 
 @dataclass(frozen=True)

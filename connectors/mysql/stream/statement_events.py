@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from connectors.mysql.model import RowSource
+    from connectors.mysql.position.cursor import BinlogCursor
     from connectors.mysql.schema.tables import StreamTables
-    from connectors.mysql.stream.cursor import BinlogCursor
     from connectors.mysql.stream.open_transaction import OpenTransaction
 
 

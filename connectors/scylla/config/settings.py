@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, cast
 import msgspec
 
 from connectors.cql.debezium_names import ValueForms
-from connectors.formats import masking
+from connectors.formats.masks import masking
 from connectors.options import ConfigProblem, invalid
 from connectors.scylla.config import keys
 from connectors.scylla.config.keys import CONFIG

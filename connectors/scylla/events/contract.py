@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     from connectors.api import BadRecord, Position, SourceRecord
     from connectors.cql.debezium_names import ValueForms
-    from connectors.formats.masking import Masks
+    from connectors.formats.masks.masking import Masks
     from connectors.scylla.model import StreamRun, TableVersion
 
 

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from connectors.api import Position, SourceRecord
     from connectors.encoded_parts import EncodedParts
-    from connectors.formats.record_masks import RecordMasker
+    from connectors.formats.masks.record_masks import RecordMasker
     from connectors.scylla.events.contract import ScyllaEventSettings
     from connectors.scylla.events.debezium import Clock
     from connectors.scylla.events.shape import LogColumn
@@ -69,7 +69,7 @@ async def fast_feed(wire: Wire, builder: object) -> FastFeed | None:
     """
     masker: RecordMasker | None = getattr(builder, "masker", None)
     if masker is not None:  # of ``MaskedBuilder``, which is imported only where there are masks
-        from connectors.formats.masked_wire import MaskedWire
+        from connectors.formats.masks.masked_wire import MaskedWire
 
         builder, wire = builder.inner, MaskedWire(wire, masker)  # type: ignore[attr-defined]
     if not isinstance(builder, DebeziumBuilder):

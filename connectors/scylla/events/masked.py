@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from connectors.api import BadRecord
 from connectors.errors import Skippable
-from connectors.formats.record_masks import RecordMasker
+from connectors.formats.masks.record_masks import RecordMasker
 from connectors.scylla.events.partition_update import PartitionUpdateBuilder
 from connectors.scylla.events.ums import UmsBuilder
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from connectors.api import Position, SourceRecord
-    from connectors.formats.masking import Masks
+    from connectors.formats.masks.masking import Masks
     from connectors.scylla.events.debezium import DebeziumBuilder
     from connectors.scylla.model import StreamRun, TableVersion
 

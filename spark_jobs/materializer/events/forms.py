@@ -196,7 +196,7 @@ def make_codec(options: MergeOptions, shape: TableShape, register: Callable[[str
     """
     if not options.masks:
         return _plain_codec(options, shape, register)
-    from connectors.formats.masking import parse_rules
+    from connectors.formats.masks.masking import parse_rules
     from spark_jobs.materializer.events.masked import MaskedCodec, masked_shape, masks_of
 
     masks = masks_of(shape, parse_rules(dict(options.masks), debezium=False))

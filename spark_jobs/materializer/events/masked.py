@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from connectors.cql.types import CqlType
-from connectors.formats.masking import Mask, Masks, row_masker
+from connectors.formats.masks.masking import Mask, Masks, row_masker
 from connectors.schema import OPTIONAL_STRING, Type
 from spark_jobs.materializer.decoding.rows import make_storable
 from spark_jobs.materializer.events.forms import EventCodec, TableShape, column_schema

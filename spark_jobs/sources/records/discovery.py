@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pyspark.sql import functions as f
 
-from spark_jobs.heartbeats import Promise, heartbeat_text
+from spark_jobs.reports.heartbeats import Promise, heartbeat_text
 from spark_jobs.sources.records.reader import PAYLOAD
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import Column, DataFrame
 
-    from spark_jobs.heartbeats import Heartbeats
+    from spark_jobs.reports.heartbeats import Heartbeats
 
 HEAD_BYTES: Final = 5
 #: Stands for records without a value.

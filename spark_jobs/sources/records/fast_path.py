@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
     from spark_jobs.contract import Batch, Packed, TableSchema
-    from spark_jobs.heartbeats import Heartbeats
+    from spark_jobs.reports.heartbeats import Heartbeats
     from spark_jobs.rows.shards import Shard
     from spark_jobs.sources.layout import RecordLayout
     from spark_jobs.sources.records.discovery import Ref

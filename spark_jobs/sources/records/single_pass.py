@@ -20,7 +20,7 @@ from pyspark.sql import functions as f
 from pyspark.storagelevel import StorageLevel
 
 from spark_jobs.contract import Packed
-from spark_jobs.heartbeats import Promise, heartbeat_text
+from spark_jobs.reports.heartbeats import Promise, heartbeat_text
 from spark_jobs.sources.avro import rows as avro_rows
 from spark_jobs.sources.records.inference import accepted_types, is_enveloped, key_names
 from spark_jobs.sources.records.reader import SCHEMA, DecodePlan
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
     from spark_jobs.contract import Batch
-    from spark_jobs.heartbeats import Heartbeats
+    from spark_jobs.reports.heartbeats import Heartbeats
 
 #: What tasks give: rows of one kind as a record batch of Arrow's, or a reason why the batch is not regular.
 _PACKED: Final = "number int, data binary, nulls string, reason string"

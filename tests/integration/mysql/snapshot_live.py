@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 import pymysql
 
 from connectors.mysql.model import BinlogPosition, ConnectionSettings, MySqlTable, Shard, TableName
+from connectors.mysql.position import shards
+from connectors.mysql.position.positions import is_reached
 from connectors.mysql.rows.decode import compile_rows
 from connectors.mysql.rows.text_rows import compile_text, select_list
 from connectors.mysql.schema import table_map
@@ -21,8 +23,6 @@ from connectors.mysql.source import binlog_events, event_types, gtid
 from connectors.mysql.source.binlog import BinlogClient
 from connectors.mysql.source.connection import connect_first, current_place, server_info
 from connectors.mysql.source.statements import classify_statement
-from connectors.mysql.stream import shards
-from connectors.mysql.stream.positions import is_reached
 from connectors.options import Password
 from tests.integration.mysql.dialect import spoken
 from tests.integration.mysql.rows_world import KINDS, plans

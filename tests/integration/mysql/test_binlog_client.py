@@ -21,11 +21,11 @@ from cryptography.x509.oid import NameOID
 from compose.local.mariadb import MariaDb
 from connectors.errors import ConfigInvalid, Fatal, Retriable
 from connectors.mysql.model import MARIADB, BinlogPosition, ConnectionSettings
+from connectors.mysql.position import positions
 from connectors.mysql.source import binlog, connection, gtid, login
 from connectors.mysql.source import binlog_events as parse
 from connectors.mysql.source import event_types as types
 from connectors.mysql.source.binlog import BinlogClient, DuplicateIdError, PurgedError
-from connectors.mysql.stream import positions
 from connectors.options import Password
 from tests.support.eventually import patience
 from tests.support.settings import mysql_connection, mysql_tls

@@ -23,7 +23,7 @@ from connectors.cql.mutations.encode import write_update
 from connectors.cql.types import CqlType, parse_type
 from connectors.errors import ConfigInvalid, Fatal, Skippable
 from connectors.formats import partition_update_codec, ums
-from connectors.formats.masking import Masks, parse_rules
+from connectors.formats.masks.masking import Masks, parse_rules
 from connectors.formats.partition_update import (
     Cell,
     CellStamp,

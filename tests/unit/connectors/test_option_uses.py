@@ -29,8 +29,8 @@ SINKS: Final = {
 #: What several connectors, or several sinks, read their options with.
 SHARED: Final = (
     "connectors.cql.options",
-    "connectors.formats.masking",
-    "connectors.formats.record_masks",
+    "connectors.formats.masks.masking",
+    "connectors.formats.masks.record_masks",
     "connectors.source_options.new_tables",
     "connectors.source_options.number_keys",
     "connectors.text_files",

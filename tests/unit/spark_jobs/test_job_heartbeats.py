@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from connectors.formats import ums
-from spark_jobs.heartbeats import MOST_TABLES, OTHER, Heartbeats, Promise
+from spark_jobs.reports.heartbeats import MOST_TABLES, OTHER, Heartbeats, Promise
 from spark_jobs.sources.ums import SeenHeartbeat, count_messages
 
 S = 1_000_000

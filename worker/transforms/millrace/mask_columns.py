@@ -1,7 +1,7 @@
 """MaskColumns: hides what columns hold, in change events, plain rows, keys, UMS messages and partition updates.
 
-The rules are those of connectors' own ``mask.rules`` (``connectors.formats.masking``), one per transform.
-``connectors.formats.record_masks`` applies them to each form.
+The rules are those of connectors' own ``mask.rules`` (``connectors.formats.masks.masking``), one per transform.
+``connectors.formats.masks.record_masks`` applies them to each form.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from connectors.errors import ConfigInvalid, Fatal
-from connectors.formats.masking import RULE_KEYS, Masks, make_rule
-from connectors.formats.record_masks import RecordMasker
+from connectors.formats.masks.masking import RULE_KEYS, Masks, make_rule
+from connectors.formats.masks.record_masks import RecordMasker
 from connectors.options import Config, ConfigDef
 from worker import __version__
 from worker.transforms.base import RecordFunction, Side, Transform

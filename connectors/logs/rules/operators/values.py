@@ -7,7 +7,7 @@ from typing import Annotated, Any, Final
 from msgspec import Meta
 
 from connectors.errors import ConfigInvalid
-from connectors.formats.masking import Target, make_rule
+from connectors.formats.masks.masking import Target, make_rule
 from connectors.logs.rules.dates import date_reader
 from connectors.logs.rules.errors import OperatorOptionInvalid
 from connectors.logs.rules.operators.patterns import make_pattern

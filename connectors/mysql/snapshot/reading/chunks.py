@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from connectors.errors import MillraceError, Retriable, Skippable
 from connectors.mysql.config.filters import quote_expression
+from connectors.mysql.position import shards
 from connectors.mysql.snapshot.model import ReadRows
 from connectors.mysql.snapshot.reading import keys, lookup, split
 from connectors.mysql.snapshot.reading.rows import PacketRows
 from connectors.mysql.snapshot.work import make_key_finder
 from connectors.mysql.source.connection import query_rows
-from connectors.mysql.stream import shards
 
 if TYPE_CHECKING:
     import logging

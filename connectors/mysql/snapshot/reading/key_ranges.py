@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, Literal
 
 from connectors.mysql.model import BLOCK, Shard
+from connectors.mysql.position.shards import shard_of_number
 from connectors.mysql.snapshot.reading import keys
-from connectors.mysql.stream.shards import shard_of_number
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from connectors.errors import ConfigInvalid
 from connectors.java_regex import compile_java
+from connectors.mysql.position import shards
 from connectors.mysql.snapshot.reading import keys, split
 from connectors.mysql.snapshot.reading.keys import KeyColumn, quote_name
 from connectors.mysql.snapshot.reading.rows import PacketRows
 from connectors.mysql.snapshot.work import SnapshotLayout
 from connectors.mysql.source.connection import query_rows
-from connectors.mysql.stream import shards
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

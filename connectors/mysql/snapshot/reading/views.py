@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from connectors.errors import ConfigInvalid, Fatal
 from connectors.mysql.model import BinlogPosition
+from connectors.mysql.position import positions
 from connectors.mysql.snapshot.reading.keys import quote_name
 from connectors.mysql.source import gtid
 from connectors.mysql.source.connection import current_place, query_rows, server_info
-from connectors.mysql.stream import positions
 
 if TYPE_CHECKING:
     import logging

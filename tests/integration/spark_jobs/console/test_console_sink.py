@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import types
 
 from connectors.errors import Fatal
-from connectors.formats.masking import parse_rules
+from connectors.formats.masks.masking import parse_rules
 from spark_jobs.config.keys import FRAME
 from spark_jobs.contract import Batch, Column, JobContext, TableChanges, TableSchema
 from spark_jobs.rows.masked_frames import mask_changes

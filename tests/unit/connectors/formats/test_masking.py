@@ -7,9 +7,9 @@ import pytest
 
 from connectors import schema as sc
 from connectors.errors import ConfigInvalid, Skippable
-from connectors.formats import masking
-from connectors.formats.mask_functions import default_of, murmur3_32, murmur3_128, utf16_cut
-from connectors.formats.masking import Mask, Target, find_problems, masked_by, parse_rules, row_masker
+from connectors.formats.masks import masking
+from connectors.formats.masks.mask_functions import default_of, murmur3_32, murmur3_128, utf16_cut
+from connectors.formats.masks.masking import Mask, Target, find_problems, masked_by, parse_rules, row_masker
 from connectors.schema import Schema, Type
 from worker.secrets.masking import is_secret_name
 

@@ -13,14 +13,14 @@ from connectors.mysql.config.filters import MySqlTableFilter
 from connectors.mysql.events.contract import EventContext
 from connectors.mysql.events.transactions import Transactions
 from connectors.mysql.model import Shard
+from connectors.mysql.position import start
+from connectors.mysql.position.cursor import BinlogCursor
 from connectors.mysql.schema.tables import StreamTables, TableSelection
 from connectors.mysql.schema.versions import VersionBook
 from connectors.mysql.source import event_types as types
 from connectors.mysql.source import gtid
-from connectors.mysql.stream import start
 from connectors.mysql.stream.binlog_stream import BinlogStream
 from connectors.mysql.stream.counters import StreamCounters
-from connectors.mysql.stream.cursor import BinlogCursor
 from connectors.mysql.stream.options import StreamListener, StreamOptions
 from connectors.testing.contexts import LogCapture, make_logger
 from tests.support.settings import mysql_events, mysql_topics, mysql_ums, mysql_values

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from connectors.errors import ConfigInvalid
-from connectors.formats.masking import MASKED, masked_by
+from connectors.formats.masks.masking import MASKED, masked_by
 from connectors.mysql.model import MySqlColumn
 from connectors.mysql.schema import type_codes as codes
 from connectors.mysql.schema.columns import key_columns, make_layout, make_plans

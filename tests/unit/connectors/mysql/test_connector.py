@@ -14,8 +14,9 @@ from connectors.errors import ConfigInvalid
 from connectors.mysql import metrics
 from connectors.mysql.connector import MySqlConnector
 from connectors.mysql.model import Shard
+from connectors.mysql.position import start
 from connectors.mysql.snapshot import state as notes
-from connectors.mysql.stream import lag, start
+from connectors.mysql.stream import lag
 from connectors.mysql.stream.counters import StreamCounters
 from connectors.mysql.stream.latency import HeartbeatLatency, TableLags
 from connectors.mysql.task import MySqlTask

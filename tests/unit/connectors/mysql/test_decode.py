@@ -10,10 +10,10 @@ import pytest
 
 from connectors.errors import Fatal
 from connectors.mysql.model import BLOCK, ColumnPlan, MySqlColumn, MySqlTable, TableName
+from connectors.mysql.position.shards import shard_of_table
 from connectors.mysql.rows.decode import BadRow, compile_rows, count_rows
 from connectors.mysql.schema import type_codes as codes
 from connectors.mysql.schema.types import ValueOptions, field_schema
-from connectors.mysql.stream.shards import shard_of_table
 from tests.support.settings import mysql_values
 
 OPTIONS = mysql_values()

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from connectors.mysql.model import MARIADB, MYSQL, BinlogPosition
+from connectors.mysql.position import positions
 from connectors.mysql.source import event_types as types
 from connectors.mysql.source.binlog_events import BinlogHeader
-from connectors.mysql.stream import positions
 
 A = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
 

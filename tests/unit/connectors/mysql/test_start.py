@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from connectors.errors import ConfigInvalid
 from connectors.mysql.model import BinlogPosition, Shard
-from connectors.mysql.stream import positions, start
+from connectors.mysql.position import positions, start
 
 PREFIX = "p"
 Saved = dict[str, tuple[dict[str, Any], dict[str, Any]]]

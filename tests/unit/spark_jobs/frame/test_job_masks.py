@@ -16,7 +16,7 @@ from pyspark.sql import types as t
 
 from connectors.cql.types import parse_type
 from connectors.errors import Fatal
-from connectors.formats.masking import parse_rules
+from connectors.formats.masks.masking import parse_rules
 from connectors.formats.partition_update import Cell, CellStamp, PartitionUpdate, UpdateRow
 from spark_jobs.config import job_files as config
 from spark_jobs.dead_letters import DeadLetters

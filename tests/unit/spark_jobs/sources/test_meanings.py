@@ -15,7 +15,7 @@ from pyspark.sql import types as t
 from connectors.cql.types import CqlType
 from connectors.errors import Skippable
 from connectors.formats.cql_schema import typed_schema
-from connectors.formats.masking import DEBEZIUM_MASKED
+from connectors.formats.masks.masking import DEBEZIUM_MASKED
 from connectors.schema import INT32, STRING, Schema, Type, array, struct
 from spark_jobs.contract import LOCAL_TIMESTAMP, NUMBER, TIME, UUID, ZONED_TIME, Column
 from spark_jobs.sources.avro.expressions import connect_schema

@@ -23,7 +23,7 @@ from connectors.cql.mutations.encode import write_mutation, write_update
 from connectors.cql.types import freeze_type
 from connectors.encoded_parts import EncodedParts
 from connectors.errors import ConfigInvalid
-from connectors.formats.masking import parse_rules
+from connectors.formats.masks.masking import parse_rules
 from connectors.formats.partition_update import Cell, CellStamp, PartitionUpdate, UpdateRow
 from tests.support.both_paths import Delivered, Paths
 from tests.support.local_avro import LocalAvro

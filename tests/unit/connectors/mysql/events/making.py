@@ -6,7 +6,7 @@ import json
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from connectors.formats.masking import parse_rules
+from connectors.formats.masks.masking import parse_rules
 from connectors.mysql import events
 from connectors.mysql.model import MySqlColumn, MySqlTable, RowSource, TableName
 from connectors.mysql.schema import columns

@@ -10,11 +10,11 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from connectors.mysql.model import BinlogPosition, MySqlColumn, MySqlTable, Shard, TableName
+from connectors.mysql.position.shards import shard_of_number, sql_filter
 from connectors.mysql.snapshot.model import ReadRows, SnapshotChunk, SnapshotRowDecoder, SnapshotSettings
 from connectors.mysql.snapshot.planner import MySqlSnapshotPlanner
 from connectors.mysql.snapshot.reading.keys import KeyColumn
 from connectors.mysql.snapshot.work import RequestTable, SnapshotLayout, TableReadJob
-from connectors.mysql.stream.shards import shard_of_number, sql_filter
 
 if TYPE_CHECKING:
     from connectors.api import Position

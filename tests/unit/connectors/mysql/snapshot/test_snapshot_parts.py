@@ -8,6 +8,7 @@ import struct
 import pytest
 
 from connectors.mysql.model import BLOCK, BinlogPosition, MySqlColumn, MySqlTable, Shard, TableName
+from connectors.mysql.position.shards import shard_of_number
 from connectors.mysql.snapshot import state
 from connectors.mysql.snapshot.model import ReadRows, SnapshotChunk, row_digest
 from connectors.mysql.snapshot.reading import keys
@@ -17,7 +18,6 @@ from connectors.mysql.snapshot.reading.rows import PacketRows
 from connectors.mysql.snapshot.reading.throttle import SnapshotThrottle
 from connectors.mysql.snapshot.state import MySqlShareNote, MySqlTableNote
 from connectors.mysql.snapshot.windows import ChangeWindow, Images
-from connectors.mysql.stream.shards import shard_of_number
 from connectors.snapshot.requests import SnapshotRequest
 from connectors.snapshot.state import pack
 from tests.support.clock import ManualClock

@@ -16,7 +16,7 @@ from connectors.cql.types import CqlType, freeze_type
 from connectors.cql.values import BadCell
 from connectors.encoded_parts import EncodedParts
 from connectors.errors import ConfigInvalid
-from connectors.formats.masking import parse_rules
+from connectors.formats.masks.masking import parse_rules
 from connectors.scylla.events import build_events
 from connectors.scylla.events.fast_rows import CHUNK_ROWS, FastFeed, fast_feed
 from connectors.scylla.model import (

@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from connectors.mysql.model import BinlogPosition
-from connectors.mysql.stream import positions, start
+from connectors.mysql.position import positions, start
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from connectors.api import Position
+    from connectors.mysql.position.start import ShardDone, Spot, Start
     from connectors.mysql.source.gtid import GtidSet
-    from connectors.mysql.stream.start import ShardDone, Spot, Start
 
 
 class BinlogCursor:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from connectors.formats import partition_update
-from connectors.formats.update_masks import identity_of
+from connectors.formats.masks.update_masks import identity_of
 from connectors.schema import Schema, Type
 from connectors.wire import Encoding, Fixed
 
@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from connectors.api import Header
-    from connectors.formats.masking import Mask
-    from connectors.formats.record_masks import Path, RecordMasker
+    from connectors.formats.masks.masking import Mask
+    from connectors.formats.masks.record_masks import Path, RecordMasker
     from connectors.wire import RowForm, RowWriter, Wire
 
 

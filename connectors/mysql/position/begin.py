@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from connectors.mysql.model import BinlogPosition
+from connectors.mysql.position import start
+from connectors.mysql.position.positions import FIRST
 from connectors.mysql.source.packets import PurgedError
-from connectors.mysql.stream import start
-from connectors.mysql.stream.positions import FIRST
 from connectors.snapshot.requests import INITIAL
 
 if TYPE_CHECKING:

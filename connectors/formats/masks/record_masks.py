@@ -1,7 +1,7 @@
 """Masks applied to whole records: change events, plain rows, keys, UMS messages and partition updates. Pure, nothing blocks.
 
-The rules are those of ``connectors.formats.masking``. A column is called ``database.table.column``: after the table that the
-caller names, else the event's ``source`` block or the message's namespace or schema, else the topic (``TOPIC.column``, and
+The rules are those of ``connectors.formats.masks.masking``. A column is called ``database.table.column``: after the table that
+the caller names, else the event's ``source`` block or the message's namespace or schema, else the topic (``TOPIC.column``, and
 without the topic's first part, which is a Debezium-like connector's prefix).
 
 A column that a rule names is masked in all forms, or refused with ``ConfigInvalid``: nothing passes unmasked.
@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 from connectors.api import SourceRecord
 from connectors.errors import ConfigInvalid
 from connectors.formats import partition_update, partition_update_raw, ums
-from connectors.formats.mask_functions import value_text
-from connectors.formats.masking import Mask, Masks, Target, row_masker
-from connectors.formats.update_masks import cell_masks, mask_update, refuse_key_columns, refuse_raw
+from connectors.formats.masks.mask_functions import value_text
+from connectors.formats.masks.masking import Mask, Masks, Target, row_masker
+from connectors.formats.masks.update_masks import cell_masks, mask_update, refuse_key_columns, refuse_raw
 from connectors.schema import BOOLEAN, BYTES, FLOAT64, INT32, INT64, STRING, Field, Schema, Type
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from connectors.errors import ConfigInvalid
 from connectors.mysql.model import BinlogPosition, Shard
-from connectors.mysql.stream import positions, shards
+from connectors.mysql.position import positions, shards
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from connectors.mysql.stream import shards
+from connectors.mysql.position import shards
 
 if TYPE_CHECKING:
     import logging
 
+    from connectors.mysql.position.cursor import BinlogCursor
+    from connectors.mysql.position.start import ConnectionStart
     from connectors.mysql.schema.tables import MySqlTableState
-    from connectors.mysql.stream.cursor import BinlogCursor
-    from connectors.mysql.stream.start import ConnectionStart
 
 
 class DeliveredRows:

@@ -19,7 +19,7 @@ from typing import Any, Final, NamedTuple
 
 from connectors.entry_points import list_entries, own_entries
 from connectors.errors import ConfigInvalid, Skippable
-from connectors.formats.mask_functions import (
+from connectors.formats.masks.mask_functions import (
     default_of,
     digest_of,
     java_serialized,

@@ -19,7 +19,7 @@ from zlib import crc32
 
 from connectors.errors import ConfigInvalid
 from connectors.formats.cql_schema import CQL_TYPE
-from connectors.formats.masking import Mask, Masks, Target, row_masker
+from connectors.formats.masks.masking import Mask, Masks, Target, row_masker
 from connectors.formats.names import column_name
 from connectors.formats.partition_update import ELEMENT, UDT_FIELDS, UpdateSource
 from connectors.formats.partition_update_raw import FORM as RAW_FORM
