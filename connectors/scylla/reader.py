@@ -132,7 +132,7 @@ class ScyllaReader:
             lane = Lane(
                 [states[index] for index in indexes],
                 self.rules.first_ms,
-                phase_ms=self.rules.head_ms * number // len(lanes),
+                phase=number / len(lanes),
             )
             self.fetcher.start(LaneTask(section, lane))
 

@@ -465,7 +465,7 @@ CONFIG: Final = ConfigDef(
             STREAMS_PER_QUERY,
             "Streams that one query reads with IN. More of them cost fewer queries at rest and more work for the node "
             "that coordinates each. Servers refuse more than 100.",
-            default=32,
+            default=100,
             unit="streams",
             validator=between(1, 100),
             display_name="Streams per query",

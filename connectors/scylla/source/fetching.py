@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from connectors.scylla.source.lanes import GroupState, Mark
 
 #: Queries per second that all lanes at rest may cost together.
-IDLE_QUERIES_S: Final = 200.0
+IDLE_QUERIES_S: Final = 400.0
 #: Lanes that a backlog with data is spread over.
 _PARALLEL: Final = 8
 #: A lane is behind when its window ended this long before what could be read.
@@ -312,8 +312,10 @@ class Fetcher:
 
     async def _rest_lane(self, task: LaneTask, wait_ms: int | None) -> None:
         task.resting = True
-        timeout = None if wait_ms is None else max(wait_ms + task.lane.phase_ms, 1) / 1000
-        task.lane.phase_ms = 0
+        timeout = None
+        if wait_ms is not None:
+            timeout = max(wait_ms + self.retime().head_ms * task.lane.phase, 1) / 1000
+        task.lane.phase = 0.0
         try:
             async with asyncio.timeout(timeout):
                 await task.changed.wait()

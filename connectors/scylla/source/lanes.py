@@ -132,13 +132,13 @@ class Lane:
         groups: those that are not finished.
         width_ms: the width of windows over history.
         began_s: loop time of the start of the last window.
-        phase_ms: what the first tick at the head is put off by, so that lanes don't tick at once.
+        phase: the part of a tick that the first one at the head is put off by, so that lanes don't tick at once.
     """
 
     groups: list[GroupState]
     width_ms: int
     began_s: float = -1e9
-    phase_ms: int = 0
+    phase: float = 0.0
     rows: int = 0
     lag_ms: int = 0
     plan_owner: dict[bytes, GroupState] = field(default_factory=dict)
