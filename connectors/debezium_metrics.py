@@ -66,7 +66,7 @@ _ATTRIBUTES: Final[dict[str, tuple[str, str]]] = {
     "BinlogPosition": ("gauge", "Position in the binlog file that is being read."),
     "IsGtidModeEnabled": (
         "gauge",
-        "1 if the server knows transactions by GTIDs, so that the stream can go on at another one.",
+        "1 if the server knows transactions by GTIDs, so that the stream can continue at another one.",
     ),
     "CommitlogPosition": ("gauge", "Position in the commit log segment that is being read."),
     "NumberOfProcessedMutations": ("counter", "Mutations read from the commit log."),

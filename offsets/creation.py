@@ -32,7 +32,7 @@ GROUPS_KEY: Final = ConfigKey(
     group=_HEADING,
     width=Width.LONG,
     display_name="Topic Creation Groups",
-    doc="Names of groups of topics with settings of their own, beside the group default, which is always there.",
+    doc="Names of groups of topics with settings of their own, in addition to the group default, which is always there.",
     validator=lambda name, value: (
         invalid(name, value, "Duplicate alias provided.") if len(set(value or ())) < len(value or ()) else None
     ),

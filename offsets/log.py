@@ -355,7 +355,7 @@ class CompactedLog:
                     self._positions[result.partition] = result.readable_end
         if lost:
             _LOG.warning(
-                "Topic %s: positions %s are no longer in the log (records were deleted, or the topic was made anew); "
+                "Topic %s: positions %s are no longer in the log (records were deleted, or the topic was created again); "
                 "reading on from its beginning",
                 self.topic,
                 {partition: self._positions[partition] for partition in lost},

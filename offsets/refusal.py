@@ -87,7 +87,7 @@ def explain_refusal(error: BaseException, client: Mapping[str, Any]) -> str | No
     mechanism = client.get("sasl_mechanism", "")
     if isinstance(error, SaslAuthenticationFailed):
         login = f"user {client['sasl_plain_username']!r}" if "sasl_plain_username" in client else "client"
-        mend = (
+        fix = (
             "the client's id and secret (clientId and clientSecret in sasl.jaas.config), the scope, and what the brokers "
             "expect of tokens"
             if mechanism == "OAUTHBEARER"
@@ -95,7 +95,7 @@ def explain_refusal(error: BaseException, client: Mapping[str, Any]) -> str | No
         )
         return (
             f"refuses the login of {login} with {mechanism}: {error.args[0] if error.args else 'no reason given'}. "
-            f"Check {mend}"
+            f"Check {fix}"
         )
     if isinstance(error, UnsupportedSaslMechanismError):
         return f"does not take sasl.mechanism {mechanism} on this port. Set the one that this listener has, or use its port"

@@ -104,7 +104,7 @@ def policy_problem(topic: InternalTopic, policy: str, bootstrap: object) -> str 
         f"to guarantee consistency and durability of {purpose}, but found the topic currently has "
         f"'cleanup.policy={','.join(sorted(policies))}'. Continuing would likely result in eventually losing {purpose} and "
         f"problems restarting this Connect cluster in the future. Change the '{topic.named_by}' property in the Connect "
-        "worker configurations to use a topic with 'cleanup.policy=compact'. To mend this topic instead: "
+        "worker configurations to use a topic with 'cleanup.policy=compact'. To fix this topic instead: "
         f"kafka-configs.sh --bootstrap-server {_format_servers(bootstrap)} --alter --entity-type topics --entity-name "
         f"{topic.name} --add-config cleanup.policy=compact"
     )

@@ -298,7 +298,7 @@ def status_table(descriptions: Sequence[dict[str, Any]], *, full: bool = False) 
         elif description["state"] == "died":
             notes[len(rows)] = (
                 "its process ended without a word (killed, or the machine went down); the next run "
-                "goes on from the checkpoint"
+                "continues from the checkpoint"
             )
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     lines = []

@@ -321,8 +321,8 @@ class SparkJob(JobConnector):
         name, groups = config["name"], ", ".join(groups_of(config).values())
         where = config["checkpoint.location"] or "its default folder; `millrace job plan` prints it"
         raise ConfigInvalid(
-            f"a Spark job goes on from its checkpoint ({where}), where position and output belong together; the consumer "
-            f"group {groups} only shows how far it is. To read everything again, create the connector anew under "
+            f"a Spark job continues from its checkpoint ({where}), where position and output belong together; the consumer "
+            f"group {groups} only shows how far it is. To read everything again, create the connector again under "
             "another name, or with another checkpoint.location, and source.starting.offsets=earliest; sinks that write each "
             "change once by its own position leave out what they have, others need an empty target. "
             f"Connector {name} was not changed"

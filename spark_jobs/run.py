@@ -36,7 +36,7 @@ GRACE_S: Final = 30.0
 
 
 def _parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="spark_jobs.run", description="Runs one job until it is told to stop.")
+    parser = argparse.ArgumentParser(prog="spark_jobs.run", description="Runs one job until it is asked to stop.")
     parser.add_argument("job", metavar="JOBFILE", help="YAML or JSON; - reads one line of JSON from standard input")
     parser.add_argument(
         "--events", type=int, metavar="FD", help="file descriptor for events (default: standard output)"
@@ -214,7 +214,7 @@ def run_attended(job: Job, stream: Any, attendance: Attendance) -> int:
             _report_refusal(events, error, passes=host is not None and may_pass(error))
             return 1
         runner = Runner(job, events, _lease_checkpoint, spark=spark, output=None if host is None else host.output)
-        events.on_broken = lambda: runner.stop("nobody reads the events")
+        events.on_broken = lambda: runner.stop("no process reads the events")
         attendance.begin(runner)
         code = runner.run()
         if spark is not None and host is not None:

@@ -136,7 +136,7 @@ class Runner:
             try:
                 self._run_query(spark)
             except StopRequested:
-                _log.info("told to stop before the query began")
+                _log.info("asked to stop before the query began")
             if self._error is not None:
                 self._tell_failure(self._error, spark)
                 return 1

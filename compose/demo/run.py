@@ -390,7 +390,7 @@ def _play_demo(demo: Demo, shop: Shop, writes: int) -> None:
         key=lambda worker: sum(worker.worker_id in demo.rest.where(name) for name in (*SOURCES, *JOBS)),
     )
     moved = [name for name in (*SOURCES, *JOBS) if victim.worker_id in demo.rest.where(name)]
-    say(f"kill -9 worker {victim.worker_id}, which runs {', '.join(moved)}, while writes go on")
+    say(f"kill -9 worker {victim.worker_id}, which runs {', '.join(moved)}, while writes continue")
     victim.kill()
     begin = time.monotonic()
     with progress("waiting for the other worker") as step:

@@ -178,6 +178,6 @@ def _check_offset(prefix: str, names: set[str], partition: Position, offset: Pos
             raise ConfigInvalid('what is saved of a backfill has a "state", such as "completed"')
     else:
         raise ConfigInvalid(
-            f'a partition of this connector has, beside "{CLUSTER}", "{NODE}" (a log), "{NODE}" and '
+            f'a partition of this connector has, besides "{CLUSTER}", "{NODE}" (a log), "{NODE}" and '
             f'"{TABLE_ID}" (a definition), or "{SNAPSHOT}" and "{SHARD}" (a backfill)'
         )

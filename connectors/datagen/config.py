@@ -179,7 +179,7 @@ CONFIG: Final = ConfigDef(
             validator=one_of("fatal", "retriable", "unexpected"),
             importance=Importance.LOW,
             group=_FAULTS,
-            doc="How to fail: with an error that ends the task, one that asks for another try, or one nobody planned for.",
+            doc="How to fail: with an error that ends the task, one that asks for another try, or one that was not expected.",
         ),
         ConfigKey(
             name=HANG_AT,
@@ -244,7 +244,7 @@ CONFIG: Final = ConfigDef(
             default=None,
             importance=Importance.LOW,
             group=_FAULTS,
-            doc="Fail, hang or block only if this file does not exist yet, and create it then: a restarted task goes on.",
+            doc="Fail, hang or block only if this file does not exist yet, and create it then: a restarted task continues.",
         ),
         ConfigKey(
             name=TASK_PARTITIONS,

@@ -7,11 +7,11 @@ from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
 from connectors.api import SourceTask
-from connectors.logs.beside import run_beside
 from connectors.logs.config import FROM_KAFKA, HOST
 from connectors.logs.heartbeats import LogHeartbeats
 from connectors.logs.inputs.file_input import read_log_files
 from connectors.logs.inputs.kafka_input import read_topics
+from connectors.logs.merging import merge_batches
 from connectors.logs.network.input import read_network
 from connectors.logs.network.options import INPUT, SCHEMES
 from connectors.logs.replays.replay import Replays
@@ -56,7 +56,7 @@ class LogsTask(SourceTask):
         replays = Replays(self.context, rows, host, self._standing.replays)
         async with (
             aclosing(source),
-            aclosing(run_beside(source, self.context, self._standing, rows, stored, replays)) as batches,
+            aclosing(merge_batches(source, self.context, self._standing, rows, stored, replays)) as batches,
         ):
             async for batch in batches:
                 yield batch

@@ -150,7 +150,7 @@ def parse_offset(
     if stream_hex is None:
         for name in (OFFSET_TIME, OFFSET_SEQ):
             if offset.get(name) is not None:
-                raise ConfigInvalid(f"'{name}' needs '{OFFSET_STREAM}' beside it")
+                raise ConfigInvalid(f"'{name}' needs '{OFFSET_STREAM}' with it")
         return ReadPosition(start_ms, end_ms, done)
     if not isinstance(stream_hex, str) or not _STREAM.match(stream_hex):
         raise ConfigInvalid(f"'{OFFSET_STREAM}' must be 0x and 32 hexadecimal digits, not {stream_hex!r}")

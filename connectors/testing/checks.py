@@ -324,13 +324,13 @@ async def never_blocks_the_event_loop(connector: Source, harness: Harness) -> No
     with audited_sleep():
         run = Run(connector, harness.config(), max_tasks=harness.max_tasks, watch=True)
         async with run:
-            await _read_beside_others(run, harness)
+            await _read_with_others(run, harness)
             connector.exactly_once_support(run.context.config)
             await connector.alter_offsets(run.context.config, run.offsets.items())
     assert not run.blocking, "\n".join(run.blocking)
 
 
-async def _read_beside_others(run: Run, harness: Harness) -> None:
+async def _read_with_others(run: Run, harness: Harness) -> None:
     await run.take(_GRACE)
 
     async def other() -> None:
@@ -338,10 +338,10 @@ async def _read_beside_others(run: Run, harness: Harness) -> None:
             await asyncio.sleep(0)
         await harness.add(5)
 
-    beside = asyncio.create_task(other())
+    reading = asyncio.create_task(other())
     # Were the loop blocked until there is something to read, nothing would ever be written.
     await run.read(5, harness.timeout)
-    await beside
+    await reading
     await harness.add(20)
     await run.read(20, harness.timeout)
 

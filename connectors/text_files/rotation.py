@@ -70,7 +70,7 @@ def locate_position(
     return FileLocation(
         [path],
         0,
-        f"{path} is not the file that was read to position {position}, and no rotated file beside it is; "
+        f"{path} is not the file that was read to position {position}, and no rotated file next to it is; "
         "reading it from its beginning (rotation.pattern tells which names rotated files have)",
     )
 

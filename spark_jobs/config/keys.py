@@ -267,7 +267,7 @@ FRAME: Final = ConfigDef(
             default=True,
             group=_SOURCE,
             doc="Stop when records that were not read yet are gone: deleted by retention, or with their topic. "
-            "`false` goes on with what exists, and says in the log what is missing.",
+            "`false` continues with what exists, and says in the log what is missing.",
         ),
         ConfigKey(
             name="source.isolation.level",
@@ -285,7 +285,7 @@ FRAME: Final = ConfigDef(
             importance=_LOW,
             group=_SOURCE,
             validator=_allow_missing(at_least(1)),
-            doc="Split the topics' partitions into at least so many Spark tasks. Then the changes of one key may "
+            doc="Split the topics' partitions into at least this number of Spark tasks. Then the changes of one key may "
             "be in two tasks of a batch: only for sinks and transformations that need no order, so refused "
             "with `materialize`.",
         ),
@@ -441,7 +441,7 @@ FRAME: Final = ConfigDef(
             importance=_LOW,
             group=_RUN,
             validator=at_least(0),
-            doc="How long a job that is told to stop may take to finish its batch. After that the batch is given "
+            doc="How long a job that is asked to stop may take to finish its batch. After that the batch is given "
             "up; it is done again at the next start.",
         ),
         ConfigKey(
@@ -451,7 +451,7 @@ FRAME: Final = ConfigDef(
             group=_ERRORS,
             validator=one_of("none", "all"),
             doc="What becomes of a record that can't be decoded: `none` stops the job and names its position; "
-            "`all` puts it aside (see `errors.deadletterqueue.topic.name`) and goes on.",
+            "`all` puts it aside (see `errors.deadletterqueue.topic.name`) and continues.",
         ),
         ConfigKey(
             name="errors.deadletterqueue.topic.name",

@@ -44,7 +44,7 @@ def list_remarks(job: Job) -> list[str]:
         )
     if not is_local(job.master) and "checkpoint.location" not in config.raw:
         notes.append(
-            f"checkpoint.location is not set: {job.checkpoint} is on this machine, so the job can only go on from here"
+            f"checkpoint.location is not set: {job.checkpoint} is on this machine, so the job can only continue from here"
         )
     if config["source.min.partitions"]:
         notes.append("source.min.partitions: changes of one key may be written in another order")

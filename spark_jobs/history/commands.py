@@ -176,7 +176,7 @@ def compact(argv: Sequence[str]) -> int:
     parser = _make_parser(
         "compact",
         "Merges small files up to the target size, whatever their age, and deletes what no reader "
-        "needs any more. May run beside the job that writes; readers don't notice.",
+        "needs any more. May run at the same time as the job that writes; readers don't notice.",
     )
     parser.add_argument(
         "--target-size", default=None, metavar="BYTES", help="128m, 1g, ...; default: the job's rolling size"
@@ -186,7 +186,7 @@ def compact(argv: Sequence[str]) -> int:
         type=int,
         default=None,
         metavar="MS",
-        help="how long replaced files stay for readers (default: the job's, or an hour); 0: nobody reads now",
+        help="how long replaced files stay for readers (default: the job's, or an hour); 0: no one reads now",
     )
     arguments = parser.parse_args(list(argv))
     path, config = find_location(arguments.where)

@@ -28,6 +28,6 @@ def find_fatal_reason(producer: Producer, error: KafkaException) -> KafkaExcepti
     try:
         with limit("abort_transaction of a producer that another one has followed", _PATIENCE_S):
             producer.abort_transaction(_PATIENCE_S)
-    except KafkaException as told:
-        return told
+    except KafkaException as abort_error:
+        return abort_error
     return error

@@ -188,7 +188,7 @@ def loss_message(sentences: Sequence[str], checkpoint: str, *, limit: int = 20) 
         "Records that the job has not read yet are missing in Kafka:\n  "
         + "\n  ".join(sentences[:limit])
         + suffix
-        + "\nNothing was skipped. To go on without them, set source.fail.on.data.loss=false for one start; to "
+        + "\nNothing was skipped. To continue without them, set source.fail.on.data.loss=false for one start; to "
         f"read all that exists again, give the job a new checkpoint.location (now {checkpoint}); or bring the "
         "records back into the topic's source (a new snapshot). To keep it from happening, raise the topic's "
         "retention above the longest time that the job may stand still."

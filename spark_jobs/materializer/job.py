@@ -224,7 +224,7 @@ class MaterializerSink(Sink):
             raise Fatal(
                 f"the job is at batch {batch.id}, but the changelog {changelogs} has no marker: "
                 "the state was lost (was the topic deleted?). Run millrace job rebuild with --state to make it again "
-                "from the input, or give the job another name and checkpoint to begin anew."
+                "from the input, or give the job another name and checkpoint to begin from the start."
             )
         self._demand_states(batch)
         spans = self._plan_passes(batch)

@@ -50,7 +50,7 @@ def select_accepted(
         if not letters.tolerant:
             raise Fatal(
                 f"{reason}. Or set errors.tolerance=all: the records of this table are put aside then "
-                "(errors.deadletterqueue.topic.name), and other tables go on"
+                "(errors.deadletterqueue.topic.name), and other tables continue"
             )
         source.refused(changes.schema.namespace)
     for changes, reason in refused:

@@ -55,7 +55,7 @@ def merge_schema(
     if old_key != new_key:
         raise Fatal(
             f"Table {namespace}: its key was ({', '.join(old_key)}) and is ({', '.join(new_key)}) now. Rows before "
-            "and after can't be told apart by one key: finish with the old table, then start a job with another name "
+            "and after can't be distinguished by one key: finish with the old table, then start a job with another name "
             f"for the new one. {where}"
         )
     result = {column.name: column for column in known_schema.columns}

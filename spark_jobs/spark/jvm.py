@@ -103,7 +103,7 @@ def ended_text(pid: int, code: int, said: str) -> str:
         name = signal.Signals(-code).name if -code in signal.valid_signals() else str(-code)
         how = f"was killed by signal {-code} ({name})"
         advice = (
-            "If nobody did that, the system did because it ran out of memory (see its log): lower spark.driver.memory "
+            "If no one did that, the system did because it ran out of memory (see its log): lower spark.driver.memory "
             "and source.max.offsets.per.trigger, or give the machine more"
             if -code == signal.SIGKILL
             else "See what it wrote, and hs_err_pid*.log in its working directory"

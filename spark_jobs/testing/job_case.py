@@ -55,7 +55,7 @@ def poison_record(kit: Kit) -> None:
         ).run()
     if code:
         failures = [event["error"] for event in events if event["event"] == "failed"]
-        raise RuleBroken(f"expected a job that goes on, actual: {failures}")
+        raise RuleBroken(f"expected a job that continues, actual: {failures}")
     offsets = sorted(int(dict(record.headers)["__connect.errors.offset"]) for record in read_topic(kit.bootstrap, dead))
     expected_offsets = [5] if refused is None else [5, 6]
     if offsets != expected_offsets:

@@ -326,8 +326,8 @@ WORKER_CONFIG: Final = ConfigDef(
         ),
         _CONVERT.low.integer(
             "plugin.environment.hosts.max",
-            "How many task hosts there may be for plugins in environments of their own, beside the main ones; by default "
-            "twice as many as those, at least 4.",
+            "How many task hosts there may be for plugins in environments of their own, in addition to the main ones; by "
+            "default twice as many as those, at least 4.",
             default=None,
             unit="processes",
             validator=_check_hosts,
@@ -426,7 +426,7 @@ WORKER_CONFIG: Final = ConfigDef(
         ),
         _HOSTS.low.integer(
             "task.host.crash.limit",
-            "A task that was on the CPU or alone in so many hosts that died within ten minutes fails, until it is "
+            "A task that was on the CPU or alone in this number of hosts that died within ten minutes fails, until it is "
             "restarted by hand.",
             default=5,
             validator=at_least(1),
@@ -447,7 +447,7 @@ WORKER_CONFIG: Final = ConfigDef(
         ),
         _HOSTS.low.integer(
             "drain.timeout.ms",
-            "How long a worker that is told to stop waits until others have taken over its tasks.",
+            "How long a worker that is asked to stop waits until others have taken over its tasks.",
             default=20000,
             unit="ms",
             validator=at_least(0),

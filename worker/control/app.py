@@ -493,7 +493,7 @@ class ControlProcess:
 
     def _fail_worker(self, reason: str) -> None:
         if not self.failed.done():
-            _log.error("This worker can't go on: %s", reason)
+            _log.error("This worker can't continue: %s", reason)
             self.failed.set_result(reason)
 
 

@@ -204,7 +204,7 @@ class PluginWatch:
             if before.failures.get(path) != reason:
                 _log.error("Plugins in %s can't be used: %s", path, reason)
         for key in before.environments.keys() - scanned.environments.keys():
-            _log.info("The plugin environment %s has gone or changed; what runs in it goes on", key)
+            _log.info("The plugin environment %s has gone or changed; what runs in it continues", key)
             self._described.pop(key, None)
             task = self._describing.pop(key, None)
             if task is not None:

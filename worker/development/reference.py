@@ -85,7 +85,7 @@ def reference_pages() -> dict[str, str]:
         ),
         "connectors/common.md": _options_page(
             "Options of every source connector",
-            "What a connector configuration may hold beside the connector's own options.",
+            "What a connector configuration may hold in addition to the connector's own options.",
             SOURCE_CONFIG,
         ),
         "metrics.md": metrics_page(),

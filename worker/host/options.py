@@ -205,7 +205,7 @@ CONNECTOR_KEYS: Final = (
         default="none",
         validator=one_of("none", "always"),
         group=_RESTART,
-        doc="always: a failed task is started again by itself; its state is RESTARTING until then.",
+        doc="always: a failed task is started again automatically; its state is RESTARTING until then.",
     ),
     ConfigKey(
         name="errors.restart.max.attempts",

@@ -237,7 +237,7 @@ class TaskRunner:
                     self.stats.job.phase, self.stats.job.error = "failed", self._scrub(f"{error}".partition("\n")[0])
                 if delay is None:
                     # Not log.exception: the trace is in the message, masked.
-                    log.error("%s: the task failed and won't start again by itself\n%s", self.id, trace)  # noqa: TRY400
+                    log.error("%s: the task failed and won't start again automatically\n%s", self.id, trace)  # noqa: TRY400
                     self._enter_state("FAILED", trace)
                     return
                 log.warning("%s: the task failed and starts again in %.1f s\n%s", self.id, delay, trace)

@@ -513,7 +513,7 @@ OWN: Final[tuple[Metric, ...]] = (
         "millrace_job_progress_timestamp_seconds",
         _GAUGE,
         "s",
-        "When the job last told how far it is, since the epoch; 0 for never.",
+        "When the job last reported its progress, since the epoch; 0 for never.",
     ),
     _process("process_cpu_seconds_total", _COUNTER, "s", "CPU time of the control process."),
     _process("process_resident_memory_bytes", _GAUGE, "bytes", "Resident memory of the control process."),

@@ -230,7 +230,7 @@ class PluginCatalog:
                     location = (
                         f"in the environment {environment} of plugin.path"
                         if environment
-                        else "installed beside Millrace"
+                        else "installed next to Millrace"
                     )
                     return f"Class {name} is {location}, but can't be loaded: {reason}"
         return None
@@ -244,7 +244,7 @@ class PluginCatalog:
             return (
                 f"{plugin.class_name} is in the environment {environment.name} of plugin.path, and this worker runs "
                 "everything in one process (--processes 0, or processes=0), which has Millrace's own environment only. Run "
-                "it with task hosts, or install the plugin beside Millrace"
+                "it with task hosts, or install the plugin next to Millrace"
             )
         conflict = find_clash([*(self.environments[key] for key in needed), environment], self._own)
         return None if conflict is None else f"{plugin.class_name} can't be used here: {conflict}"

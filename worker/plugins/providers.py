@@ -56,7 +56,7 @@ def _stand_in(name: str, environment: str) -> type[ConfigProvider]:
             raise ConfigInvalid(
                 f"the config provider {name} is in the environment {environment} of plugin.path, which only "
                 "task hosts of connectors that refer to it have. For references in the worker's own properties "
-                "install it beside Millrace"
+                "install it next to Millrace"
             )
 
     return ProviderElsewhere

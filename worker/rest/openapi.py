@@ -26,7 +26,7 @@ _SCHEMAS: Final = "#/components/schemas/{name}"
 _PARAMETER: Final = re.compile(r"\{(\w+)\}")
 _TITLE: Final = "Millrace"
 _INTRO: Final = (
-    "The REST API of a Millrace worker: Kafka Connect's, and what Millrace has beside it (`x-kafka-connect` is false). Any "
+    "The REST API of a Millrace worker: Kafka Connect's, and what Millrace adds to it (`x-kafka-connect` is false). Any "
     "worker answers for the whole cluster. A slash at the end of a path makes no difference; in a name every character but "
     "letters, digits and `-._~` is percent-encoded. `x-role` says what a caller must be allowed to do once access is "
     "restricted; `x-internal` operations are for workers and signed with the cluster's session key."
@@ -97,7 +97,7 @@ _FAILURES: Final[dict[int, _Failure]] = {
         "Unavailable",
         "The worker is still reading the cluster's state or has too much to do, or what the answer "
         "needs is away. Try again in a moment.",
-        {"Retry-After": {"description": "Seconds to wait, where that can be told.", "schema": {"type": "integer"}}},
+        {"Retry-After": {"description": "Seconds to wait, where it is known.", "schema": {"type": "integer"}}},
     ),
 }
 

@@ -285,12 +285,12 @@ class SecretKeeper:
     def _subscribe_path(self, secret_path: Place, cached: _Known) -> Callable[[], None] | None:
         loop = asyncio.get_running_loop()
 
-        def told() -> None:
+        def expire_cached() -> None:
             cached.due = cached.fresh_until = 0.0
             self._wake.set()
 
         def changed() -> None:
-            loop.call_soon_threadsafe(told)
+            loop.call_soon_threadsafe(expire_cached)
 
         return self._providers[secret_path[0]].subscribe(secret_path[1], frozenset(cached.keys), changed)
 

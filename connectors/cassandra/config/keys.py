@@ -132,7 +132,7 @@ ACCEPTED: Final[dict[str, tuple[ConfigType, Any, str]]] = {
     "poll.interval.ms": (ConfigType.LONG, 1_000, "records are handed over as they come"),
     "snapshot.scan.interval.ms": (ConfigType.INT, 10_000, "new tables are noticed by schema.refresh.interval.ms"),
     "snapshot.fetch.size": (ConfigType.INT, 0, "see snapshot.chunk.rows"),
-    "snapshot.delay.ms": (ConfigType.LONG, 0, "the log is read beside the backfill"),
+    "snapshot.delay.ms": (ConfigType.LONG, 0, "the log is read at the same time as the backfill"),
     "tracing.enabled": (ConfigType.BOOLEAN, False, "there is no tracing"),
     "sourceinfo.struct.maker": (ConfigType.CLASS, None, "the form of source is fixed"),
     "topic.naming.strategy": (ConfigType.CLASS, None, "topics are prefix.keyspace.table; transforms can rename them"),
@@ -243,7 +243,7 @@ CONFIG: Final = ConfigDef(
         _LOG.low.string(
             ERROR_DIRECTORY,
             "Where damaged segments are kept, as hard links: on the same file system as cdc_raw. With several nodes on a "
-            "worker each has a folder of its name in it. Not set: cdc_raw_aside beside each cdc_raw.",
+            "worker each has a folder of its name in it. Not set: cdc_raw_aside next to each cdc_raw.",
             default=None,
             validator=absolute_path,
             width=Width.LONG,
@@ -376,8 +376,8 @@ CONFIG: Final = ConfigDef(
         ),
         _SNAPSHOT.high.string(
             SNAPSHOT,
-            "When what tables hold is read, beside the log. initial: once, of the captured tables. always: again at "
-            "every start of the tasks. never: only on request (POST /connectors/NAME/snapshots).",
+            "When what tables hold is read, at the same time as the log. initial: once, of the captured tables. always: again "
+            "at every start of the tasks. never: only on request (POST /connectors/NAME/snapshots).",
             default="initial",
             validator=words("initial", "always", "never"),
             display_name="Backfill",

@@ -373,7 +373,7 @@ class _LogReader:
         if self._current is not None and self._current.id == segment.id:
             self._log.warning(
                 "%s while it is being read; the open file is read to its end, but a restart of this worker could "
-                "not go on in it",
+                "not continue in it",
                 message,
             )
             return
@@ -384,7 +384,7 @@ class _LogReader:
         self._counts[names.DAMAGED] += 1
         self._log.error("%s", message)
         if self._settings.policy == "stop":
-            self._failure = Fatal(f"{message}. A restart of the task goes on with what is there")
+            self._failure = Fatal(f"{message}. A restart of the task continues with what is there")
 
     def _match_directory(self) -> None:
         """Whether the directory can be the one that the start position is from. Nothing may be deleted before."""
@@ -395,7 +395,7 @@ class _LogReader:
                 raise Fatal(
                     f"Node {self._settings.node}: all segments in {self._settings.directory} (the newest: {ids[-1]}) "
                     f"are older than the saved position (segment {start.segment}), but a node's ids only grow. Does "
-                    "cdc.raw.directories give the directory of another node? If the node was set up anew with its "
+                    "cdc.raw.directories give the directory of another node? If the node was set up again with its "
                     "clock behind, delete the connector's offset of this node (PATCH /connectors/NAME/offsets)"
                 )
             if (
@@ -406,7 +406,7 @@ class _LogReader:
                 level = self._log.warning if self._settings.mode == "marker" else self._log.error
                 level(
                     "Node %s: segment %d, read up to offset %d, is not there any more: either nothing more was captured in "
-                    "it, or somebody deleted it before it was read to its end. Reading goes on with the next one",
+                    "it, or somebody deleted it before it was read to its end. Reading continues with the next one",
                     self._settings.node,
                     start.segment,
                     start.position,
@@ -500,7 +500,7 @@ class _LogReader:
         """The good part in front of damage; what the policy says comes at the next look, or now where there is no good part."""
         self._counts[names.DAMAGED] += 1
         problem = f"Node {self._settings.node}: {stretch.problem}"
-        mend = (
+        fix = (
             "commit.log.error.policy=skip passes over what can't be read; take a new snapshot of the tables then, since "
             "changes are missing"
         )
@@ -510,10 +510,10 @@ class _LogReader:
             problem += f" (it could not be kept aside: {error})"
             self._failure = ConfigInvalid(
                 f"{problem}. Everything before it was delivered. Let commit.log.error.directory be a "
-                f"folder in which this worker can write, not {self.aside.folder}. {mend}"
+                f"folder in which this worker can write, not {self.aside.folder}. {fix}"
             )
         if self._settings.policy == "stop":
-            self._failure = Fatal(f"{problem}. Everything before it was delivered. {mend}")
+            self._failure = Fatal(f"{problem}. Everything before it was delivered. {fix}")
         if self._failure is None:
             self._problem = current, segment, problem
             return (

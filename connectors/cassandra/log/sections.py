@@ -143,7 +143,7 @@ def next_section(
     if after > file.size:
         if not complete:
             return None
-        broken = f"the file ends at {file.size}, inside a section that goes on to {after}"
+        broken = f"the file ends at {file.size}, inside a section that continues to {after}"
         return broken if codec else LogSection(behind, file.size, at, after, broken)
     if codec is None:
         return LogSection(behind, after, at, after)

@@ -95,7 +95,7 @@ def translate_error(error: BaseException, query: str, nodes: Sequence[str] = ())
         return Retriable(f"the connection to{asked or ' a node'} failed: {error}{where}")
     if isinstance(error, ErrorMessage):
         return _server_error(error, where)
-    return Fatal(f"the CQL driver can't go on: {type(error).__name__}: {error}{where}")
+    return Fatal(f"the CQL driver can't continue: {type(error).__name__}: {error}{where}")
 
 
 def _missing_right(message: str, query: str) -> str:

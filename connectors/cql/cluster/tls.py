@@ -60,9 +60,7 @@ def ssl_context(settings: CqlTlsSettings) -> ssl.SSLContext:
         _try_file("key store", settings.keystore, lambda: tls.load_identity(context, identity, secret))
     elif settings.certificate or settings.private_key:
         if not settings.certificate:
-            raise ConfigInvalid(
-                f"the private key {settings.private_key} has no certificate beside it: set both or none"
-            )
+            raise ConfigInvalid(f"the private key {settings.private_key} has no certificate with it: set both or none")
         certificate, key = settings.certificate, settings.private_key
         # Without a password OpenSSL would ask for one on the terminal.
         _try_file(

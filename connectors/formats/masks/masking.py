@@ -481,7 +481,7 @@ RULE_KEYS: Final[tuple[ConfigKey, ...]] = (
         name="salt.secret",
         type=ConfigType.PASSWORD,
         default=None,
-        doc="With the hashes: a fixed text that goes before the value, so that nobody can try values out. It is "
+        doc="With the hashes: a fixed text that goes before the value, so that no one can try values out. It is "
         "secret, so give it as a reference to a config provider.",
         example="${file:/etc/millrace/salts.properties:mail}",
     ),
@@ -498,7 +498,7 @@ RULE_KEYS: Final[tuple[ConfigKey, ...]] = (
         type=ConfigType.STRING,
         default="keep",
         validator=one_of("keep", "mask"),
-        doc="Whether a null stays a null (keep), or is masked like an empty text (mask), so that nobody sees which rows "
+        doc="Whether a null stays a null (keep), or is masked like an empty text (mask), so that no one sees which rows "
         "have no value.",
     ),
 )

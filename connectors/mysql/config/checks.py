@@ -229,12 +229,12 @@ def binlog_variables(info: ServerInfo, config: Config, findings: Findings) -> No
 def _check_gtids(info: ServerInfo, config: Config, findings: Findings) -> None:
     if info.has_gtids:
         return
-    mend = "SET GLOBAL enforce_gtid_consistency = ON, then SET GLOBAL gtid_mode step by step to ON"
+    fix = "SET GLOBAL enforce_gtid_consistency = ON, then SET GLOBAL gtid_mode step by step to ON"
     if "," in config[sk.HOST]:
-        findings.warn(sk.HOST, f"Without GTIDs the stream can't go on at another server: {mend}")
+        findings.warn(sk.HOST, f"Without GTIDs the stream can't continue at another server: {fix}")
     for name in (sk.GTID_INCLUDES, sk.GTID_EXCLUDES):
         if config[name]:
-            findings.warn(name, f"{name} has no effect: the server has no GTIDs ({mend})")
+            findings.warn(name, f"{name} has no effect: the server has no GTIDs ({fix})")
 
 
 async def _check_positions(
@@ -427,6 +427,6 @@ async def _check_replica(info: ServerInfo, config: Config, findings: Findings) -
     elif not (info.has_gtids and replica_info.has_gtids):
         findings.error(
             sk.SNAPSHOT_HOST,
-            "Without GTIDs nobody can tell how far the replica is: SET GLOBAL gtid_mode step by step "
+            "Without GTIDs there is no way to tell how far the replica is: SET GLOBAL gtid_mode step by step "
             f"to ON on both servers, or leave {sk.SNAPSHOT_HOST} out",
         )

@@ -83,7 +83,7 @@ EVENT_KEYS: Final = (
     _EVENTS.high.string(
         PREFIX,
         "Name of the source in topics, schemas, events and saved positions. A table's events go to the topic "
-        "prefix.database.table. With another prefix the connector begins anew.",
+        "prefix.database.table. With another prefix the connector begins from the start.",
         validator=all_of(non_empty, topic_name),
         width=Width.MEDIUM,
         display_name="Topic prefix",

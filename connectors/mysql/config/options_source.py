@@ -142,7 +142,7 @@ CONNECTION_KEYS: Final = (
     _CONNECTION.high.string(
         HOST,
         "The server to read from, or several of one replication group as a comma-separated list: they are tried in "
-        "order, and with GTIDs the stream goes on at the next one where it ended. Each may have its own port.",
+        "order, and with GTIDs the stream continues at the next one where it ended. Each may have its own port.",
         validator=host_list,
         width=Width.MEDIUM,
         display_name="Hostname",
@@ -208,7 +208,7 @@ CONNECTION_KEYS: Final = (
     _CONNECTION.low.boolean(
         KEEP_ALIVE,
         "Whether to notice a server that has silently gone away: one that gives no sign of life for "
-        "connect.keep.alive.interval.ms is taken as lost, and connected to anew.",
+        "connect.keep.alive.interval.ms is taken as lost, and connected to again.",
         default=True,
         display_name="Keep alive",
     ),
@@ -399,7 +399,7 @@ READING_KEYS: Final = (
     ),
     _SNAPSHOT.high.string(
         SNAPSHOT,
-        "When what the tables hold is read, always beside the stream. initial: once, when there are no saved "
+        "When what the tables hold is read, always at the same time as the stream. initial: once, when there are no saved "
         "positions. always: at each start. initial_only: once, and no stream after it. when_needed: as initial, and "
         "also when the binlog no longer holds the saved position. no_data: never; the stream begins at the server's "
         "current position. never: the same, from the oldest binlog. recovery: as no_data, for a connector with saved "

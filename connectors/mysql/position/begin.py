@@ -79,7 +79,7 @@ async def find_start(
         raise PurgedError(
             f"the binlog of the saved place {position.file}:{position.pos} is not at {info.address} any more, which "
             f"{kept}, and without GTIDs the place can't be found on another server: keep binlogs longer "
-            "(binlog_expire_logs_seconds), and begin anew: reset the connector's offsets, or set "
+            "(binlog_expire_logs_seconds), and begin from the start: reset the connector's offsets, or set "
             "snapshot.mode=when_needed"
         )
     if same and info.mariadb and not position.gtids:

@@ -55,7 +55,7 @@ def days_since_epoch(year: int, month: int, day: int, *, adjust: bool, lenient: 
             return 0
         raise ValueError(
             f"{year:04}-{month:02}-{day:02} is no date; set event.deserialization.failure.handling.mode=warn to "
-            "have 1970-01-01 for such values, or mend the row"
+            "have 1970-01-01 for such values, or fix the row"
         ) from None
 
 

@@ -316,7 +316,7 @@ class MySqlSnapshotReader(SnapshotEngine[MySqlSnapshotPlanner]):
     def _table_vanished(self, job: TableReadJob) -> None:
         assert job.table is not None  # noqa: S101 - only jobs of tables come here
         self._log.warning(
-            "snapshot %s: there is no table %s (any more); the others go on", job.share.request.id, job.table.name
+            "snapshot %s: there is no table %s (any more); the others continue", job.share.request.id, job.table.name
         )
         self._planner.give_up(job, "there is no such table (any more)", "vanished")
         self._notify()

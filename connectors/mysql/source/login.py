@@ -167,7 +167,7 @@ def _dump_request(
             if not info.has_gtids:
                 mode = info.variables.get("gtid_mode") or "OFF"
                 raise Fatal(
-                    f"the server {info.address} has gtid_mode={mode}, and the stream is to go on behind GTIDs: set it "
+                    f"the server {info.address} has gtid_mode={mode}, and the stream is to continue behind GTIDs: set it "
                     "to ON (step by step, with enforce_gtid_consistency=ON)"
                 )
             return dump_gtid_command(executed, server_id)

@@ -246,7 +246,7 @@ def dump_error(code: int, message: str) -> MillraceError:
         return Fatal(f"the user may not read the binlog {said}: GRANT REPLICATION SLAVE ON *.* TO the user")
     if "binary log is not open" in lower or "binary log is not enabled" in lower or code == 1381:
         return Fatal(f"the server writes no binlog {said}: set log_bin and server_id in its configuration, restart it")
-    return Fatal(f"the server can't go on with the binlog stream {said}; its error log tells more")
+    return Fatal(f"the server can't continue with the binlog stream {said}; its error log tells more")
 
 
 #: Parts of the messages, which have different words in each version.

@@ -165,7 +165,11 @@ def apply_signal(signal: Signal, requests: Sequence[SnapshotRequest], now_ms: in
         new_request = _make_request(signal, now_ms)
         if any(request.id == new_request.id for request in before):
             return SignalOutcome(before, changed=False, message=f"signal {signal.id} was taken before")
-        note = "; a blocking one is done beside the stream too" if _snapshot_kind(signal) == "blocking" else ""
+        note = (
+            "; a blocking one is done at the same time as the stream too"
+            if _snapshot_kind(signal) == "blocking"
+            else ""
+        )
         if new_request.start_ms > now_ms:
             note += f"; it begins at {datetime.fromtimestamp(new_request.start_ms / 1000, UTC):%Y-%m-%d %H:%M:%S} UTC"
         return SignalOutcome(
@@ -196,7 +200,7 @@ def apply_signal(signal: Signal, requests: Sequence[SnapshotRequest], now_ms: in
             before,
             changed=False,
             position=where,
-            message=f"signal {signal.id}: the stream goes on at {where.gtids or f'{where.file}:{where.pos}'}",
+            message=f"signal {signal.id}: the stream continues at {where.gtids or f'{where.file}:{where.pos}'}",
         )
     raise Skippable(f"signal {signal.id} has the unknown type {signal.type!r}; types are {', '.join(TYPES)}")
 

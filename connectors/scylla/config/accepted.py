@@ -137,7 +137,7 @@ ACCEPTED_KEYS: Final = (
         "snapshot.delay.ms",
         ConfigType.LONG,
         0,
-        "the stream is read from the start, beside the snapshot.",
+        "the stream is read from the start, at the same time as the snapshot.",
         unit="ms",
     ),
     _accept_option("provide.transaction.metadata", ConfigType.BOOLEAN, False, "Scylla has no transactions over rows."),

@@ -118,5 +118,5 @@ def _without_image(option: str, value: str, table: TableId, image: str) -> Confi
         option,
         f"{option}={value} needs the {image} of {table}, which is off; turn it on with: ALTER TABLE "
         f"{qualify_table(table)} WITH cdc = {{'enabled': true, '{image}': true}} (with the table's other "
-        "cdc options beside them)",
+        "cdc options next to them)",
     )

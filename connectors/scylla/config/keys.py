@@ -506,7 +506,7 @@ CONFIG: Final = ConfigDef(
         ),
         _READING.low.integer(
             QUEUE,
-            "Rows that a task reads ahead at the most while Kafka is slow, beside the pages under way.",
+            "Rows that a task reads ahead at the most while Kafka is slow, not counting the pages under way.",
             default=8_192,
             unit="rows",
             validator=at_least(1),
@@ -547,8 +547,8 @@ CONFIG: Final = ConfigDef(
         ),
         _SNAPSHOT.high.string(
             SNAPSHOT,
-            "Whether to read what the tables hold, beside the stream of changes: never (no_data means the same), or "
-            "initial: once, when there are no saved offsets for it. Rows come as events with op r.",
+            "Whether to read what the tables hold, at the same time as the stream of changes: never (no_data means the same), "
+            "or initial: once, when there are no saved offsets for it. Rows come as events with op r.",
             default="never",
             validator=one_of("never", "no_data", "initial", ignore_case=True),
             display_name="Snapshot",

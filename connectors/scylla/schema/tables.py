@@ -324,7 +324,7 @@ def disabled_text(table: TableId) -> str:
 def _no_log(table: TableId) -> str:
     return (
         f"CDC is enabled for {table}, but its log table {table}{SUFFIX} is not there: it may have been dropped, or the "
-        "schema is not yet known to every node; if this goes on, set the table's cdc option to {'enabled': false} and to "
+        "schema is not yet known to every node; if this continues, set the table's cdc option to {'enabled': false} and to "
         "true again"
     )
 

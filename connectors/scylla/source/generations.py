@@ -100,7 +100,7 @@ def choose_generation(
         if newest_saved is not None:
             note = (
                 f"Positions are saved for a generation that starts at {newest_saved}, and the cluster's newest starts at "
-                f"{all_generations[-1].start_ms}: is it another cluster? Reading begins anew"
+                f"{all_generations[-1].start_ms}: is it another cluster? Reading begins from the start"
             )
             notes = (note,)
         begin = 0 if lookback_ms <= 0 else now_ms - lookback_ms

@@ -168,7 +168,7 @@ class Writers:
         if writer is None:
             schema = read_schema(parse_json(description), replace_null=False)
             if schema is None:
-                raise Skippable("The message has no schema beside its payload (it is null).")
+                raise Skippable("The message has no schema next to its payload (it is null).")
             writer = writer_of(schema, None, avro_text(schema, AVRO))
             _keep_writer(self._by_text, description, writer)
         return writer

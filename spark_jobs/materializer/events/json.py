@@ -161,17 +161,19 @@ def make_image_encoder(columns: Sequence[StateColumn]) -> Callable[[Sequence[Any
         if all(map(fits_struct, names))
         else lambda *values: dict(zip(names, values, strict=True))
     )
-    mends = [(index, mend) for index, column in enumerate(columns) if (mend := _make_value_fix(column)) is not None]
-    if not mends:
+    fixes = [
+        (index, fix_value) for index, column in enumerate(columns) if (fix_value := _make_value_fix(column)) is not None
+    ]
+    if not fixes:
         return lambda values: _encode(make_struct(*values))
 
     def encode(values: Sequence[Any]) -> bytes:
-        mended = list(values)
-        for index, mend in mends:
-            value = mended[index]
+        fixed_values = list(values)
+        for index, fix_value in fixes:
+            value = fixed_values[index]
             if value is not None:
-                mended[index] = mend(value)
-        return _encode(make_struct(*mended))
+                fixed_values[index] = fix_value(value)
+        return _encode(make_struct(*fixed_values))
 
     return encode
 

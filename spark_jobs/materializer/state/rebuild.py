@@ -55,7 +55,7 @@ def main(argv: Sequence[str]) -> int:
         "--output",
         action="store_true",
         help="write every row of the state to the output topic, which was lost or is another one now; "
-        "the job then goes on behind it. Goes on where it was if it is interrupted, and does "
+        "the job then continues behind it. Continues where it was if it is interrupted, and does "
         "nothing if all is there",
     )
     modes.add_argument(

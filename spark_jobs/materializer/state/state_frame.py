@@ -44,7 +44,7 @@ def main(argv: Sequence[str]) -> int:
         description="Shows the state of a materializer job: the table as it is materialized now.",
     )
     parser.add_argument("file", metavar="FILE", help="the job, YAML or JSON")
-    parser.add_argument("--show", type=int, metavar="N", default=20, help="print so many rows (20)")
+    parser.add_argument("--show", type=int, metavar="N", default=20, help="print this number of rows (20)")
     parser.add_argument("--count", action="store_true", help="print the number of rows alone")
     parser.add_argument("--where", metavar="SQL", help="only rows for which this SQL expression holds")
     parser.add_argument("--output", metavar="PATH", help="write the rows there instead")

@@ -162,7 +162,7 @@ CONFIG: Final = ConfigDef(
             group=_GROUP,
             unit="rows",
             importance=Importance.LOW,
-            doc="A batch is written by one task per that many records: so many files it makes.",
+            doc="A batch is written by one task per that many records, and makes one file each.",
         ),
         ConfigKey(
             name=SOURCE_ID,
@@ -180,7 +180,7 @@ CONFIG: Final = ConfigDef(
             group=_GROUP,
             importance=Importance.LOW,
             doc="Before rows are left out because their offsets are in the table already, look a sample of them up there; "
-            "the job fails when they are not: the topic was made anew.",
+            "the job fails when they are not: the topic was created again.",
         ),
         ConfigKey(
             name=ROLL_SIZE,

@@ -98,7 +98,7 @@ async def test_a_broker_that_hangs_costs_a_producer(
     numbers = await control.numbers(end)
     if properties:
         assert numbers == list(range(end))
-        assert "goes on from the last committed transaction" in caplog.text
+        assert "continues from the last committed transaction" in caplog.text
     else:
         assert set(numbers) == set(range(end))
         assert "a new producer will send what is not acknowledged" in caplog.text

@@ -79,7 +79,7 @@ class ContactWatch:
             if node.view is not None and not node.fenced and not trusted:
                 _log.error(
                     "Nothing heard of Kafka's group coordinator for %.1f s: this worker stops its connectors and tasks, "
-                    "for others may start them. It goes on when Kafka answers again",
+                    "for others may start them. It continues when Kafka answers again",
                     age,
                 )
                 node.fenced, killed = True, False
@@ -99,7 +99,7 @@ class ContactWatch:
             if node.view is not None and now - outside_since > self._session_s * _STALLED_SESSIONS:
                 self._fail(
                     "the group's membership stands still though Kafka answers; the worker ends so that it can be "
-                    "started anew"
+                    "started again"
                 )
             if app.crashed:
                 self._fail(f"Faust has crashed: {app.crash_reason!r}")

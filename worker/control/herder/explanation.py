@@ -61,7 +61,7 @@ def connector_notes(snapshot: ClusterSnapshot, name: str, *, exactly_once: bool,
         remarks.append(f"Its target state is {snapshot.target_state(name)}: someone paused or stopped it.")
     if name in snapshot.inconsistent:
         remarks.append(
-            "Its task configurations in the config topic are incomplete: it has no tasks until it writes them anew."
+            "Its task configurations in the config topic are incomplete: it has no tasks until it writes them again."
         )
     elif name not in snapshot.task_counts:
         remarks.append("It has not said yet what its tasks are.")

@@ -105,7 +105,7 @@ class LocalRun:
     status: ReportedStatus | None = None
 
     @property
-    def told(self) -> bytes:
+    def received_instructions(self) -> bytes:
         """Return the operators' instructions that the task has received."""
         return self.wish.instructions if self.instructions is None else self.instructions
 
@@ -132,7 +132,11 @@ def plan_steps(
             steps.append(("stop", unit))
         elif desired.paused != local_run.paused and not local_run.failed:
             steps.append(("pause" if desired.paused else "resume", unit))
-        elif desired.config is not None and desired.instructions != local_run.told and not local_run.failed:
+        elif (
+            desired.config is not None
+            and desired.instructions != local_run.received_instructions
+            and not local_run.failed
+        ):
             steps.append(("instruct", unit))
     steps.extend(("start", unit) for unit in wishes if unit not in local_runs and unit not in blocked)
     # Instances first: they may change the tasks.
@@ -288,7 +292,7 @@ class Reconciler:
     def waiting(self, unit: Unit) -> str | None:
         """Why a unit that shall run here is not started, as far as this worker is the cause."""
         if unit in self._given_up:
-            return f"task hosts died under it {self.crash_count(unit)} times; restart it when the cause is mended"
+            return f"task hosts died under it {self.crash_count(unit)} times; restart it when the cause is fixed"
         crashes = self._crashes.get(unit)
         if crashes is not None and crashes.not_before > time.monotonic():
             return f"its task host died; it starts again in {crashes.not_before - time.monotonic():.1f} s"
@@ -443,7 +447,7 @@ class Reconciler:
         except PipeClosed:
             return
         except (TimeoutError, RemoteError) as error:
-            _log.warning("%s could not be told what operators ask of it: %r; trying again", unit, error)
+            _log.warning("%s could not be informed of what operators ask of it: %r; trying again", unit, error)
             await asyncio.sleep(1)
         local_run.busy = False
         self.wake()

@@ -63,7 +63,7 @@ class TransactionalSession(TaskSession):
         pause = next(self._pauses)
         self.stats.retries += 1
         self.plan.log.warning(
-            "%s: %s; the task goes on from the last committed transaction in %.1f s", self._name, error, pause
+            "%s: %s; the task continues from the last committed transaction in %.1f s", self._name, error, pause
         )
         if self.producer is not None:
             await self.producer.close()

@@ -82,7 +82,7 @@ ROUTES = (
             Tag.ADMIN,
             {
                 200: Reply("The loggers that were changed on this worker.", list[str]),
-                204: Reply("All workers have been told (`scope=cluster`)."),
+                204: Reply("All workers have been informed (`scope=cluster`)."),
             },
             {400: "The body names no level, or is not understood.", 404: "There is no such level.", 409: CONFLICT},
             (

@@ -99,7 +99,7 @@ ROUTES = (
         RequiredAccess.OPERATE,
         operation=Operation(
             "createSnapshot",
-            "Ask for a snapshot of some tables, beside the stream.",
+            "Ask for a snapshot of some tables, at the same time as the stream.",
             Tag.SNAPSHOTS,
             {201: Reply("The request as it is kept.", Snapshot, location=True)},
             {
@@ -170,7 +170,7 @@ ROUTES = (
         f"{_PATH}/{{snapshot}}/resume",
         resume_snapshot,
         RequiredAccess.OPERATE,
-        operation=_steer_operation("resume", "Let a snapshot go on."),
+        operation=_steer_operation("resume", "Let a snapshot continue."),
     ),
     RestRoute(
         "PUT",

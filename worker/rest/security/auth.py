@@ -125,7 +125,7 @@ class Authenticator:
             tokens = await asyncio.to_thread(read_tokens, settings.tokens_file)
         if (settings.basic or settings.certificate) and not users:
             raise ConfigInvalid(
-                f"{settings.users_file or java_file} names no users: nobody could call (Kafka Connect lets "
+                f"{settings.users_file or java_file} names no users: no one could call (Kafka Connect lets "
                 "everybody in then)"
             )
         self._users, self._tokens, self._java_file = users, tokens, java_file
@@ -239,7 +239,7 @@ class Authenticator:
         token = self._tokens.get(token_digest(value))
         if token is not None and (token.expires is None or token.expires > time.time()):
             return Principal(token.name, "bearer", token.grants)
-        reason = "nobody has it" if token is None else f"that of {token.name} has expired"
+        reason = "no one has it" if token is None else f"that of {token.name} has expired"
         if token is None and self._jwt is not None:
             try:
                 return await self._jwt.verify(value)

@@ -63,7 +63,7 @@ AUTH_KEYS: Final = (
         default=["none"],
         validator=_check_methods,
         doc="How callers of the REST API say who they are: none (everybody may do everything), basic (users and "
-        "passwords), bearer (tokens), both, certificate (of TLS clients), or several of these. /health asks nobody.",
+        "passwords), bearer (tokens), both, certificate (of TLS clients), or several of these. /health asks no one.",
         example="basic,certificate",
     ),
     ConfigKey(
@@ -172,7 +172,7 @@ AUTH_KEYS: Final = (
         validator=at_least(1),
         importance=_LOW,
         doc="Wrong passwords and tokens that one client address may send in a minute; then it is answered with 429. "
-        "Callers whose password was found right before go on.",
+        "Callers whose password was accepted before are still served.",
     ),
     ConfigKey(
         name="rest.auth.session.ms",

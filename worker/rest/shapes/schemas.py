@@ -24,7 +24,7 @@ Config = Annotated[dict[str, str], Meta(description="A configuration: property t
 State = Literal["UNASSIGNED", "RUNNING", "PAUSED", "FAILED", "RESTARTING", "STOPPED"]
 Kind = Literal["source", "sink", "unknown"]
 Level = Literal["TRACE", "DEBUG", "INFO", "WARN", "ERROR", "FATAL", "OFF", "ALL"]
-WorkerId = Annotated[str, Meta(description="The worker's host and port; empty while nobody runs it.")]
+WorkerId = Annotated[str, Meta(description="The worker's host and port; empty while no worker runs it.")]
 
 
 # Bodies of requests.
@@ -386,7 +386,7 @@ class PluginHost(Struct):
 
 
 class PluginEnvironments(Struct):
-    """A worker's plugins beyond those that are installed beside Millrace; ``failures`` is what can't be used -> why."""
+    """A worker's plugins beyond those that are installed next to Millrace; ``failures`` is what can't be used -> why."""
 
     worker_id: str
     environments: list[PluginEnvironment]

@@ -325,7 +325,7 @@ class ExtractNewRecordState(Transform):
                 importance=Importance.LOW,
                 width=Width.SHORT,
                 display_name="Specifies if fields are dropped, will the event's schemas be compatible",
-                doc="Whether only optional fields are removed, so that readers of the older schema can go on.",
+                doc="Whether only optional fields are removed, so that readers of the older schema can continue.",
             ),
             ConfigKey(
                 name="replace.null.with.default",

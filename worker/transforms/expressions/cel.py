@@ -129,7 +129,7 @@ class _CelCompiler:
                 raise self.invalid(
                     node.start,
                     f"inside exists, all and exists_one {path} may only be compared: write it "
-                    "beside ==, !=, <, <=, >, >= or in",
+                    "besides ==, !=, <, <=, >, >= or in",
                 )
             return self._name_variable("value", path)
         match node:

@@ -263,7 +263,7 @@ def test_the_life_of_a_job(bench: Bench) -> None:
     )
     status, refused = worker.request("DELETE", f"/connectors/{name}/offsets")
     assert status == 400
-    assert "a Spark job goes on from its checkpoint" in refused["message"]
+    assert "a Spark job continues from its checkpoint" in refused["message"]
     assert worker.request("DELETE", f"/connectors/{name}")[0] == 204
     eventually(lambda: name not in bench.get("/connectors"), "it is deleted", LIMIT_S)
     assert SECRET not in worker.service.log_path.read_text()

@@ -103,7 +103,7 @@ def test_pkcs12_files(files: Path) -> None:
         ({"keystore": "store.jks"}, "keytool -importkeystore"),
         ({"truststore": "missing.pem"}, "missing.pem can't be read"),
         ({"certificate": "cert.pem", "private_key": "locked.pem"}, "password"),
-        ({"private_key": "key.pem"}, "has no certificate beside it"),
+        ({"private_key": "key.pem"}, "has no certificate with it"),
         ({"certificate": "key.pem"}, "key.pem can't be used"),
     ],
 )

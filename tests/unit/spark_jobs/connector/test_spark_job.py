@@ -188,7 +188,9 @@ async def test_without_the_extra_it_says_what_to_install(monkeypatch: pytest.Mon
 
 async def test_offsets_can_not_be_changed_and_why() -> None:
     config = FRAME.parse({**MINIMAL, "kafka.bootstrap.servers": "x", "checkpoint.location": "/data/c"})
-    with pytest.raises(ConfigInvalid, match=r"goes on from its checkpoint .*/data/c.*source.starting.offsets=earliest"):
+    with pytest.raises(
+        ConfigInvalid, match=r"continues from its checkpoint .*/data/c.*source.starting.offsets=earliest"
+    ):
         await SparkJob.alter_offsets(config, [])
 
 

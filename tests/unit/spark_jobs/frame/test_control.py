@@ -139,7 +139,7 @@ def test_status_in_words() -> None:
     assert lines[1].split() == ["a", "running", "7", "3", "12", "2026-11-21T00:00:00.000Z", "/c"]
     assert lines[2].split() == ["bb", "failed", "-", "-", "-", "-", "-"]
     assert lines[3] == "    one (all of it: millrace job status bb)"
-    assert "goes on from the checkpoint" in lines[5]
+    assert "continues from the checkpoint" in lines[5]
     assert lines[6].split()[:5] == ["d", "retrying", "9", "3", "unknown"]
     assert lines[7:] == ["    retries batch since 2026-11-21T00:00:00.000Z, 4 failed attempts: table t is locked"]
 

@@ -325,4 +325,4 @@ def test_remarks() -> None:
     assert "kafka.bootstrap.server is no property that Kafka clients have" in found
     assert "source.fail.on.data.loss=false" in found
     assert "only logged" in found
-    assert "the job can only go on from here" in found
+    assert "the job can only continue from here" in found

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from connectors.logs.standing import InstructionList, StoredRules
 
 
-async def run_beside(
+async def merge_batches(
     source: AsyncGenerator[Batch, None],
     context: TaskContext,
     standing: InstructionList,
