@@ -8,7 +8,7 @@ import sqlite3
 import time
 from contextlib import closing
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import pymysql
 from confluent_kafka import Consumer, TopicPartition
@@ -60,7 +60,8 @@ def _read_topic(bootstrap: str, topic: str) -> list[tuple[int, bytes | None, byt
         for number in (0, 1):
             consumer.assign([TopicPartition(topic, number, 0)])
             while (message := consumer.poll(20)) is not None and not message.error():
-                headers = {name: data or b"" for name, data in message.headers() or []}
+                pairs = cast("list[tuple[str, bytes | None]]", message.headers() or [])
+                headers = {name: data or b"" for name, data in pairs}
                 records.append((number, message.key(), message.value(), headers))
     return records
 
@@ -74,13 +75,9 @@ def test_the_delay_from_source_to_target_is_measured_for_each_table(
     for future in admin.create_topics([NewTopic(topic, 2, 1) for topic in topics.values()]).values():
         future.result(20)
     worker = millrace(properties={"offset.flush.interval.ms": "300"})
-    database = {
-        "host": "127.0.0.1",
-        "port": int(mariadb.port or 0),
-        "user": mariadb.user,
-        "password": mariadb.password,
-    }
-    with closing(pymysql.connect(**database, autocommit=True)) as connection, connection.cursor() as cursor:
+    port = int(mariadb.port or 0)
+    opened = pymysql.connect(host="127.0.0.1", port=port, user=mariadb.user, password=mariadb.password, autocommit=True)
+    with closing(opened) as connection, connection.cursor() as cursor:
         for statement in (
             f"CREATE DATABASE {name}",
             f"CREATE TABLE {name}.t (id INT PRIMARY KEY, a INT)",
@@ -94,8 +91,8 @@ def test_the_delay_from_source_to_target_is_measured_for_each_table(
                 {
                     "connector.class": "io.debezium.connector.mariadb.MariaDbConnector",
                     "topic.prefix": f"{name}_{form.name}",
-                    "database.hostname": database["host"],
-                    "database.port": str(database["port"]),
+                    "database.hostname": "127.0.0.1",
+                    "database.port": str(port),
                     "database.user": mariadb.user,
                     "database.password": mariadb.password,
                     "database.include.list": name,
@@ -149,9 +146,9 @@ def test_the_delay_from_source_to_target_is_measured_for_each_table(
             cursor.execute(f"UPDATE {name}.t SET a = {number} WHERE id = 1")  # noqa: S608 - a name of the test's own
             began = time.time()
         wait_complete(began)
-        for form in tables:
-            assert rows(form) == [(1, 5), (2, 2)]
-            measured = delays(form)
+        for form_name in tables:
+            assert rows(form_name) == [(1, 5), (2, 2)]
+            measured = delays(form_name)
             assert set(measured) == {
                 "delay_seconds",
                 "topic_delay_seconds",
