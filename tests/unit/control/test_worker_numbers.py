@@ -126,18 +126,15 @@ async def test_a_connector_whose_hosts_died_too_often_is_shown_as_failed(
         "plugins": SimpleNamespace(catalog=SimpleNamespace(connector=lambda _: None)),
     }.items():
         monkeypatch.setattr(node, name, part, raising=False)
-    herder = AdminOperations()
-    monkeypatch.setattr(herder, "ready", lambda: True)
-    herder.ctx = cast(
-        "Any",
-        SimpleNamespace(
-            node=node,
-            version=("1", "abc"),
-            snapshot=SimpleNamespace(connectors={"c": {}}),
-            connector_type=lambda _: "source",
-            config={"metrics.families": ["A"], "metrics.jvm.names": False, "metrics.clients.max": 1},
-        ),
+    context = SimpleNamespace(
+        node=node,
+        version=("1", "abc"),
+        snapshot=SimpleNamespace(connectors={"c": {}}),
+        connector_type=lambda _: "source",
+        config={"metrics.families": ["A"], "metrics.jvm.names": False, "metrics.clients.max": 1},
     )
+    herder = AdminOperations(cast("Any", context))
+    monkeypatch.setattr(herder, "ready", lambda: True)
     assert b'kafka_connect_connector_status{connector="c",status="failed"} 1' in await herder.metrics()
 
 
