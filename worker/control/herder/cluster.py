@@ -28,8 +28,8 @@ from worker.control.herder.savepoints import SavepointOperations
 from worker.control.herder.snapshots import SnapshotOperations
 from worker.control.herder.topics import TopicOperations
 from worker.control.herder.verify import VerifyOperations
+from worker.control.placement.desired_runs import restart_plan, restore_references
 from worker.control.placement.planning import INSTANCE, Unit
-from worker.control.placement.wishes import restart_plan, restore_references
 from worker.control.state.instructions import instructions_record
 from worker.protocol import HostTaskId
 from worker.rest.facade import NO_OWNER_TEXT, REBALANCE_TEXT, NotLeader, RestError
