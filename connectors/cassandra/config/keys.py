@@ -14,7 +14,7 @@ from connectors.cassandra.config.rules import (
     validate_with,
 )
 from connectors.cql.options import ClusterWording, cluster_keys
-from connectors.formats.masks.masking import SOURCE_KEYS as MASK_KEYS
+from connectors.formats.masks.options import SOURCE_KEYS as MASK_KEYS
 from connectors.options import ConfigDef, ConfigKey, ConfigType, Importance, KeyGroup, Width, at_least, between, words
 from connectors.source_options.new_tables import new_tables_key
 from connectors.source_options.number_keys import decimals_key, logical_types_key, varints_key
