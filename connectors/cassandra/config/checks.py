@@ -462,7 +462,7 @@ async def _check_rights(
     return [
         _make_error(
             keys.USER,
-            f"{_list_some(refused)} can't be read for the backfill: GRANT SELECT ON {_qualify_name(refused[0])} TO "
+            f"{_list_some(refused)} can't be read for the snapshot: GRANT SELECT ON {_qualify_name(refused[0])} TO "
             f"{_quote_role(config)}, or {keys.SNAPSHOT}=never",
         )
     ]

@@ -240,7 +240,7 @@ def too_few_tasks(tasks: int, node_count: int) -> str:
     """The complaint about ``tasks.max``."""
     return (
         f"tasks.max={tasks} is too few: each of the {node_count} directories of {keys.DIRECTORIES} needs a task of its own, on "
-        f"a worker that sees it. Set tasks.max to {node_count} or more (more only share backfills)"
+        f"a worker that sees it. Set tasks.max to {node_count} or more (more only share snapshots)"
     )
 
 

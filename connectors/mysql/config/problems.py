@@ -173,7 +173,7 @@ def find_warnings(config: Config) -> list[ConfigProblem]:
     if replica_settings(config) is not None and mode in ("no_data", "never", "schema_only"):
         warn(
             sk.SNAPSHOT_HOST,
-            f"{sk.SNAPSHOT_HOST} is used only by full pulls on demand: {sk.SNAPSHOT}={mode} makes none",
+            f"{sk.SNAPSHOT_HOST} is used only by snapshots on demand: {sk.SNAPSHOT}={mode} makes none",
         )
     return complaints
 
