@@ -175,9 +175,9 @@ def _check_offset(prefix: str, names: set[str], partition: Position, offset: Pos
     elif members == {SNAPSHOT, SHARD}:
         shard_of(str(partition[SHARD]))
         if offset is not None and not isinstance(offset.get("state"), str):
-            raise ConfigInvalid('what is saved of a backfill has a "state", such as "completed"')
+            raise ConfigInvalid('what is saved of a snapshot has a "state", such as "completed"')
     else:
         raise ConfigInvalid(
             f'a partition of this connector has, besides "{CLUSTER}", "{NODE}" (a log), "{NODE}" and '
-            f'"{TABLE_ID}" (a definition), or "{SNAPSHOT}" and "{SHARD}" (a backfill)'
+            f'"{TABLE_ID}" (a definition), or "{SNAPSHOT}" and "{SHARD}" (a snapshot)'
         )

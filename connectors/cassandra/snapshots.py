@@ -185,7 +185,7 @@ class CassandraSnapshots:
         events = self._table_events(chunk.table)
         for update in chunk.updates:
             try:
-                events.backfill(update, source, before, out)
+                events.add_snapshot_rows(update, source, before, out)
             except Skippable as error:
                 bad.append(BadRecord(source, before, error, topic=events.topic))
         self._note_offsets(offsets)

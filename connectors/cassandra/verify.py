@@ -109,7 +109,7 @@ class CassandraView:
                 self.notes += read.bad
                 records: list[SourceRecord] = []
                 for update in read.updates:
-                    events.backfill(update, {}, {}, records)
+                    events.add_snapshot_rows(update, {}, {}, records)
                 if records:
                     yield records
                 state = page.state

@@ -11,7 +11,8 @@ from connectors.errors import ConfigInvalid
 from connectors.mysql.config import options_events as ek
 from connectors.mysql.config import options_source as sk
 from connectors.mysql.config.checks import check_server, server_tables
-from connectors.mysql.config.settings import CONFIG, find_problems, find_warnings
+from connectors.mysql.config.problems import find_problems, find_warnings
+from connectors.mysql.config.settings import CONFIG
 from connectors.mysql.metrics import METRICS
 from connectors.mysql.model import MARIADB, MYSQL, Shard, TableName
 from connectors.mysql.position import positions, shards, start

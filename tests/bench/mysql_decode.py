@@ -206,7 +206,7 @@ def _pull(world: World, name: str, columns: int) -> None:
     decode = compile_text(table, chosen, options)
     packets = text_packets(world.driver, f"SELECT {', '.join(select_list(table, chosen))} FROM {name}")
     figure = cost(lambda: [decode(packet) for packet in packets], len(packets))
-    sys.stdout.write(f"{f'{name} ({columns} columns): row of a full pull':<48}{figure:8.3f} us\n")
+    sys.stdout.write(f"{f'{name} ({columns} columns): row of a snapshot':<48}{figure:8.3f} us\n")
 
 
 if __name__ == "__main__":

@@ -107,10 +107,10 @@ class Transactions:
         if transaction.state == "Ongoing":
             self._decide(transaction, commit=commit)
             return 0
-        wished = ("Commit", "Committed") if commit else ("Abort", "Aborted")
-        if transaction.state == wished[0]:
+        expected_states = ("Commit", "Committed") if commit else ("Abort", "Aborted")
+        if transaction.state == expected_states[0]:
             return CONCURRENT
-        return 0 if transaction.state == wished[1] else INVALID_STATE
+        return 0 if transaction.state == expected_states[1] else INVALID_STATE
 
     def expire(self, transaction: Transaction, epoch: int) -> None:
         """A transaction has been open for too long: it is aborted, and its producer is fenced."""

@@ -215,7 +215,7 @@ class Simulation:
             return f"{leaders} lead"
         for worker in self.world.workers:
             control = worker.control
-            if control is None or control.herder is None or not control.herder.ready():
+            if control is None or control.herder is None or not control.herder.admin.ready():
                 return f"{worker.name} is not ready"
             if control.node.config.snapshot.connectors != snapshot.connectors:
                 return f"{worker.name} knows other connectors"

@@ -258,7 +258,7 @@ class World:
         async def serve() -> None:
             herder = None if worker.control is None else worker.control.herder
             try:
-                if herder is None or not herder.ready():
+                if herder is None or not herder.admin.ready():
                     raise RestError(503, "the worker is starting")
                 value = await getattr(herder, method)(*arguments)
             except (MillraceError, TimeoutError, OSError) as error:

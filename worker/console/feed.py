@@ -116,7 +116,7 @@ class RowFeed:
         """Look at the cluster now."""
         rows: dict[str, tuple[dict[str, Any], bytes]] = {}
         try:
-            newest = await self._herder.connector_rows()
+            newest = await self._herder.console.connector_rows()
         except MillraceError as error:
             self.trouble = str(error)
             raise

@@ -169,6 +169,8 @@ class JavaCluster:
         self._session: aiohttp.ClientSession | None = None
         self._lacks: list[str] = []
         self._lacks_until = 0.0
+        # Handlers ask a herder's subjects; here one object answers for all of them.
+        self.admin = self.console = self.offsets = self.topics = self
 
     async def close(self) -> None:
         """Close its connections."""

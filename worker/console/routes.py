@@ -128,7 +128,7 @@ async def end_session(call: RestCall) -> web.Response:
 
 async def list_rows(call: RestCall) -> web.Response:
     """``GET /console/connectors``."""
-    all_rows = await call.herder.connector_rows()
+    all_rows = await call.herder.console.connector_rows()
     names = set(readable_names(call.principal, [row["name"] for row in all_rows]))
     return json_answer(
         [{**row, "role": highest_role(call.principal, row["name"])} for row in all_rows if row["name"] in names]
@@ -149,7 +149,7 @@ async def patch_config(call: RestCall) -> web.Response:
 
 async def _mask_config(call: RestCall, config: Mapping[str, str]) -> web.Response:
     try:
-        declared = await call.herder.plugin_config(
+        declared = await call.herder.admin.plugin_config(
             config.get("connector.class", ""), config.get("connector.plugin.version")
         )
     except RestError as error:
@@ -164,14 +164,14 @@ async def check_edit(call: RestCall) -> web.Response:
     """``PUT /console/connectors/{connector}/check``."""
     patch = bodies.read_config(await call.request.read())
     merged = await merge_patch(call, patch)
-    return json_answer(await call.herder.validate(merged.get("connector.class", ""), merged))
+    return json_answer(await call.herder.admin.validate(merged.get("connector.class", ""), merged))
 
 
 async def get_rates(call: RestCall) -> web.Response:
     """``GET /console/rates``, for other workers."""
     if call.principal.method != "worker":
         raise RestError(400, UNSIGNED)
-    return json_answer(call.herder.own_rates())
+    return json_answer(call.herder.console.own_rates())
 
 
 async def stream_events(call: RestCall) -> web.StreamResponse:

@@ -201,7 +201,7 @@ class ControlProcess:
             async with asyncio.timeout(_PROVIDERS_S):
                 await self._secrets.close()
         if self.herder is not None:
-            await self.herder.close_verifications()
+            await self.herder.verifications.close_verifications()
         if self._app is not None:
             try:
                 async with asyncio.timeout(15):
@@ -241,7 +241,7 @@ class ControlProcess:
         Raises:
             Fatal: not within the deadline.
         """
-        if not await wait_until(lambda: self.herder is not None and self.herder.ready(), deadline_s):
+        if not await wait_until(lambda: self.herder is not None and self.herder.admin.ready(), deadline_s):
             raise Fatal(
                 f"the worker did not get ready within {deadline_s:g} s: it has "
                 f"{'no leader' if self.node.view else 'not joined the group'} yet; see the log above"
@@ -286,7 +286,7 @@ class ControlProcess:
         self.herder = ClusterHerder(self.context)
         node.client = WorkerClient(30, lambda: client_context(settings.tls), tls_files(settings.tls))
         self._build_node()
-        self.herder.watch_verifications()
+        self.herder.verifications.watch_verifications()
         self._rest = RestServer(self.herder, settings, workers=self.herder)
         await self._rest.start()
         # A thread that is not awaited: a worker without a network must neither start nor stop later for it.

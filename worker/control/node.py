@@ -1,7 +1,7 @@
 """This worker: its input from the cluster's topics and from its hosts, and the reports that it writes.
 
 Everything here runs on the control process's loop and blocks nowhere. The decisions are in pure modules (``placement``,
-``table``, ``wishes``, ``reconciler.plan``); this one only carries facts between them.
+``table``, ``desired_runs``, ``reconciler.plan``); this one only carries facts between them.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from offsets.records import (
     topic_status_record,
 )
 from worker.control.numbers import WorkerNumbers
+from worker.control.placement.desired_runs import awaiting_fencing, find_desired_runs, restart_plan
 from worker.control.placement.planning import INSTANCE, Unit
 from worker.control.placement.reconciler import PluginChoice
 from worker.control.placement.table import SlotOwner
-from worker.control.placement.wishes import awaiting_fencing, local_wishes, restart_plan
 from worker.control.reports import MemberReports
 from worker.control.task_configs import TaskConfigSubmission
 from worker.metrics.windows import HostNumbers, TaskTable
@@ -180,22 +180,22 @@ class WorkerNode:
 
     # What shall run here (reconciler.Listener).
 
-    def wishes(self) -> Mapping[Unit, DesiredRun]:
+    def desired_runs(self) -> Mapping[Unit, DesiredRun]:
         """Return the units that shall run here now."""
         if self.fenced or not self.caught_up:
             return {}
         assigned = self.placement.table.assigned_to(self.me)
-        wishes = local_wishes(assigned, self.config.snapshot, self._encode_instructions)
+        desired_runs = find_desired_runs(assigned, self.config.snapshot, self._encode_instructions)
         self.stats.assigned_connectors = sum(unit.task == INSTANCE for unit in assigned)
         self.stats.assigned_tasks = len(assigned) - self.stats.assigned_connectors
         for unit in assigned:
-            if unit not in wishes and unit.task == INSTANCE:
+            if unit not in desired_runs and unit.task == INSTANCE:
                 self._settle_instance(unit.connector)
         # A task whose host died is in neither set: no process reports that it has stopped.
-        here = {*wishes, *self.reconciler.have}
+        here = {*desired_runs, *self.reconciler.have}
         if gone := [task_id for task_id in self.tasks.tasks if Unit(task_id.connector, task_id.task) not in here]:
             self.tasks.forget(gone)
-        return wishes
+        return desired_runs
 
     def _encode_instructions(self, name: str, config: Mapping[str, str]) -> bytes:
         """The instructions of a connector's tasks: operators' requests, its rule set, whether a verification waits."""
@@ -203,10 +203,10 @@ class WorkerNode:
         return self.placement.verifications.instructions(name, asked)
 
     def _is_desired(self, unit: Unit) -> bool:
-        """Whether one unit shall run here now. ``wishes`` looks at all of them: too slow for thousands that stop at once."""
+        """Whether one unit shall run here now. ``desired_runs`` looks at all: too slow for thousands that stop at once."""
         if self.fenced or not self.caught_up or self.placement.table.owner(unit) != self.me:
             return False
-        return unit in local_wishes({unit: 0}, self.config.snapshot, self._encode_instructions)
+        return unit in find_desired_runs({unit: 0}, self.config.snapshot, self._encode_instructions)
 
     def choose(self, desired: DesiredRun) -> PluginChoice | None:
         """With which plugins a unit shall run; None: they are being looked at, wait."""
@@ -297,7 +297,7 @@ class WorkerNode:
         numbers.restarts += 1
         numbers.stuck += host.stuck is not None
         epochs = {
-            unit: local_run.wish.epoch for unit in units if (local_run := self.reconciler.have.get(unit)) is not None
+            unit: local_run.desired.epoch for unit in units if (local_run := self.reconciler.have.get(unit)) is not None
         }
         for unit, again in self.reconciler.host_died(host, units, culprit).items():
             if self.placement.table.owner(unit) != self.me:

@@ -11,8 +11,8 @@ import orjson
 
 from connectors.backoff import Backoff
 from connectors.errors import MillraceError
+from worker.control.placement.desired_runs import need_new_configs
 from worker.control.placement.planning import INSTANCE, Unit
-from worker.control.placement.wishes import need_new_configs
 from worker.rest.facade import NotLeader
 
 if TYPE_CHECKING:
@@ -73,7 +73,11 @@ class TaskConfigSubmission:
         """
         new_configs, snapshot = self._wanted.get(name), self._node.config.snapshot
         instance = self._node.reconciler.have.get(Unit(name, INSTANCE))
-        if new_configs is None or instance is None or instance.wish.connector_config != snapshot.connectors.get(name):
+        if (
+            new_configs is None
+            or instance is None
+            or instance.desired.connector_config != snapshot.connectors.get(name)
+        ):
             return None
         return new_configs if need_new_configs(new_configs, snapshot, name) else None
 

@@ -210,7 +210,7 @@ class _Dispatcher:
             request.headers.get(hdrs.CONTENT_TYPE),
             has_body=request.body_exists,
         )
-        if route.when_ready and not self.herder.ready():
+        if route.when_ready and not self.herder.admin.ready():
             raise RestError(503, _STARTING, {hdrs.RETRY_AFTER: "1"})
         # An unused body is not kept: callers with read access only, or without any, could fill the memory with it.
         if request.body_exists and route.operation.body is not None:

@@ -20,7 +20,7 @@ from connectors.cassandra.schema.catalog import SYSTEM, CassandraCatalog, Cassan
 from connectors.cql.cluster.asking import OptionNames, ask_cluster
 from connectors.cql.types import quote_name
 from connectors.errors import ConfigInvalid, Fatal, MillraceError, Retriable
-from connectors.formats.masks.masking import RULES
+from connectors.formats.masks.options import RULES
 from connectors.java_regex import compile_java
 from connectors.options import ConfigProblem
 
@@ -462,7 +462,7 @@ async def _check_rights(
     return [
         _make_error(
             keys.USER,
-            f"{_list_some(refused)} can't be read for the backfill: GRANT SELECT ON {_qualify_name(refused[0])} TO "
+            f"{_list_some(refused)} can't be read for the snapshot: GRANT SELECT ON {_qualify_name(refused[0])} TO "
             f"{_quote_role(config)}, or {keys.SNAPSHOT}=never",
         )
     ]

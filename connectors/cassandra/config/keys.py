@@ -14,7 +14,7 @@ from connectors.cassandra.config.rules import (
     validate_with,
 )
 from connectors.cql.options import ClusterWording, cluster_keys
-from connectors.formats.masks.masking import SOURCE_KEYS as MASK_KEYS
+from connectors.formats.masks.options import SOURCE_KEYS as MASK_KEYS
 from connectors.options import ConfigDef, ConfigKey, ConfigType, Importance, KeyGroup, Width, at_least, between, words
 from connectors.source_options.new_tables import new_tables_key
 from connectors.source_options.number_keys import decimals_key, logical_types_key, varints_key
@@ -26,9 +26,9 @@ CLUSTER_KEYS: Final = cluster_keys(
         user="username",
         user_aliases=("cassandra.user",),
         user_example="millrace",
-        user_rights="on the tables for backfills, and on system_views.settings for the checks of the server's settings.",
+        user_rights="on the tables for snapshots, and on system_views.settings for the checks of the server's settings.",
         compressions=words("none", "lz4"),
-        compression="CPU on both sides and helps backfills over a slow network.",
+        compression="CPU on both sides and helps snapshots over a slow network.",
         certificate="; in place of the key store",
         verify_hosts=True,
     ),
@@ -96,7 +96,7 @@ _TLS: Final = KeyGroup("TLS")
 _LOG: Final = KeyGroup("Commit log")
 _TABLES: Final = KeyGroup("Tables")
 _EVENTS: Final = KeyGroup("Events")
-_SNAPSHOT: Final = KeyGroup("Backfill")
+_SNAPSHOT: Final = KeyGroup("Snapshot")
 _ACCEPTED: Final = KeyGroup("Accepted for compatibility")
 
 #: Debezium's options that have nothing to set here: name -> (type, default, why).
@@ -132,7 +132,7 @@ ACCEPTED: Final[dict[str, tuple[ConfigType, Any, str]]] = {
     "poll.interval.ms": (ConfigType.LONG, 1_000, "records are handed over as they come"),
     "snapshot.scan.interval.ms": (ConfigType.INT, 10_000, "new tables are noticed by schema.refresh.interval.ms"),
     "snapshot.fetch.size": (ConfigType.INT, 0, "see snapshot.chunk.rows"),
-    "snapshot.delay.ms": (ConfigType.LONG, 0, "the log is read at the same time as the backfill"),
+    "snapshot.delay.ms": (ConfigType.LONG, 0, "the log is read at the same time as the snapshot"),
     "tracing.enabled": (ConfigType.BOOLEAN, False, "there is no tracing"),
     "sourceinfo.struct.maker": (ConfigType.CLASS, None, "the form of source is fixed"),
     "topic.naming.strategy": (ConfigType.CLASS, None, "topics are prefix.keyspace.table; transforms can rename them"),
@@ -166,7 +166,7 @@ FAMILIES: Final = {
     "kafka.producer.": "the producer's settings are producer.override.*",
     "commit.log.transfer.": "segments are not archived",
     "tracing.": "there is no tracing",
-    "signal.": "backfills are asked for with POST /connectors/NAME/snapshots",
+    "signal.": "snapshots are asked for with POST /connectors/NAME/snapshots",
     "notification.": "no notifications are sent; GET /connectors/NAME/snapshots tells progress",
     "schema.history.": "definitions of tables are kept with the connector's offsets",
 }
@@ -180,7 +180,7 @@ CONFIG: Final = ConfigDef(
             HOSTS,
             "Nodes that are asked first, as a comma-separated list of host or host:port; the others are learned from "
             "them. An IPv6 address with a port stands in brackets. They are asked for definitions of tables and for "
-            "backfills; changes come from the nodes' directories.",
+            "snapshots; changes come from the nodes' directories.",
             validator=validate_with(lambda value: contact_points(value, DEFAULT_PORT)),
             width=Width.LONG,
             display_name="Hosts",
@@ -380,12 +380,12 @@ CONFIG: Final = ConfigDef(
             "at every start of the tasks. never: only on request (POST /connectors/NAME/snapshots).",
             default="initial",
             validator=words("initial", "always", "never"),
-            display_name="Backfill",
+            display_name="Snapshot",
         ),
         new_tables_key(_SNAPSHOT.name),
         _SNAPSHOT.string(
             SNAPSHOT_CONSISTENCY,
-            "Consistency level of a backfill's queries.",
+            "Consistency level of a snapshot's queries.",
             default="QUORUM",
             validator=words(*CONSISTENCY_LEVELS),
             display_name="Consistency level",
@@ -401,7 +401,7 @@ CONFIG: Final = ConfigDef(
         ),
         _SNAPSHOT.low.integer(
             SNAPSHOT_RATE,
-            "Rows that a task's backfills read per second at the most; 0: no limit.",
+            "Rows that a task's snapshots read per second at the most; 0: no limit.",
             default=0,
             unit="rows/s",
             validator=at_least(0),
@@ -441,7 +441,7 @@ CONFIG: Final = ConfigDef(
             default="0/1",
             validator=validate_with(shard_of),
             internal=True,
-            doc="The task's share of backfills; set by the connector.",
+            doc="The task's share of snapshots; set by the connector.",
         ),
     ]
 )

@@ -22,6 +22,7 @@ from connectors.cassandra.model import CLUSTER, NODE, LogSettings
 from connectors.cassandra.snapshot.model import CassandraSnapshotSettings
 from connectors.errors import ConfigInvalid
 from connectors.formats.masks import masking
+from connectors.formats.masks.options import RULES
 from connectors.options import ConfigProblem, invalid
 from connectors.source_options.new_tables import NEW_TABLES
 from connectors.source_options.number_keys import DECIMALS, VARINTS
@@ -204,8 +205,8 @@ def find_problems(config: Config) -> list[ConfigProblem]:
             ConfigProblem(
                 keys.OUTPUT,
                 f"{keys.OUTPUT}=partition-update-raw holds the database's own bytes, which "
-                f"{masking.RULES} can't mask: set {keys.OUTPUT}=partition-update, or mask the "
-                f"rows that come out of the materializer ({masking.RULES} of the job)",
+                f"{RULES} can't mask: set {keys.OUTPUT}=partition-update, or mask the "
+                f"rows that come out of the materializer ({RULES} of the job)",
             )
         )
 
@@ -239,7 +240,7 @@ def too_few_tasks(tasks: int, node_count: int) -> str:
     """The complaint about ``tasks.max``."""
     return (
         f"tasks.max={tasks} is too few: each of the {node_count} directories of {keys.DIRECTORIES} needs a task of its own, on "
-        f"a worker that sees it. Set tasks.max to {node_count} or more (more only share backfills)"
+        f"a worker that sees it. Set tasks.max to {node_count} or more (more only share snapshots)"
     )
 
 

@@ -157,7 +157,9 @@ class CassandraTableEvents(Protocol):
             How many entries are done, each with one record. The next one may be in order, of another table, or damaged.
         """
 
-    def backfill(self, update: PartitionUpdate, partition: Position, offset: Position, out: list[SourceRecord]) -> None:
+    def add_snapshot_rows(
+        self, update: PartitionUpdate, partition: Position, offset: Position, out: list[SourceRecord]
+    ) -> None:
         """Append the records of a partition that was read from the table (``update.source.snapshot``).
 
         All records carry the same ``offset``: a snapshot is repeated from its last saved chunk.

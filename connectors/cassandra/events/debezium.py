@@ -191,8 +191,10 @@ class CassandraDebeziumEvents:
             pass  # `update` says what is wrong with it
         return len(out) - before
 
-    def backfill(self, update: PartitionUpdate, partition: Position, offset: Position, out: list[SourceRecord]) -> None:
-        """See ``CassandraTableEvents.backfill``: each row with all columns, the static ones among them."""
+    def add_snapshot_rows(
+        self, update: PartitionUpdate, partition: Position, offset: Position, out: list[SourceRecord]
+    ) -> None:
+        """See ``CassandraTableEvents.add_snapshot_rows``: each row with all columns, the static ones among them."""
         read_ms = update.source.read_time or 0
         static = () if update.static is None else update.static.cells
         rows = [(row.clustering, (*static, *row.cells)) for row in update.rows]

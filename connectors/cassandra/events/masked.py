@@ -78,8 +78,10 @@ class MaskedEvents:
                 return index
         return count
 
-    def backfill(self, update: PartitionUpdate, partition: Position, offset: Position, out: list[SourceRecord]) -> None:
-        """See ``CassandraTableEvents.backfill``."""
+    def add_snapshot_rows(
+        self, update: PartitionUpdate, partition: Position, offset: Position, out: list[SourceRecord]
+    ) -> None:
+        """See ``CassandraTableEvents.add_snapshot_rows``."""
         unmasked: list[SourceRecord] = []
-        self.inner.backfill(update, partition, offset, unmasked)
+        self.inner.add_snapshot_rows(update, partition, offset, unmasked)
         out += [self.masker.mask(record) for record in unmasked]

@@ -198,8 +198,10 @@ class PartitionUpdateEvents:
             pass  # `update` says what is wrong with it
         return len(out) - before
 
-    def backfill(self, update: PartitionUpdate, partition: Position, offset: Position, out: list[SourceRecord]) -> None:
-        """See ``CassandraTableEvents.backfill``; a large partition is divided."""
+    def add_snapshot_rows(
+        self, update: PartitionUpdate, partition: Position, offset: Position, out: list[SourceRecord]
+    ) -> None:
+        """See ``CassandraTableEvents.add_snapshot_rows``; a large partition is divided."""
         key = encode_partition_key([column.type for column in self.table.key], update.key)
         out += [
             SourceRecord(

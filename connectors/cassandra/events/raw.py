@@ -225,8 +225,10 @@ class RawEvents:
             pass  # `update` says what is wrong with it
         return len(out) - before
 
-    def backfill(self, update: PartitionUpdate, partition: Position, offset: Position, out: list[SourceRecord]) -> None:
-        """See ``CassandraTableEvents.backfill``; a large partition is divided."""
+    def add_snapshot_rows(
+        self, update: PartitionUpdate, partition: Position, offset: Position, out: list[SourceRecord]
+    ) -> None:
+        """See ``CassandraTableEvents.add_snapshot_rows``; a large partition is divided."""
         read = update.source
         source = {"schema": self.id, "snapshot": read.snapshot, "read_time": read.read_time, "position": read.position}
         records = []

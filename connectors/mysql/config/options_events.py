@@ -462,12 +462,12 @@ ACCEPTED_KEYS: Final = (
         "database.query.timeout.ms",
         _INT,
         600_000,
-        "queries of full pulls are cut into chunks that end soon.",
+        "queries of snapshots are cut into chunks that end soon.",
         unit="ms",
         validator=not_negative,
     ),
     _declare_accepted(
-        "streaming.delay.ms", _LONG, 0, "the stream does not wait for full pulls.", unit="ms", validator=not_negative
+        "streaming.delay.ms", _LONG, 0, "the stream does not wait for snapshots.", unit="ms", validator=not_negative
     ),
     _declare_accepted(
         "max.queue.size.in.bytes",
@@ -514,10 +514,10 @@ ACCEPTED_KEYS: Final = (
         "incremental.snapshot.watermarking.strategy",
         _STRING,
         "INSERT_INSERT",
-        "nothing is written into the source for a full pull.",
+        "nothing is written into the source for a snapshot.",
         validator=words("insert_insert", "insert_delete"),
     ),
-    _declare_accepted("read.only", _BOOLEAN, False, "nothing is written into the source for a full pull."),
+    _declare_accepted("read.only", _BOOLEAN, False, "nothing is written into the source for a snapshot."),
     _declare_accepted(
         "signal.poll.interval.ms", _LONG, 5_000, "signals are taken as they come.", unit="ms", validator=check_positive
     ),

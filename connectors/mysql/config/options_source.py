@@ -129,7 +129,7 @@ SNAPSHOT_MODES: Final = (
 OLD_MODES: Final = {"schema_only": "no_data", "schema_only_recovery": "recovery"}
 
 _STREAM: Final = KeyGroup("Stream")
-_SNAPSHOT: Final = KeyGroup("Full pull")
+_SNAPSHOT: Final = KeyGroup("Snapshot")
 _SIGNALS: Final = KeyGroup("Signals")
 _HEARTBEAT: Final = KeyGroup("Heartbeat")
 
@@ -444,7 +444,7 @@ READING_KEYS: Final = (
     ),
     _SNAPSHOT.low.string(
         SNAPSHOT_LOCKS,
-        "Full pulls take no lock, but for one case: a table without a key is locked for a moment where the server "
+        "Snapshots take no lock, but for one case: a table without a key is locked for a moment where the server "
         "can't tell the position of a read view (MySQL). none forbids that: the view is opened again until "
         "nothing was committed meanwhile. All other words mean the same.",
         default="minimal",
@@ -489,7 +489,7 @@ READING_KEYS: Final = (
         default=1,
         unit="connections",
         validator=between(1, 64),
-        display_name="Connections of a full pull",
+        display_name="Connections of a snapshot",
     ),
     _SNAPSHOT.low.string(
         SNAPSHOT_SPLIT,
@@ -514,7 +514,7 @@ READING_KEYS: Final = (
     ),
     _SNAPSHOT.low.integer(
         SNAPSHOT_RATE,
-        "Rows that full pulls of one task read per second at the most; 0: no limit.",
+        "Rows that snapshots of one task read per second at the most; 0: no limit.",
         default=0,
         unit="rows/s",
         validator=not_negative,
@@ -522,13 +522,13 @@ READING_KEYS: Final = (
     ),
     _SNAPSHOT.low.boolean(
         SNAPSHOT_ADAPTIVE,
-        "Whether full pulls slow down while the server answers noticeably slower than it did before.",
+        "Whether snapshots slow down while the server answers noticeably slower than it did before.",
         default=True,
         display_name="Give way to other load",
     ),
     _SNAPSHOT.low.string(
         SNAPSHOT_HOST,
-        "A replica of the source that full pulls read instead of it. Both need GTIDs.",
+        "A replica of the source that snapshots read instead of it. Both need GTIDs.",
         default=None,
         validator=host_or_none,
         width=Width.MEDIUM,
@@ -554,7 +554,7 @@ READING_KEYS: Final = (
     ),
     _SNAPSHOT.low.string(
         PROGRESS_TOPIC,
-        "Topic that gets the progress of full pulls, a record per table whenever it has changed. Not set: no such "
+        "Topic that gets the progress of snapshots, a record per table whenever it has changed. Not set: no such "
         "records.",
         default=None,
         validator=topic_name,

@@ -175,20 +175,20 @@ def apply_signal(signal: Signal, requests: Sequence[SnapshotRequest], now_ms: in
         return SignalOutcome(
             (*before, new_request),
             changed=True,
-            message=f"signal {signal.id}: full pull {new_request.id} of {', '.join(new_request.tables)}{note}",
+            message=f"signal {signal.id}: snapshot {new_request.id} of {', '.join(new_request.tables)}{note}",
         )
     if signal.type == STOP:
         names = _table_names(signal, required=False)
         after = tuple(_remove_tables(request, names) for request in before)
         return SignalOutcome(
-            after, after != before, f"signal {signal.id}: full pulls of {', '.join(names) or 'all tables'} end"
+            after, after != before, f"signal {signal.id}: snapshots of {', '.join(names) or 'all tables'} end"
         )
     if signal.type in (PAUSE, RESUME):
         old, new = ("running", "paused") if signal.type == PAUSE else ("paused", "running")
         after = tuple(
             msgspec.structs.replace(request, state=new) if request.state == old else request for request in before
         )
-        return SignalOutcome(after, after != before, f"signal {signal.id}: full pulls are {new} now")
+        return SignalOutcome(after, after != before, f"signal {signal.id}: snapshots are {new} now")
     if signal.type == LOG:
         message = signal.data.get("message")
         if not isinstance(message, str) or not message:

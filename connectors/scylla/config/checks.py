@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from connectors.cql.cluster.asking import OptionNames, ask_cluster
 from connectors.errors import ConfigInvalid, Fatal, Retriable
-from connectors.formats.masks.masking import RULES
+from connectors.formats.masks.options import RULES
 from connectors.options import ConfigProblem
 from connectors.scylla.config import keys
 from connectors.scylla.config.names import qualify_table, quote_name

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from connectors.cql.options import ClusterWording, cluster_keys
 from connectors.errors import ConfigInvalid
-from connectors.formats.masks.masking import SOURCE_KEYS as MASK_KEYS
+from connectors.formats.masks.options import SOURCE_KEYS as MASK_KEYS
 from connectors.options import (
     ConfigDef,
     ConfigKey,

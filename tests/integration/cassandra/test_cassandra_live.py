@@ -66,7 +66,7 @@ def test_a_connector_over_rest(
             assert status < 300, answer
             return answer
 
-        def backfill(request: str) -> dict[str, Any]:
+        def find_snapshot(request: str) -> dict[str, Any]:
             return next(
                 (each for each in ask("GET", "/snapshots") if each["id"] == request), {"rows_done": 0, "state": "none"}
             )
@@ -90,17 +90,19 @@ def test_a_connector_over_rest(
         assert "node.labels" in ask("GET", "/explain")["tasks"][2]["why_not_running"]
         # The third share of the snapshot waits with its task: without that directory two tasks share it all.
         eventually(
-            lambda: backfill("initial")["rows_done"] > 0, "the snapshot has rows", detail=lambda: backfill("initial")
+            lambda: find_snapshot("initial")["rows_done"] > 0,
+            "the snapshot has rows",
+            detail=lambda: find_snapshot("initial"),
         )
         ask("PUT", "/snapshots/initial/pause")
         eventually(
-            lambda: backfill("initial")["state"] == "paused",
+            lambda: find_snapshot("initial")["state"] == "paused",
             "the snapshot is paused",
-            detail=lambda: backfill("initial"),
+            detail=lambda: find_snapshot("initial"),
         )
         paused = {"SnapshotPaused": 2, "SnapshotRunning": 0, "TotalTableCount": 2, "RemainingTableCount": 2}
         eventually(
-            lambda: numbers().items() >= {**paused, "RowsScanned": backfill("initial")["rows_done"]}.items(),
+            lambda: numbers().items() >= {**paused, "RowsScanned": find_snapshot("initial")["rows_done"]}.items(),
             "the metrics show the pause",
             detail=numbers,
         )
@@ -114,14 +116,14 @@ def test_a_connector_over_rest(
             },
         )
         worker.wait_running(name, 2)
-        assert backfill("initial")["state"] == "paused"
+        assert find_snapshot("initial")["state"] == "paused"
         ask("PUT", "/snapshots/initial/resume")
         eventually(
-            lambda: backfill("initial")["state"] == "completed",
+            lambda: find_snapshot("initial")["state"] == "completed",
             "the snapshot is completed",
-            detail=lambda: backfill("initial"),
+            detail=lambda: find_snapshot("initial"),
         )
-        assert backfill("initial")["rows_done"] >= 200
+        assert find_snapshot("initial")["rows_done"] >= 200
         # Both tasks tell the end of their share; also after they start again, when nothing is read.
         over = {
             "SnapshotCompleted": 2,
@@ -131,7 +133,7 @@ def test_a_connector_over_rest(
             "RemainingTableCount": 0,
             "SnapshotAborted": 0,
             "SnapshotSkipped": 0,
-            "RowsScanned": backfill("initial")["rows_done"],
+            "RowsScanned": find_snapshot("initial")["rows_done"],
         }
         eventually(lambda: numbers().items() >= over.items(), "the metrics show the end", detail=numbers)
         took = numbers()["SnapshotDurationInSeconds"]
@@ -213,7 +215,9 @@ def test_a_connector_over_rest(
 
         asked = ask("POST", "/snapshots", {"tables": [f"{name}.late"]})["id"]
         eventually(
-            lambda: backfill(asked)["state"] == "completed", "the snapshot is completed", detail=lambda: backfill(asked)
+            lambda: find_snapshot(asked)["state"] == "completed",
+            "the snapshot is completed",
+            detail=lambda: find_snapshot(asked),
         )
         ask("DELETE", f"/snapshots/{asked}")
         eventually(

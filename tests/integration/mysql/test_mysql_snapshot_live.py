@@ -294,7 +294,7 @@ def test_lost_connections_are_made_again(live: Live) -> None:
     assert set(live.replayed("a", ["id"])) == {(number,) for number in range(6000)}
 
 
-def test_conditions_selects_surrogate_keys_and_bad_wishes(live: Live) -> None:
+def test_conditions_selects_surrogate_keys_and_bad_requests(live: Live) -> None:
     numbers(live, "a", 1000)
     numbers(live, "b", 1000)
     numbers(live, "c", 500)

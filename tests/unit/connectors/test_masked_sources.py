@@ -189,7 +189,7 @@ def cassandra_records(form: str, masks: Masks) -> list[SourceRecord]:
     for update in updates:
         data = write_update(update, CASSANDRA, 7)
         assert made.update(data, 0, len(data), where(), out) == len(data)
-        made.backfill(update, {}, {}, out)
+        made.add_snapshot_rows(update, {}, {}, out)
     assert len(out) >= len(updates)
     return out
 

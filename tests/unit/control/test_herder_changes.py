@@ -140,7 +140,7 @@ async def test_a_connector_is_not_resumed_before_offsets_that_are_being_changed_
     cluster = Cluster(c={"name": "c"})
     asked = [({"p": "1"}, {"at": 1})]
     found = await answers(
-        cluster.herder.alter_connector_offsets("c", asked),
+        cluster.herder.offsets.alter_connector_offsets("c", asked),
         cluster.herder.set_target_state("c", "STARTED"),
         cluster.herder.delete_connector("c"),
     )

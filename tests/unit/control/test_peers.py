@@ -8,7 +8,7 @@ import socket
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
-from tests.support.eventually import eventually_async
+from tests.support.eventually import eventually_async, pass_turns
 from worker.control.group.membership import Contact, GroupView, WorkerMember, lately_put_out, takeover_s
 from worker.control.group.peers import PeerWatch, watched_peers
 
@@ -156,7 +156,7 @@ async def test_an_address_that_refused_from_the_start_is_asked_on_and_never_put_
         watch.see(view(member("me"), member("you", port=port)))
         peer.end()
         peer.port = port
-        await asyncio.sleep(0)
+        await pass_turns()
         await peer.listen()
         await eventually_async(lambda: bool(peer.connections), "a connection")
         assert not put_out

@@ -118,14 +118,14 @@ def test_what_a_worker_reports() -> None:
     st.randoms(),
 )
 def test_no_unit_is_ever_in_two_live_workers(
-    wishes: list[tuple[int, str | None]], obedient: list[str], random: object
+    desired_runs: list[tuple[int, str | None]], obedient: list[str], random: object
 ) -> None:
     """Workers obey in any order and at any time; each runs what it has read as its own until it has stopped it."""
     del random
     table, live = PlacementTable(), {"a:1": "1", "b:1": "1", "c:1": "1"}
     running: dict[str, set[Unit]] = {worker: set() for worker in live}
     desired: dict[Unit, str] = {}
-    for epoch, (task, worker) in enumerate(wishes, start=1):
+    for epoch, (task, worker) in enumerate(desired_runs, start=1):
         unit = Unit("c", task)
         if worker is None:
             desired.pop(unit, None)

@@ -8,21 +8,21 @@ from hypothesis import strategies as st
 from offsets.cluster import ClusterSnapshot
 from offsets.records import ReportedStatus, RestartRequest
 from worker.control.host_process import HostProcess
-from worker.control.placement.planning import INSTANCE, Unit
-from worker.control.placement.reconciler import DesiredRun, LocalRun, plan_steps
-from worker.control.placement.wishes import (
+from worker.control.placement.desired_runs import (
     awaiting_fencing,
-    local_wishes,
+    find_desired_runs,
     need_new_configs,
     restart_plan,
     restore_references,
 )
+from worker.control.placement.planning import INSTANCE, Unit
+from worker.control.placement.reconciler import DesiredRun, LocalRun, plan_steps
 
 TASK, INSTANCE_UNIT = Unit("c", 0), Unit("c", INSTANCE)
 CONFIG = {"name": "c", "connector.class": "x"}
 
 
-def wish(
+def desired_run(
     config: dict[str, str] | None = None, *, paused: bool = False, connector: dict[str, str] | None = None
 ) -> DesiredRun:
     return DesiredRun(connector or CONFIG, config, 1, paused)
@@ -35,14 +35,14 @@ def have(
 
 
 def test_what_is_missing_starts_and_what_is_too_much_stops() -> None:
-    assert plan_steps({TASK: wish({})}, {}) == [("start", TASK)]
-    assert plan_steps({}, {TASK: have(wish({}))}) == [("stop", TASK)]
-    assert plan_steps({TASK: wish({})}, {TASK: have(wish({}))}) == []
+    assert plan_steps({TASK: desired_run({})}, {}) == [("start", TASK)]
+    assert plan_steps({}, {TASK: have(desired_run({}))}) == [("stop", TASK)]
+    assert plan_steps({TASK: desired_run({})}, {TASK: have(desired_run({}))}) == []
 
 
 def test_only_a_change_of_its_own_restarts_a_unit() -> None:
-    running = {TASK: have(wish({"a": "1"})), Unit("c", 1): have(wish({"a": "2"}))}
-    steps = plan_steps({TASK: wish({"a": "1"}), Unit("c", 1): wish({"a": "3"})}, running)
+    running = {TASK: have(desired_run({"a": "1"})), Unit("c", 1): have(desired_run({"a": "2"}))}
+    steps = plan_steps({TASK: desired_run({"a": "1"}), Unit("c", 1): desired_run({"a": "3"})}, running)
     assert steps == [("stop", Unit("c", 1))]
 
 
@@ -52,7 +52,7 @@ def test_a_new_placement_epoch_restarts_nothing() -> None:
 
 def test_what_ran_for_a_deleted_connector_does_not_go_on_for_one_made_anew() -> None:
     """No round is needed in between; the statuses of the first one are forgotten."""
-    before, after = (local_wishes(ASSIGNED, snapshot(born={"c": offset})) for offset in (1, 5))
+    before, after = (find_desired_runs(ASSIGNED, snapshot(born={"c": offset})) for offset in (1, 5))
     assert plan_steps(after, {unit: have(of) for unit, of in before.items()}) == [
         ("stop", INSTANCE_UNIT),
         ("stop", TASK),
@@ -62,34 +62,38 @@ def test_what_ran_for_a_deleted_connector_does_not_go_on_for_one_made_anew() -> 
 
 
 def test_pause_and_resume_restart_no_task() -> None:
-    assert plan_steps({TASK: wish({}, paused=True)}, {TASK: have(wish({}))}) == [("pause", TASK)]
-    assert plan_steps({TASK: wish({})}, {TASK: have(wish({}), paused=True)}) == [("resume", TASK)]
-    assert plan_steps({TASK: wish({}, paused=True)}, {TASK: have(wish({}), failed=True)}) == []
+    assert plan_steps({TASK: desired_run({}, paused=True)}, {TASK: have(desired_run({}))}) == [("pause", TASK)]
+    assert plan_steps({TASK: desired_run({})}, {TASK: have(desired_run({}), paused=True)}) == [("resume", TASK)]
+    assert plan_steps({TASK: desired_run({}, paused=True)}, {TASK: have(desired_run({}), failed=True)}) == []
 
 
 def test_an_instance_is_made_anew_to_be_paused() -> None:
-    assert plan_steps({INSTANCE_UNIT: wish(paused=True)}, {INSTANCE_UNIT: have(wish())}) == [("stop", INSTANCE_UNIT)]
+    assert plan_steps({INSTANCE_UNIT: desired_run(paused=True)}, {INSTANCE_UNIT: have(desired_run())}) == [
+        ("stop", INSTANCE_UNIT)
+    ]
 
 
 def test_a_failed_unit_waits_until_it_is_restarted_or_changed() -> None:
-    assert plan_steps({TASK: wish({})}, {TASK: have(wish({}), failed=True)}) == []
-    assert plan_steps({TASK: wish({})}, {TASK: have(wish({}), failed=True, restart=True)}) == [("stop", TASK)]
-    assert plan_steps({TASK: wish({"a": "1"})}, {TASK: have(wish({}), failed=True)}) == [("stop", TASK)]
+    assert plan_steps({TASK: desired_run({})}, {TASK: have(desired_run({}), failed=True)}) == []
+    assert plan_steps({TASK: desired_run({})}, {TASK: have(desired_run({}), failed=True, restart=True)}) == [
+        ("stop", TASK)
+    ]
+    assert plan_steps({TASK: desired_run({"a": "1"})}, {TASK: have(desired_run({}), failed=True)}) == [("stop", TASK)]
 
 
 def test_blocked_and_busy_units_are_left_alone() -> None:
-    assert plan_steps({TASK: wish({})}, {}, frozenset({TASK})) == []
-    assert plan_steps({}, {TASK: have(wish({}), busy=True)}) == []
+    assert plan_steps({TASK: desired_run({})}, {}, frozenset({TASK})) == []
+    assert plan_steps({}, {TASK: have(desired_run({}), busy=True)}) == []
 
 
 _units = st.builds(Unit, st.sampled_from("ab"), st.integers(-1, 2))
-_wishes = st.dictionaries(
+_desired_runs = st.dictionaries(
     _units, st.builds(DesiredRun, st.just(CONFIG), st.sampled_from([None, {}, {"a": "1"}]), st.just(1), st.booleans())
 )
 
 
-@given(_wishes, _wishes)
-def test_carrying_the_steps_out_leads_to_what_is_wished(
+@given(_desired_runs, _desired_runs)
+def test_carrying_the_steps_out_leads_to_what_is_desired(
     before: dict[Unit, DesiredRun], wanted: dict[Unit, DesiredRun]
 ) -> None:
     running = {unit: have(found) for unit, found in before.items()}
@@ -103,7 +107,7 @@ def test_carrying_the_steps_out_leads_to_what_is_wished(
                 running[unit].paused = kind == "pause"
     assert running.keys() == wanted.keys()
     assert all(
-        found.wish.same_run(wanted[unit]) and found.paused == wanted[unit].paused for unit, found in running.items()
+        found.desired.same_run(wanted[unit]) and found.paused == wanted[unit].paused for unit, found in running.items()
     )
     assert plan_steps(wanted, running) == []
 
@@ -124,8 +128,8 @@ def snapshot(**fields: object) -> ClusterSnapshot:
 ASSIGNED = {INSTANCE_UNIT: 3, TASK: 3, Unit("c", 1): 4, Unit("gone", 0): 1}
 
 
-def test_wishes_of_a_running_connector() -> None:
-    assert local_wishes(ASSIGNED, snapshot()) == {
+def test_desired_state_of_a_running_connector() -> None:
+    assert find_desired_runs(ASSIGNED, snapshot()) == {
         INSTANCE_UNIT: DesiredRun(CONFIG, None, 3),
         TASK: DesiredRun(CONFIG, {"t": "0"}, 3),
         Unit("c", 1): DesiredRun(CONFIG, {"t": "1"}, 4),
@@ -133,15 +137,15 @@ def test_wishes_of_a_running_connector() -> None:
 
 
 def test_a_stopped_connector_runs_nothing_and_a_paused_one_paused() -> None:
-    assert local_wishes(ASSIGNED, snapshot(target_states={"c": "STOPPED"})) == {}
-    assert all(found.paused for found in local_wishes(ASSIGNED, snapshot(target_states={"c": "PAUSED"})).values())
+    assert find_desired_runs(ASSIGNED, snapshot(target_states={"c": "STOPPED"})) == {}
+    assert all(found.paused for found in find_desired_runs(ASSIGNED, snapshot(target_states={"c": "PAUSED"})).values())
 
 
 def test_tasks_run_by_the_configuration_they_were_made_from() -> None:
     newer = {**CONFIG, "file": "other"}
-    wishes = local_wishes(ASSIGNED, snapshot(connectors={"c": newer}))
-    assert wishes[INSTANCE_UNIT].connector_config == newer
-    assert wishes[TASK].connector_config == CONFIG
+    desired_runs = find_desired_runs(ASSIGNED, snapshot(connectors={"c": newer}))
+    assert desired_runs[INSTANCE_UNIT].connector_config == newer
+    assert desired_runs[TASK].connector_config == CONFIG
 
 
 def test_tasks_wait_for_fencing_but_instances_do_not() -> None:

@@ -47,17 +47,17 @@ class FakeListener:
             Unit("c", number): DesiredRun({}, {}, 1, paused=False) for number in range(count)
         }
 
-    def wishes(self) -> Mapping[Unit, DesiredRun]:
+    def desired_runs(self) -> Mapping[Unit, DesiredRun]:
         return self.wanted
 
-    def choose(self, wish: DesiredRun) -> PluginChoice:
-        del wish
+    def choose(self, desired_run: DesiredRun) -> PluginChoice:
+        del desired_run
         return PluginChoice()
 
     def unready(self) -> frozenset[Unit]:
         return frozenset()
 
-    def stopped(self, unit: Unit, wish: DesiredRun, *, in_time: bool) -> None:
+    def stopped(self, unit: Unit, desired_run: DesiredRun, *, in_time: bool) -> None:
         """Nothing to note."""
 
     def changed(self) -> None:

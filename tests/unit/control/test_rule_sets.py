@@ -59,8 +59,7 @@ class Cluster:
             pool=self,
             leader=SimpleNamespace(active=True, write=self.write),
         )
-        self.store = RuleStore()
-        self.store.ctx = cast("HerderContext", self)
+        self.store = RuleStore(cast("HerderContext", self))
 
     async def lead(self) -> None:
         await pass_turns()

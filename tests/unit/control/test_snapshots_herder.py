@@ -49,8 +49,7 @@ class Cluster:
             offsets=offsets,
             leader=SimpleNamespace(active=True, write=self.write),
         )
-        self.herder = SnapshotOperations()
-        self.herder.ctx = cast("HerderContext", self)
+        self.herder = SnapshotOperations(cast("HerderContext", self))
 
     async def _nothing(self, *_: Any) -> None:
         await pass_turns()
@@ -242,7 +241,7 @@ async def test_refusals(answer: Exception, status: int) -> None:
     cluster.answer = answer
     for call in (
         cluster.herder.create_snapshot("c", {}),
-        cluster.herder.snapshots("c"),
+        cluster.herder.list_snapshots("c"),
         cluster.herder.connector_lag("c"),
         cluster.herder.connector_tables("c"),
     ):
@@ -258,7 +257,7 @@ async def test_sinks_and_unknown_connectors() -> None:
         cluster.herder.create_snapshot("no", {}),
         cluster.herder.steer_snapshot("no", "a", "pause"),
         cluster.herder.delete_snapshot("no", "a"),
-        cluster.herder.snapshots("no"),
+        cluster.herder.list_snapshots("no"),
     ):
         assert (await refused(call)).status == 404
 

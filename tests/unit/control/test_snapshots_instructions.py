@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from offsets.cluster import ClusterState
 from offsets.records import commit_record, connector_record, task_record
 from worker.control.host_process import HostProcess
+from worker.control.placement.desired_runs import find_desired_runs
 from worker.control.placement.planning import INSTANCE, Unit
 from worker.control.placement.reconciler import DesiredRun, LocalRun, plan_steps
 from worker.control.placement.table import Slot, SlotOwner, row_record
-from worker.control.placement.wishes import local_wishes
 from worker.control.state.instructions import NONE, InstructionTable, instructions_record, prune_rows, with_state
 from worker.control.state.stores import PlacementStore
 
@@ -105,11 +105,11 @@ def snapshot() -> ClusterSnapshot:
 def test_tasks_are_told_without_a_restart() -> None:
     task, instance = Unit("c", 0), Unit("c", INSTANCE)
     assigned = {task: 1, instance: 1}
-    before = local_wishes(assigned, snapshot())
+    before = find_desired_runs(assigned, snapshot())
     assert before[task].instructions == NONE
-    after = local_wishes(assigned, snapshot(), lambda name, _: name.encode())
+    after = find_desired_runs(assigned, snapshot(), lambda name, _: name.encode())
     assert (after[task].instructions, after[instance].instructions) == (b"c", NONE)
-    have = {unit: LocalRun(wish, HostProcess(0), busy=False) for unit, wish in before.items()}
+    have = {unit: LocalRun(desired_run, HostProcess(0), busy=False) for unit, desired_run in before.items()}
     assert plan_steps(before, have) == []
     assert plan_steps(after, have) == [("instruct", task)]
     have[task].instructions = b"c"
@@ -119,15 +119,15 @@ def test_tasks_are_told_without_a_restart() -> None:
 
 def test_who_is_not_told() -> None:
     task = Unit("c", 0)
-    wish = DesiredRun({}, {}, 1, instructions=b"[1]")
+    desired_run = DesiredRun({}, {}, 1, instructions=b"[1]")
     for have in (
         LocalRun(DesiredRun({}, {}, 1), HostProcess(0)),
         LocalRun(DesiredRun({}, {}, 1), HostProcess(0), busy=False, failed=True),
     ):
-        assert plan_steps({task: wish}, {task: have}) == []
+        assert plan_steps({task: desired_run}, {task: have}) == []
     assert plan_steps(
-        {task: wish}, {task: LocalRun(DesiredRun({}, {}, 1), HostProcess(0), busy=False, paused=True)}
+        {task: desired_run}, {task: LocalRun(DesiredRun({}, {}, 1), HostProcess(0), busy=False, paused=True)}
     ) == [("resume", task)]
-    assert plan_steps({task: wish}, {task: LocalRun(DesiredRun({}, {"x": "1"}, 1), HostProcess(0), busy=False)}) == [
-        ("stop", task)
-    ]
+    assert plan_steps(
+        {task: desired_run}, {task: LocalRun(DesiredRun({}, {"x": "1"}, 1), HostProcess(0), busy=False)}
+    ) == [("stop", task)]

@@ -11,9 +11,9 @@ from offsets.records import commit_record, connector_record, task_record
 from tests.support.eventually import eventually_async
 from worker.control import task_configs
 from worker.control.node import WorkerNode
+from worker.control.placement.desired_runs import need_new_configs
 from worker.control.placement.planning import INSTANCE, Unit
 from worker.control.placement.reconciler import DesiredRun, LocalRun
-from worker.control.placement.wishes import need_new_configs
 from worker.logs import LoggerRegistry
 from worker.protocol import TaskConfigs
 

@@ -91,14 +91,14 @@ def test_a_task_that_crashed_and_is_placed_elsewhere_or_deleted_leaves_no_series
     elsewhere, crashed = Unit("c", 1), Unit("c", 2)
     report = Stats([TaskStats(HostTaskId(*unit)) for unit in (TASK, elsewhere, crashed)], 0, 0, 0)
     node.tasks.observe(0, report, 0)
-    monkeypatch.setattr(node_module, "local_wishes", lambda *_: {crashed: DesiredRun({}, {}, 1)})
+    monkeypatch.setattr(node_module, "find_desired_runs", lambda *_: {crashed: DesiredRun({}, {}, 1)})
     empty = SimpleNamespace(table=SimpleNamespace(assigned_to=lambda _: {}), instructions=SimpleNamespace(encoded=None))
     monkeypatch.setattr(node, "placement", empty, raising=False)
     monkeypatch.setattr(node, "config", SimpleNamespace(snapshot=None), raising=False)
-    assert node.wishes() == {}, "it is fenced: what is known stays"
+    assert node.desired_runs() == {}, "it is fenced: what is known stays"
     assert len(node.tasks.tasks) == 3
     node.fenced, node.caught_up = False, True
-    node.wishes()
+    node.desired_runs()
     assert set(node.tasks.tasks) == {HostTaskId(*TASK), HostTaskId(*crashed)}, (
         "one runs here, one is to start again here"
     )
@@ -126,18 +126,15 @@ async def test_a_connector_whose_hosts_died_too_often_is_shown_as_failed(
         "plugins": SimpleNamespace(catalog=SimpleNamespace(connector=lambda _: None)),
     }.items():
         monkeypatch.setattr(node, name, part, raising=False)
-    herder = AdminOperations()
-    monkeypatch.setattr(herder, "ready", lambda: True)
-    herder.ctx = cast(
-        "Any",
-        SimpleNamespace(
-            node=node,
-            version=("1", "abc"),
-            snapshot=SimpleNamespace(connectors={"c": {}}),
-            connector_type=lambda _: "source",
-            config={"metrics.families": ["A"], "metrics.jvm.names": False, "metrics.clients.max": 1},
-        ),
+    context = SimpleNamespace(
+        node=node,
+        version=("1", "abc"),
+        snapshot=SimpleNamespace(connectors={"c": {}}),
+        connector_type=lambda _: "source",
+        config={"metrics.families": ["A"], "metrics.jvm.names": False, "metrics.clients.max": 1},
     )
+    herder = AdminOperations(cast("Any", context))
+    monkeypatch.setattr(herder, "ready", lambda: True)
     assert b'kafka_connect_connector_status{connector="c",status="failed"} 1' in await herder.metrics()
 
 

@@ -65,7 +65,7 @@ def test_dead_letters_hold_the_raw_input() -> None:
     assert stats.dead_letter_requests == 2
 
 
-def test_dead_letters_without_headers_if_so_wished() -> None:
+def test_dead_letters_without_headers_on_request() -> None:
     errors, _ = handler(tolerance="all", deadletterqueue_topic_name="d", deadletterqueue_context_headers_enable="false")
     letter = errors.bad(ErrorStage.TASK_POLL, ValueError("x"), RECORD)
     assert letter is not None
@@ -104,7 +104,7 @@ def test_a_long_key_or_topic_is_cut_too(key: bytes, value: bytes | None, cut: bo
 
 
 @pytest.mark.parametrize(("messages", "shown"), [("false", False), ("true", True)])
-def test_logs_show_the_record_only_if_so_wished(caplog: pytest.LogCaptureFixture, messages: str, shown: bool) -> None:
+def test_logs_show_the_record_only_on_request(caplog: pytest.LogCaptureFixture, messages: str, shown: bool) -> None:
     errors, stats = handler(tolerance="all", log_enable="true", log_include_messages=messages)
     errors.bad(ErrorStage.KEY_CONVERTER, ValueError("bad"), RECORD, "some.Converter")
     assert "Executing stage 'KEY_CONVERTER' with class 'some.Converter'" in caplog.text

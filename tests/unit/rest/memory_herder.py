@@ -23,16 +23,16 @@ class MemoryHerder:
     def __init__(self) -> None:
         self.configs: dict[str, dict[str, str]] = {}
         self.states: dict[str, str] = {}
-        self.offsets: dict[str, list[dict[str, Any]]] = {}
+        self.kept_offsets: dict[str, list[dict[str, Any]]] = {}
         self.requests: dict[str, list[dict[str, Any]]] = {}
-        self.topics: dict[str, list[str]] = {}
+        self.kept_topics: dict[str, list[str]] = {}
         self.levels: dict[str, dict[str, Any]] = {"root": {"level": "INFO", "last_modified": None}}
         #: What was asked of a topic last.
         self.asked: dict[str, Any] = {}
         self.task_configs: dict[str, list[Mapping[str, str]]] = {}
         self.fenced: list[str] = []
-        self.rules: dict[str, list[Any]] = {}
-        self.verifications: dict[str, dict[str, Any]] = {}
+        self.kept_rules: dict[str, list[Any]] = {}
+        self.kept_verifications: dict[str, dict[str, Any]] = {}
         self.is_ready = True
         self.leader_url: str | None = ""
         self.health_answer: tuple[bool, str] = (True, "")
@@ -41,6 +41,9 @@ class MemoryHerder:
         self.hang: asyncio.Event | None = None
         self.error: Exception | None = None
         self.calls: list[tuple[Any, ...]] = []
+        # One object answers for all subjects.
+        self.admin = self.console = self.flows = self.logs = self.offsets = self.rules = self
+        self.savepoints = self.snapshots = self.topics = self.verifications = self
 
     def root(self) -> dict[str, Any]:
         return {"version": "0.1.0", "commit": "unknown", "kafka_cluster_id": "memory"}
@@ -210,7 +213,7 @@ class MemoryHerder:
 
     async def connector_offsets(self, name: str) -> list[dict[str, Any]]:
         self.known(name)
-        return self.offsets.get(name, [])
+        return self.kept_offsets.get(name, [])
 
     async def alter_connector_offsets(
         self, name: str, offsets: Sequence[tuple[Mapping[str, Any], Mapping[str, Any] | None]]
@@ -219,7 +222,7 @@ class MemoryHerder:
         self.known(name)
         if self.states[name] != "STOPPED":
             raise RestError(400, STOPPED)
-        self.offsets[name] = [
+        self.kept_offsets[name] = [
             {"partition": dict(partition), "offset": dict(offset)}
             for partition, offset in offsets
             if offset is not None
@@ -229,14 +232,14 @@ class MemoryHerder:
     async def reset_connector_offsets(self, name: str) -> str:
         self.lead()
         self.known(name)
-        self.offsets.pop(name, None)
+        self.kept_offsets.pop(name, None)
         return "The offsets for this connector have been reset successfully"
 
     async def connector_topics(self, name: str) -> list[str]:
-        return self.topics.get(name, [])
+        return self.kept_topics.get(name, [])
 
     async def reset_connector_topics(self, name: str) -> None:
-        self.topics.pop(name, None)
+        self.kept_topics.pop(name, None)
 
     async def plugins(self, *, connectors_only: bool) -> list[dict[str, Any]]:
         rows = [{"class": "a.B", "type": "source", "version": "1"}]
@@ -274,9 +277,9 @@ class MemoryHerder:
 
     async def start_verification(self, name: str, request: Mapping[str, Any]) -> dict[str, Any]:
         self.known(name)
-        if self.verifications.get(name, {}).get("state") == "running":
+        if self.kept_verifications.get(name, {}).get("state") == "running":
             raise RestError(409, f"A verification of connector {name} runs already")
-        self.verifications[name] = {
+        self.kept_verifications[name] = {
             "state": "running",
             "started_ms": 1,
             "ended_ms": None,
@@ -284,16 +287,16 @@ class MemoryHerder:
             "progress": "",
             "error": None,
         }
-        return self.verifications[name]
+        return self.kept_verifications[name]
 
     async def verification(self, name: str) -> dict[str, Any] | None:
         self.known(name)
         done = {"state": "completed", "started_ms": 1, "ended_ms": 2, "tables": "", "progress": "", "error": None}
-        return self.verifications.get(name, done)
+        return self.kept_verifications.get(name, done)
 
     async def cancel_verification(self, name: str) -> None:
         self.known(name)
-        self.verifications.pop(name, None)
+        self.kept_verifications.pop(name, None)
 
     async def repair_verified(self, name: str) -> dict[str, Any]:
         return await self.create_snapshot(name, {"tables": ["t"], "priority": 1})
@@ -324,7 +327,7 @@ class MemoryHerder:
         self.calls.append(("savepoint", name, dict(request)))
         return {"name": request["name"], "location": "/savepoints", "stop": request.get("stop", False)}
 
-    async def savepoints(self, name: str) -> list[dict[str, Any]]:
+    async def list_savepoints(self, name: str) -> list[dict[str, Any]]:
         self.known(name)
         return [{"name": "s", "location": "/savepoints/s", "batch": 3}]
 
@@ -359,31 +362,31 @@ class MemoryHerder:
         return ["table requests: no"], ["it has transforms"]
 
     async def rule_sets(self) -> list[dict[str, Any]]:
-        return [await self.rule_set(name) for name in self.rules]
+        return [await self.rule_set(name) for name in self.kept_rules]
 
     async def rule_set(self, name: str) -> dict[str, Any]:
-        newest = await self.rule_version(name, len(self.rules.get(name, ())))
-        return {**newest, "versions": len(self.rules[name]), "connectors": {}}
+        newest = await self.rule_version(name, len(self.kept_rules.get(name, ())))
+        return {**newest, "versions": len(self.kept_rules[name]), "connectors": {}}
 
     async def rule_versions(self, name: str) -> list[dict[str, Any]]:
-        return [await self.rule_version(name, number) for number in range(len(self.rules.get(name, ())), 0, -1)]
+        return [await self.rule_version(name, number) for number in range(len(self.kept_rules.get(name, ())), 0, -1)]
 
     async def rule_version(self, name: str, version: int) -> dict[str, Any]:
-        if not 0 < version <= len(self.rules.get(name, ())):
+        if not 0 < version <= len(self.kept_rules.get(name, ())):
             raise RestError(404, f"no version {version} of {name}")
-        rules = self.rules[name][version - 1]
+        rules = self.kept_rules[name][version - 1]
         return {"name": name, "version": version, "created_ms": 1, "forced": False, "comment": "", "rules": rules}
 
     async def put_rules(self, name: str, rules: Any, *, force: bool, comment: str) -> tuple[bool, dict[str, Any]]:
         self.lead()
         self.calls.append(("rules", name, force, comment))
-        self.rules.setdefault(name, []).append(rules)
-        return len(self.rules[name]) == 1, await self.rule_set(name)
+        self.kept_rules.setdefault(name, []).append(rules)
+        return len(self.kept_rules[name]) == 1, await self.rule_set(name)
 
     async def delete_rules(self, name: str) -> None:
         self.lead()
         await self.rule_set(name)
-        del self.rules[name]
+        del self.kept_rules[name]
 
     async def create_snapshot(self, name: str, request: Mapping[str, Any]) -> dict[str, Any]:
         self.lead()
@@ -393,7 +396,7 @@ class MemoryHerder:
         self.requests.setdefault(name, []).append(made)
         return made
 
-    async def snapshots(self, name: str) -> list[dict[str, Any]]:
+    async def list_snapshots(self, name: str) -> list[dict[str, Any]]:
         self.known(name)
         return self.requests.get(name, [])
 

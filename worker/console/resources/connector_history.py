@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 
 async def get_history(call: RestCall) -> web.Response:
     """``GET /console/connectors/{connector}/history``."""
-    versions = await call.herder.config_history(call.connector)
+    versions = await call.herder.console.config_history(call.connector)
     config = next((version.config for version in versions if version.config), {})
     try:
-        declared = await call.herder.plugin_config(
+        declared = await call.herder.admin.plugin_config(
             config.get("connector.class", ""), config.get("connector.plugin.version")
         )
     except RestError:
@@ -42,7 +42,7 @@ async def redrive_letter(call: RestCall) -> web.Response:
         letter = msgspec.json.decode(await call.request.read(), type=DeadLetter)
     except msgspec.MsgspecError as error:
         raise RestError(400, f'Write a dead letter as {{"partition": 0, "offset": 5}}: {error}') from None
-    return json_answer(await call.herder.redrive(call.connector, letter.partition, letter.offset))
+    return json_answer(await call.herder.topics.redrive(call.connector, letter.partition, letter.offset))
 
 
 _CONSOLE: Final = OwnRoutes(Tag.CONSOLE)

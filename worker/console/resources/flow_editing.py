@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 async def plan_edit(call: RestCall) -> web.Response:
     """``POST /console/connectors/{connector}/plan``."""
     patch = bodies.read_config(await call.request.read())
-    return json_answer(await call.herder.plan_flow(await merge_patch(call, patch)))
+    return json_answer(await call.herder.flows.plan_flow(await merge_patch(call, patch)))
 
 
 async def preview_edit(call: RestCall) -> web.Response:
     """``POST /console/connectors/{connector}/preview``."""
     patch, request = bodies.read_preview(await call.request.read())
-    return json_answer(await call.herder.preview_flow(await merge_patch(call, patch), request))
+    return json_answer(await call.herder.flows.preview_flow(await merge_patch(call, patch), request))
 
 
 async def merge_patch(call: RestCall, patch: Mapping[str, str | None]) -> dict[str, str]:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 async def get_pipeline(call: RestCall) -> web.Response:
     """``GET /console/pipeline``."""
-    cluster = await call.herder.pipeline()
+    cluster = await call.herder.console.pipeline()
     names = set(readable_names(call.principal, [connector["name"] for connector in cluster["connectors"]]))
     return json_answer(
         {**cluster, "connectors": [connector for connector in cluster["connectors"] if connector["name"] in names]}

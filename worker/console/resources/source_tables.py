@@ -33,18 +33,18 @@ async def list_tables(call: RestCall) -> web.Response:
     """``PUT /console/tables``."""
     config = bodies.read_config(await call.request.read())
     call.check_class(config)
-    return json_answer(await call.herder.source_tables(check_no_nulls(config)))
+    return json_answer(await call.herder.admin.source_tables(check_no_nulls(config)))
 
 
 async def tables_of_edit(call: RestCall) -> web.Response:
     """``PUT /console/connectors/{connector}/tables``."""
     patch = bodies.read_config(await call.request.read())
-    return json_answer(await call.herder.source_tables(await merge_patch(call, patch)))
+    return json_answer(await call.herder.admin.source_tables(await merge_patch(call, patch)))
 
 
 async def list_providers(call: RestCall) -> web.Response:
     """``GET /console/providers``."""
-    return json_answer(await call.herder.config_providers())
+    return json_answer(await call.herder.admin.config_providers())
 
 
 _REFUSED = {

@@ -36,7 +36,7 @@ def may_see(principal: Principal, users: Mapping[str, str], needed: RequiredAcce
 
 async def list_topics(call: RestCall) -> web.Response:
     """``GET /console/topics``."""
-    uses = await call.herder.topic_uses()
+    uses = await call.herder.topics.topic_uses()
     return json_answer(
         [
             {
@@ -55,7 +55,7 @@ async def list_topics(call: RestCall) -> web.Response:
 async def list_records(call: RestCall) -> web.Response:
     """``GET /console/topics/{topic}``."""
     topic, query = call.parameters["topic"], call.request.query
-    users = (await call.herder.topic_uses()).get(topic, {})
+    users = (await call.herder.topics.topic_uses()).get(topic, {})
     if not may_see(call.principal, users, RequiredAccess.READ):
         raise refuse_access(call.principal, RequiredAccess.READ, None)
     masked = not may_see(call.principal, users, RequiredAccess.ADMIN)
@@ -65,7 +65,7 @@ async def list_records(call: RestCall) -> web.Response:
     connector = query.get("connector") or next((name for name in sorted(users) if users[name] == "uses"), None)
     if connector is not None and connector not in users:
         call.principal.require(RequiredAccess.ADMIN, connector)
-    page = await call.herder.read_topic(topic, connector, {**_read_request(query), "masked": masked})
+    page = await call.herder.topics.read_topic(topic, connector, {**_read_request(query), "masked": masked})
     return json_answer({**page, "masked": masked})
 
 

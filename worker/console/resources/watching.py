@@ -33,22 +33,22 @@ async def collect_samples(herder: Herder, samples: Samples) -> None:
         now = time.time()
         await asyncio.sleep(SAMPLE_S - now % SAMPLE_S)
         try:
-            samples.add(time.time(), *herder.numbers())
+            samples.add(time.time(), *herder.console.numbers())
         except Exception:  # noqa: BLE001 - charts have a gap
             _log.exception("The console's numbers can't be taken; this is retried")
 
 
 async def list_changes(call: RestCall) -> web.Response:
     """``GET /console/audit``."""
-    worker_id = call.herder.me()
-    others = await call.herder.from_workers(_CHANGES)
+    worker_id = call.herder.console.me()
+    others = await call.herder.console.from_workers(_CHANGES)
     return json_answer(merge_changes([(worker_id, call.console.trail.changes()), *others.items()], MOST_CHANGES))
 
 
 async def get_metrics(call: RestCall) -> web.Response:
     """``GET /console/metrics``."""
-    others = await call.herder.from_workers(_SAMPLES)
-    samples_by_worker = {call.herder.me(): call.console.samples.all(), **others}
+    others = await call.herder.console.from_workers(_SAMPLES)
+    samples_by_worker = {call.herder.console.me(): call.console.samples.all(), **others}
     return json_answer([{"worker_id": name, "samples": samples} for name, samples in sorted(samples_by_worker.items())])
 
 

@@ -19,11 +19,10 @@ from worker.protocol import ListTables, PluginConfig, RemoteError
 from worker.rest.facade import RestError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
     from worker.control.herder.base import HerderContext
     from worker.protocol import ToHost
-    from worker.rest.security.signing import SigningKey
 
 #: The version of Kafka Connect whose API this is. Clients compare it with the version that brought a call, and leave the call
 #: out if it is older; so Millrace's own version is in ``commit``.
@@ -34,7 +33,8 @@ _NO_HOST_S: Final = 30.0
 class AdminOperations:
     """``/``, ``/connector-plugins``, ``/admin``, ``/health``, ``/metrics``, topics and explain."""
 
-    ctx: HerderContext
+    def __init__(self, ctx: HerderContext) -> None:
+        self.ctx = ctx
 
     def root(self) -> dict[str, Any]:
         """``GET /``."""
@@ -244,12 +244,3 @@ class AdminOperations:
         )
 
     # Between workers.
-
-    def session_key(self) -> SigningKey | None:
-        """The key that requests between workers are signed with."""
-        return self.ctx.node.session_key()
-
-    def signature_algorithms(self) -> Sequence[str]:
-        """Algorithms accepted from other workers."""
-        algorithms: list[str] = self.ctx.config["inter.worker.verification.algorithms"]
-        return algorithms

@@ -1,8 +1,7 @@
 """The cluster as REST sees it: Kafka Connect 4.1's ``DistributedHerder``, with the same messages where clients match on them.
 
-Split by subject: what connectors are and do here, offsets in ``offsets``, snapshots and lag in ``snapshots``,
-rules of logs in ``rules`` and ``rule_sets``, the console in ``console`` and ``topics``, the rest in
-``admin``. Whatever changes the cluster goes through the leader; answers come from memory.
+Connectors and tasks are here; each other subject is an object of its own over the same ``HerderContext``. Whatever changes the
+cluster goes through the leader; answers come from memory.
 """
 
 from __future__ import annotations
@@ -29,8 +28,8 @@ from worker.control.herder.savepoints import SavepointOperations
 from worker.control.herder.snapshots import SnapshotOperations
 from worker.control.herder.topics import TopicOperations
 from worker.control.herder.verify import VerifyOperations
+from worker.control.placement.desired_runs import restart_plan, restore_references
 from worker.control.placement.planning import INSTANCE, Unit
-from worker.control.placement.wishes import restart_plan, restore_references
 from worker.control.state.instructions import instructions_record
 from worker.protocol import HostTaskId
 from worker.rest.facade import NO_OWNER_TEXT, REBALANCE_TEXT, NotLeader, RestError
@@ -40,27 +39,27 @@ if TYPE_CHECKING:
 
     from offsets.records import ReportedStatus, TargetStateName
     from worker.control.herder.base import HerderContext
+    from worker.rest.security.signing import SigningKey
 
 _INITIAL: Final[dict[str, TargetStateName]] = {"RUNNING": "STARTED", "PAUSED": "PAUSED", "STOPPED": "STOPPED"}
 _TARGETS: Final[dict[str, TargetStateName]] = {"STARTED": "STARTED", "PAUSED": "PAUSED", "STOPPED": "STOPPED"}
 
 
-class ClusterHerder(
-    OffsetOperations,
-    SnapshotOperations,
-    SavepointOperations,
-    FlowOperations,
-    RuleOperations,
-    RuleStore,
-    ConsoleOperations,
-    TopicOperations,
-    VerifyOperations,
-    AdminOperations,
-):
+class ClusterHerder:
     """Implements ``worker.rest.facade.Herder`` and the requests between workers (``InternalHerder``)."""
 
     def __init__(self, ctx: HerderContext) -> None:
         self.ctx = ctx
+        self.admin = AdminOperations(ctx)
+        self.console = ConsoleOperations(ctx)
+        self.flows = FlowOperations(ctx)
+        self.logs = RuleOperations(ctx)
+        self.rules = RuleStore(ctx)
+        self.savepoints = SavepointOperations(ctx)
+        self.snapshots = SnapshotOperations(ctx)
+        self.offsets = OffsetOperations(ctx, self.snapshots)
+        self.topics = TopicOperations(ctx)
+        self.verifications = VerifyOperations(ctx, self.snapshots)
 
     # Reading.
 
@@ -174,17 +173,8 @@ class ClusterHerder(
             await self.ctx.known(name)
             await self.ctx.node.leader.write(
                 [connector_record(name, None), target_state_record(name, None)],
-                [instructions_record(name, [])] if self.instructions(name) else [],
+                [instructions_record(name, [])] if self.snapshots.instructions(name) else [],
             )
-
-    async def reset_connector_offsets(self, name: str) -> str:
-        """Forget all positions; requests for snapshots that have ended go too, for nothing else says that they have."""
-        await self.ctx.lead()
-        await self.ctx.known(name)
-        ended = await self.ended_snapshots(name)
-        message = await super().reset_connector_offsets(name)
-        await self.forget_snapshots(name, ended)
-        return message
 
     async def set_target_state(self, name: str, state: str) -> None:
         """Start, pause or stop a connector."""
@@ -243,6 +233,15 @@ class ClusterHerder(
         return body
 
     # Between workers.
+
+    def session_key(self) -> SigningKey | None:
+        """The key that requests between workers are signed with."""
+        return self.ctx.node.session_key()
+
+    def signature_algorithms(self) -> Sequence[str]:
+        """Algorithms accepted from other workers."""
+        algorithms: list[str] = self.ctx.config["inter.worker.verification.algorithms"]
+        return algorithms
 
     async def put_task_configs(self, name: str, configs: Sequence[Mapping[str, str]]) -> None:
         """Write the task configurations that a connector asked for, in one transaction with their commit."""

@@ -29,9 +29,8 @@ _STEP: Final = 200
 class ConsoleOperations:
     """Rows and rates."""
 
-    ctx: HerderContext
-    _rates: Mapping[str, tuple[float, float | None]]
-    _rates_at: float
+    def __init__(self, ctx: HerderContext) -> None:
+        self.ctx = ctx
 
     def own_rates(self) -> dict[str, tuple[float, float | None]]:
         """Of this worker's tasks, by connector: records per second, and seconds behind (None: not known)."""

@@ -23,7 +23,8 @@ _STATUS: Final = {"ConfigInvalid": 400, "LookupError": 404, "Retriable": 503}
 class FlowOperations:
     """``/flows``."""
 
-    ctx: HerderContext
+    def __init__(self, ctx: HerderContext) -> None:
+        self.ctx = ctx
 
     async def plan_flow(self, config: Mapping[str, str]) -> dict[str, Any]:
         """The plan of a configuration, and what it keeps of the running connector of its name."""

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from offsets.positions import Position
     from worker.control.herder.base import HerderContext
+    from worker.control.herder.snapshots import SnapshotOperations
 
 #: Name of a connector's own offsets topic.
 OFFSETS_TOPIC: Final = "offsets.storage.topic"
@@ -34,7 +35,9 @@ _CHECKED: Final = "The offsets for this connector have been {0} successfully"
 class OffsetOperations:
     """``/connectors/NAME/offsets``."""
 
-    ctx: HerderContext
+    def __init__(self, ctx: HerderContext, snapshots: SnapshotOperations) -> None:
+        self.ctx = ctx
+        self._snapshots = snapshots
 
     async def connector_offsets(self, name: str) -> list[dict[str, Any]]:
         """All saved positions of a connector."""
@@ -56,7 +59,15 @@ class OffsetOperations:
         return (_CHECKED if checked else _EXTERNALLY).format("altered")
 
     async def reset_connector_offsets(self, name: str) -> str:
-        """Forget all positions."""
+        """Forget all positions; requests for snapshots that have ended go too, for nothing else says that they have."""
+        await self.ctx.lead()
+        await self.ctx.known(name)
+        ended = await self._snapshots.ended_snapshots(name)
+        message = await self._reset_offsets(name)
+        await self._snapshots.forget_snapshots(name, ended)
+        return message
+
+    async def _reset_offsets(self, name: str) -> str:
         async with lock_of(self.ctx.config_locks, name):
             await self._check_stopped(name)
             changes: list[tuple[Position, Position | None]] = [

@@ -40,7 +40,8 @@ _RULE_OPTIONS: Final = ("rules", "row.id.column")
 class RuleStore:
     """``/rules/NAME``: rule sets with their versions."""
 
-    ctx: HerderContext
+    def __init__(self, ctx: HerderContext) -> None:
+        self.ctx = ctx
 
     async def rule_sets(self) -> list[dict[str, Any]]:
         """All rule sets with their newest version."""

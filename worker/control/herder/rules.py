@@ -25,7 +25,8 @@ _STATUS: Final = {"ConfigInvalid": 400, "LookupError": 404, "Retriable": 503}
 class RuleOperations:
     """``/connectors/NAME/unknown`` and lines for ``/rules``."""
 
-    ctx: HerderContext
+    def __init__(self, ctx: HerderContext) -> None:
+        self.ctx = ctx
 
     async def unknown_lines(self, name: str, lines: int) -> dict[str, Any]:
         """The newest lines of a connector's ``unknown_table``; any worker can read them."""

@@ -20,14 +20,15 @@ if TYPE_CHECKING:
 class SavepointOperations:
     """``/connectors/NAME/savepoints``."""
 
-    ctx: HerderContext
+    def __init__(self, ctx: HerderContext) -> None:
+        self.ctx = ctx
 
     async def create_savepoint(self, name: str, request: Mapping[str, Any]) -> dict[str, Any]:
         """Ask the running job for a savepoint; name, location and stop."""
         asked: dict[str, Any] = await self._ask_job(name, "create", request)
         return asked
 
-    async def savepoints(self, name: str) -> list[dict[str, Any]]:
+    async def list_savepoints(self, name: str) -> list[dict[str, Any]]:
         """The job's savepoints."""
         savepoints: list[dict[str, Any]] = await self._ask_job(name, "list", {})
         return savepoints

@@ -44,7 +44,8 @@ _STATES: Final = {"pause": "paused", "resume": "running", "cancel": "cancelled"}
 class SnapshotOperations:
     """``/connectors/NAME/snapshots``, ``/lag`` and ``/tables``."""
 
-    ctx: HerderContext
+    def __init__(self, ctx: HerderContext) -> None:
+        self.ctx = ctx
 
     async def create_snapshot(self, name: str, request: Mapping[str, Any]) -> dict[str, Any]:
         """Ask for a snapshot; the request as it is kept."""
@@ -79,7 +80,7 @@ class SnapshotOperations:
             await self._write_instructions(name, [*rows, instruction])
         return instruction
 
-    async def snapshots(self, name: str) -> list[dict[str, Any]]:
+    async def list_snapshots(self, name: str) -> list[dict[str, Any]]:
         """All snapshots of a connector with their progress."""
         await self.ctx.known(name)
         return await self._read_rows(name)

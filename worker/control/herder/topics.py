@@ -26,7 +26,8 @@ _SHARE: Final = 0.7
 class TopicOperations:
     """``/console/topics``."""
 
-    ctx: HerderContext
+    def __init__(self, ctx: HerderContext) -> None:
+        self.ctx = ctx
 
     async def topic_uses(self) -> dict[str, dict[str, str]]:
         """Topic -> connector -> what it does with it: ``uses``, ``dead letters``."""

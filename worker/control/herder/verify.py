@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from worker.control.herder.base import HerderContext
+    from worker.control.herder.snapshots import SnapshotOperations
 
 #: Verifications at a time in a cluster: each reads whole tables and topics.
 _MOST: Final = 2
@@ -71,12 +72,9 @@ class VerificationRun:
 class VerifyOperations:
     """``/connectors/{connector}/verify``."""
 
-    ctx: HerderContext
-
-    if TYPE_CHECKING:
-
-        async def create_snapshot(self, name: str, request: Mapping[str, Any]) -> dict[str, Any]:
-            """See ``SnapshotOperations``."""
+    def __init__(self, ctx: HerderContext, snapshots: SnapshotOperations) -> None:
+        self.ctx = ctx
+        self._snapshots = snapshots
 
     async def start_verification(self, name: str, request: Mapping[str, Any]) -> dict[str, Any]:
         """Start to compare a connector's tables with its topics.
@@ -172,7 +170,7 @@ class VerifyOperations:
             await self.ctx.node.leader.write(placement=[verification_record(name, body)])
 
     async def _request_repair(self, name: str, request: Mapping[str, Any]) -> dict[str, Any]:
-        return await self.create_snapshot(name, request)
+        return await self._snapshots.create_snapshot(name, request)
 
     async def _watch_verifications(self) -> None:
         while True:

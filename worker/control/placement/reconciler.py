@@ -82,18 +82,18 @@ class LocalRun:
     """A unit that a host has been given.
 
     Attributes:
-        wish: the desired run that it was started with.
+        desired: the run that it was started with.
         host: where it runs.
         busy: a message about it is under way.
         failed: it ended with an error and waits to be restarted.
         version: of its connector, as it was chosen for this run; "" where it is not known.
         restart: someone asked for a restart.
-        instructions: the last ones that the task received; None: those of ``wish``.
+        instructions: the last ones that the task received; None: those of ``desired``.
         started: it has run, or was paused, since it was started, automatically or by an operator.
         status: the last that was written of it.
     """
 
-    wish: DesiredRun
+    desired: DesiredRun
     host: HostProcess
     paused: bool = False
     busy: bool = True
@@ -107,19 +107,19 @@ class LocalRun:
     @property
     def received_instructions(self) -> bytes:
         """Return the operators' instructions that the task has received."""
-        return self.wish.instructions if self.instructions is None else self.instructions
+        return self.desired.instructions if self.instructions is None else self.instructions
 
 
 Step = tuple[Literal["start", "stop", "pause", "resume", "instruct"], Unit]
 
 
 def plan_steps(
-    wishes: Mapping[Unit, DesiredRun], local_runs: Mapping[Unit, LocalRun], blocked: frozenset[Unit] = frozenset()
+    desired_runs: Mapping[Unit, DesiredRun], local_runs: Mapping[Unit, LocalRun], blocked: frozenset[Unit] = frozenset()
 ) -> list[Step]:
     """The steps that can be taken now.
 
     Args:
-        wishes: the units that shall run here.
+        desired_runs: the units that shall run here.
         local_runs: the units that run here.
         blocked: units that must not be started yet (a back-off, fencing).
     """
@@ -127,8 +127,8 @@ def plan_steps(
     for unit, local_run in local_runs.items():
         if local_run.busy:
             continue
-        desired = wishes.get(unit)
-        if desired is None or local_run.restart or not desired.same_run(local_run.wish):
+        desired = desired_runs.get(unit)
+        if desired is None or local_run.restart or not desired.same_run(local_run.desired):
             steps.append(("stop", unit))
         elif desired.paused != local_run.paused and not local_run.failed:
             steps.append(("pause" if desired.paused else "resume", unit))
@@ -138,7 +138,7 @@ def plan_steps(
             and not local_run.failed
         ):
             steps.append(("instruct", unit))
-    steps.extend(("start", unit) for unit in wishes if unit not in local_runs and unit not in blocked)
+    steps.extend(("start", unit) for unit in desired_runs if unit not in local_runs and unit not in blocked)
     # Instances first: they may change the tasks.
     steps.sort(key=lambda step: (step[0] != "stop", step[1].task != INSTANCE))
     return steps
@@ -170,7 +170,7 @@ class Crashes:
 class ReconcilerListener(Protocol):
     """Callbacks of the reconciler; none of these may block."""
 
-    def wishes(self) -> Mapping[Unit, DesiredRun]:
+    def desired_runs(self) -> Mapping[Unit, DesiredRun]:
         """Return the units that shall run here now."""
 
     def choose(self, desired: DesiredRun) -> PluginChoice | None:
@@ -273,7 +273,7 @@ class Reconciler:
                 first, longest = self._backoff_s
                 crashes.not_before = now + min(longest, first * 2 ** (len(crashes.times) - 1))
                 if len(crashes.times) >= self._crash_limit:
-                    self._given_up[unit] = local_run.wish
+                    self._given_up[unit] = local_run.desired
             again[unit] = unit not in self._given_up
         self._listener.changed()
         self.wake()
@@ -303,39 +303,39 @@ class Reconciler:
             await self._wake.wait()
             self._wake.clear()
             began = time.monotonic()
-            wishes = self._listener.wishes()
+            desired_runs = self._listener.desired_runs()
             self._hostless.clear()
             for unit in [
                 unit
                 for unit, desired in self._given_up.items()
-                if unit not in wishes or not wishes[unit].same_run(desired)
+                if unit not in desired_runs or not desired_runs[unit].same_run(desired)
             ]:
                 del self._given_up[unit]
                 self._crashes.pop(unit, None)
-            steps = plan_steps(wishes, self.have, self._blocked_units(wishes) | self._listener.unready())
+            steps = plan_steps(desired_runs, self.have, self._blocked_units(desired_runs) | self._listener.unready())
             room = max(0, _AT_ONCE - len(self._steps))
             self._more = len(steps) > room
             for kind, unit in steps[:room]:
                 if kind == "start":
-                    self._start_unit(unit, wishes[unit])
+                    self._start_unit(unit, desired_runs[unit])
                 elif kind == "stop":
                     self.have[unit].busy = True
                     self._take_step(self._stop_unit(unit, self.have[unit]))
                 elif kind == "instruct":
                     self.have[unit].busy = True
-                    self._take_step(self._instruct_unit(unit, self.have[unit], wishes[unit].instructions))
+                    self._take_step(self._instruct_unit(unit, self.have[unit], desired_runs[unit].instructions))
                 else:
                     self.have[unit].busy = True
-                    self._take_step(self._pause_unit(unit, self.have[unit], wishes[unit]))
+                    self._take_step(self._pause_unit(unit, self.have[unit], desired_runs[unit]))
             # A look takes time in proportion to what runs here, and thousands that start or stop ask for one each.
             await asyncio.sleep(min(_LONGEST_PAUSE_S, _PAUSE * (time.monotonic() - began)))
 
-    def _blocked_units(self, wishes: Mapping[Unit, DesiredRun]) -> frozenset[Unit]:
+    def _blocked_units(self, desired_runs: Mapping[Unit, DesiredRun]) -> frozenset[Unit]:
         now = time.monotonic()
         waiting = {
             unit: crashes.not_before
             for unit, crashes in self._crashes.items()
-            if unit in wishes and crashes.not_before > now
+            if unit in desired_runs and crashes.not_before > now
         }
         if waiting:
             if self._timer is not None:
@@ -370,7 +370,7 @@ class Reconciler:
         self._take_step(self._request_start(unit, local_run, choice.problem))
 
     async def _request_start(self, unit: Unit, local_run: LocalRun, problem: str) -> None:
-        desired = local_run.wish
+        desired = local_run.desired
         if desired.config is None:
             message: StartConnector | StartTask = StartConnector(
                 unit.connector, dict(desired.connector_config), desired.epoch, desired.paused, problem
@@ -424,7 +424,7 @@ class Reconciler:
         local_run.host.units.discard(unit)
         if not in_time:
             _log.error("%s did not stop within %g s and was abandoned", unit, self._stop_s)
-        self._listener.stopped(unit, local_run.wish, in_time=in_time)
+        self._listener.stopped(unit, local_run.desired, in_time=in_time)
         self._listener.changed()
         self.wake()
 

@@ -17,17 +17,17 @@ if TYPE_CHECKING:
 
 async def drain_worker(call: RestCall) -> web.Response:
     """``PUT /admin/drain``: hand everything over; 202 with what is still here."""
-    return json_answer(await call.herder.drain(), 202)
+    return json_answer(await call.herder.admin.drain(), 202)
 
 
 async def list_environments(call: RestCall) -> web.Response:
     """``GET /admin/plugins``: this worker's plugin environments, their plugins and hosts, and what can't be used."""
-    return json_answer(await call.herder.plugin_environments())
+    return json_answer(await call.herder.admin.plugin_environments())
 
 
 async def refresh_plugins(call: RestCall) -> web.Response:
     """``PUT /admin/plugins/refresh``: look at ``plugin.path`` now; answers as ``GET /admin/plugins``."""
-    return json_answer(await call.herder.refresh_plugins())
+    return json_answer(await call.herder.admin.refresh_plugins())
 
 
 ROUTES = (

@@ -134,7 +134,7 @@ async def stop_connector(call: RestCall) -> web.Response:
 
 async def explain_connector(call: RestCall) -> web.Response:
     """``GET /connectors/{connector}/explain``: why each task is where it is, or why it isn't running. Not in Kafka Connect."""
-    return json_answer(await call.herder.explain(call.connector))
+    return json_answer(await call.herder.admin.explain(call.connector))
 
 
 async def get_progress(call: RestCall) -> web.Response:

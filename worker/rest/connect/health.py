@@ -24,10 +24,10 @@ async def get_health(call: RestCall) -> web.Response:
     """200 healthy, 503 starting, 500 unhealthy."""
     try:
         async with asyncio.timeout(call.settings.health_timeout_s):
-            healthy, detail = await call.herder.health()
+            healthy, detail = await call.herder.admin.health()
     except TimeoutError:
         healthy, detail = False, f"The check took longer than {call.settings.health_timeout_s:g} s."
-    status, body = format_verdict(healthy=healthy, ready=call.herder.ready(), detail=detail)
+    status, body = format_verdict(healthy=healthy, ready=call.herder.admin.ready(), detail=detail)
     return json_answer(body, status)
 
 

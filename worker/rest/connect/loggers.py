@@ -22,13 +22,13 @@ LEVELS: Final[tuple[str, ...]] = get_args(Level)
 async def list_loggers(call: RestCall) -> web.Response:
     """``GET /admin/loggers``; loggers that are off are left out, as in Kafka Connect, though each can be asked for by name."""
     return json_answer(
-        {name: state for name, state in (await call.herder.loggers()).items() if state["level"] != "OFF"}
+        {name: state for name, state in (await call.herder.admin.loggers()).items() if state["level"] != "OFF"}
     )
 
 
 async def get_logger(call: RestCall) -> web.Response:
     """``GET /admin/loggers/{logger}``."""
-    return json_answer(await call.herder.logger(call.parameters["logger"]))
+    return json_answer(await call.herder.admin.logger(call.parameters["logger"]))
 
 
 async def set_level(call: RestCall) -> web.Response:
@@ -40,7 +40,7 @@ async def set_level(call: RestCall) -> web.Response:
     if level not in LEVELS:
         raise RestError(404, f"invalid log level '{requested}'.")
     cluster = call.request.query.get("scope", "worker").lower() == "cluster"
-    changed = await call.herder.set_log_level(call.parameters["logger"], level, cluster=cluster)
+    changed = await call.herder.admin.set_log_level(call.parameters["logger"], level, cluster=cluster)
     return empty_answer(204) if cluster else json_answer(changed)
 
 

@@ -18,18 +18,18 @@ if TYPE_CHECKING:
 
 async def get_offsets(call: RestCall) -> web.Response:
     """``GET``: every saved position."""
-    return json_answer({"offsets": await call.herder.connector_offsets(call.connector)})
+    return json_answer({"offsets": await call.herder.offsets.connector_offsets(call.connector)})
 
 
 async def alter_offsets(call: RestCall) -> web.Response:
     """``PATCH``: overwrite or reset some of them; the connector must be STOPPED."""
     offsets = bodies.read_offsets(await call.request.read())
-    return json_answer({"message": await call.herder.alter_connector_offsets(call.connector, offsets)})
+    return json_answer({"message": await call.herder.offsets.alter_connector_offsets(call.connector, offsets)})
 
 
 async def reset_offsets(call: RestCall) -> web.Response:
     """``DELETE``: forget all of them; the connector must be STOPPED."""
-    return json_answer({"message": await call.herder.reset_connector_offsets(call.connector)})
+    return json_answer({"message": await call.herder.offsets.reset_connector_offsets(call.connector)})
 
 
 _RUNNING = "The connector is not STOPPED"

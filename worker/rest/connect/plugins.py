@@ -22,12 +22,14 @@ _SUFFIX = "Connector"
 
 async def list_plugins(call: RestCall) -> web.Response:
     """``GET /connector-plugins?connectorsOnly=``."""
-    return json_answer(await call.herder.plugins(connectors_only=call.flag("connectorsOnly", default=True)))
+    return json_answer(await call.herder.admin.plugins(connectors_only=call.flag("connectorsOnly", default=True)))
 
 
 async def plugin_config(call: RestCall) -> web.Response:
     """``GET /connector-plugins/{plugin}/config?version=`` (KIP-769, KIP-891)."""
-    return json_answer(await call.herder.plugin_config(call.parameters["plugin"], call.request.query.get("version")))
+    return json_answer(
+        await call.herder.admin.plugin_config(call.parameters["plugin"], call.request.query.get("version"))
+    )
 
 
 async def validate_config(call: RestCall) -> web.Response:
@@ -39,7 +41,9 @@ async def validate_config(call: RestCall) -> web.Response:
         raise RestError(400, f"Included connector type {given_class} does not match request type {plugin}")
     check_type(config)
     call.check_class(config)
-    infos = await call.herder.validate(plugin, {name: value for name, value in config.items() if value is not None})
+    infos = await call.herder.admin.validate(
+        plugin, {name: value for name, value in config.items() if value is not None}
+    )
     return json_answer(add_null_errors(infos, [name for name, value in config.items() if value is None]))
 
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 async def get_root(call: RestCall) -> web.Response:
     """Version, commit and Kafka's cluster id."""
-    return json_answer(call.herder.root())
+    return json_answer(call.herder.admin.root())
 
 
 ROUTES = (

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 async def get_topics(call: RestCall) -> web.Response:
     """``GET``: also for connectors that don't exist (any more)."""
     _check_enabled(call)
-    return json_answer({call.connector: {"topics": await call.herder.connector_topics(call.connector)}})
+    return json_answer({call.connector: {"topics": await call.herder.admin.connector_topics(call.connector)}})
 
 
 async def reset_topics(call: RestCall) -> web.Response:
@@ -27,7 +27,7 @@ async def reset_topics(call: RestCall) -> web.Response:
     _check_enabled(call)
     if not call.settings.topic_reset:
         raise RestError(403, "Topic tracking reset is disabled.")
-    await call.herder.reset_connector_topics(call.connector)
+    await call.herder.admin.reset_connector_topics(call.connector)
     return empty_answer(202)
 
 

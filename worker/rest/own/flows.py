@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 async def plan_flow(call: RestCall) -> web.Response:
     """``POST /flows/plan``: 200 whether or not there are errors in the body."""
     config = bodies.read_config(await call.request.read())
-    return json_answer(await call.herder.plan_flow(_check_config(call, config)))
+    return json_answer(await call.herder.flows.plan_flow(_check_config(call, config)))
 
 
 async def preview_flow(call: RestCall) -> web.Response:
     """``POST /flows/preview``."""
     config, request = bodies.read_preview(await call.request.read())
-    return json_answer(await call.herder.preview_flow(_check_config(call, config), request))
+    return json_answer(await call.herder.flows.preview_flow(_check_config(call, config), request))
 
 
 def _check_config(call: RestCall, config: Mapping[str, str | None]) -> dict[str, str]:

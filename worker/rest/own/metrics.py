@@ -20,7 +20,7 @@ _WORTH_IT: Final = 4096
 
 async def get_metrics(call: RestCall) -> web.Response:
     """The metrics as text, gzipped for who accepts that; scrapers negotiate other formats too, which are not looked at."""
-    body = await call.herder.metrics()
+    body = await call.herder.admin.metrics()
     response = web.Response(body=body)
     if len(body) >= _WORTH_IT and accepts_gzip(call.request.headers.getall("Accept-Encoding", [])):
         # In a thread: the event loop continues while zlib compresses.

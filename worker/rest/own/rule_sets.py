@@ -24,17 +24,17 @@ _NUMBER: Final = re.compile(r"[0-9]{1,9}\Z", re.ASCII)
 
 async def list_all(call: RestCall) -> web.Response:
     """``GET /rules``."""
-    return json_answer(await call.herder.rule_sets())
+    return json_answer(await call.herder.rules.rule_sets())
 
 
 async def get_rules(call: RestCall) -> web.Response:
     """``GET /rules/{rules}``."""
-    return json_answer(await call.herder.rule_set(call.parameters["rules"]))
+    return json_answer(await call.herder.rules.rule_set(call.parameters["rules"]))
 
 
 async def list_versions(call: RestCall) -> web.Response:
     """``GET /rules/{rules}/versions``."""
-    return json_answer(await call.herder.rule_versions(call.parameters["rules"]))
+    return json_answer(await call.herder.rules.rule_versions(call.parameters["rules"]))
 
 
 async def get_version(call: RestCall) -> web.Response:
@@ -42,14 +42,14 @@ async def get_version(call: RestCall) -> web.Response:
     name, number = call.parameters["rules"], call.parameters["version"]
     if not _NUMBER.match(number):
         raise RestError(404, f"Rule set {name} has no version {number}")
-    return json_answer(await call.herder.rule_version(name, int(number)))
+    return json_answer(await call.herder.rules.rule_version(name, int(number)))
 
 
 async def put_rules(call: RestCall) -> web.Response:
     """``PUT /rules/{rules}``: 201 for a new rule set, 200 for a new version or for what is the newest one already."""
     request = bodies.read_rule_set(await call.request.read())
     force = call.flag("force", default=False)
-    created, saved = await call.herder.put_rules(
+    created, saved = await call.herder.rules.put_rules(
         call.parameters["rules"], request["rules"], force=force, comment=request["comment"]
     )
     return json_answer(saved, 201 if created else 200)
@@ -57,7 +57,7 @@ async def put_rules(call: RestCall) -> web.Response:
 
 async def delete_rules(call: RestCall) -> web.Response:
     """``DELETE /rules/{rules}``."""
-    await call.herder.delete_rules(call.parameters["rules"])
+    await call.herder.rules.delete_rules(call.parameters["rules"])
     return empty_answer(204)
 
 

@@ -41,7 +41,7 @@ async def preview_rules(call: RestCall) -> web.Response:
 
     shown = await asyncio.to_thread(preview_lines, request["rules"], lines, origins=origins)
     name = request.get("connector")
-    conflicts, warnings = ([], []) if name is None else await call.herder.rule_conflicts(name, request["rules"])
+    conflicts, warnings = ([], []) if name is None else await call.herder.logs.rule_conflicts(name, request["rules"])
     # The answer may be large: it is not decoded for one more member.
     return _json_answer(
         shown[:-1] + b',"conflicts":' + encode_body(conflicts) + b',"warnings":' + encode_body(warnings) + b"}"
@@ -69,7 +69,7 @@ async def propose_for_body(call: RestCall) -> web.Response:
 
 async def list_unknown(call: RestCall) -> web.Response:
     """``GET /connectors/{connector}/unknown``: the newest unknown lines by pattern, with a rule for each."""
-    unknown_lines = await call.herder.unknown_lines(call.connector, _read_count(call.request))
+    unknown_lines = await call.herder.logs.unknown_lines(call.connector, _read_count(call.request))
     from connectors.logs.rules.tools.proposals import propose_rules
 
     lines = [entry["line"] for entry in unknown_lines.pop("lines")]
@@ -85,7 +85,7 @@ async def start_replay(call: RestCall) -> web.Response:
     """``POST /connectors/{connector}/replay``: 201 with the request as it is kept, among the connector's snapshots."""
     request = bodies.read_replay(await call.request.read())
     named = {"id": request.pop("id")} if "id" in request else {}
-    asked = await call.herder.create_snapshot(call.connector, {"replay": request, **named})
+    asked = await call.herder.snapshots.create_snapshot(call.connector, {"replay": request, **named})
     asked["replay"] = {key: value for key, value in asked["replay"].items() if key != "earlier"}
     return json_answer(
         asked, 201, {"Location": f"{call.location(call.connector)}/snapshots/{quote(asked['id'], safe='')}"}
@@ -94,7 +94,9 @@ async def start_replay(call: RestCall) -> web.Response:
 
 async def list_replays(call: RestCall) -> web.Response:
     """``GET /connectors/{connector}/replay``: the replays with their progress."""
-    return json_answer([asked for asked in await call.herder.snapshots(call.connector) if "replay" in asked])
+    return json_answer(
+        [asked for asked in await call.herder.snapshots.list_snapshots(call.connector) if "replay" in asked]
+    )
 
 
 def _read_count(request: web.Request) -> int:
@@ -118,9 +120,9 @@ async def _find_lines(call: RestCall, request: Mapping[str, Any]) -> tuple[list[
         raise RestError(400, "Give either 'lines' or a 'connector' to take them from; both are there")
     call.principal.require(RequiredAccess.ADMIN, name)
     if request["source"] == "UNKNOWN":
-        newest = (await call.herder.unknown_lines(name, request["count"]))["lines"]
+        newest = (await call.herder.logs.unknown_lines(name, request["count"]))["lines"]
     else:
-        newest = await call.herder.recent_lines(name, request["count"])
+        newest = await call.herder.logs.recent_lines(name, request["count"])
     return [entry["line"] for entry in newest], [entry["origin"] for entry in newest]
 
 

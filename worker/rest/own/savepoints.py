@@ -19,17 +19,17 @@ if TYPE_CHECKING:
 async def create_savepoint(call: RestCall) -> web.Response:
     """``POST .../savepoints``: 202, the job makes it between two batches."""
     request = bodies.read_savepoint(await call.request.read())
-    return json_answer(await call.herder.create_savepoint(call.connector, request), 202)
+    return json_answer(await call.herder.savepoints.create_savepoint(call.connector, request), 202)
 
 
 async def list_all(call: RestCall) -> web.Response:
     """``GET .../savepoints``: those in the job's folder of savepoints."""
-    return json_answer(await call.herder.savepoints(call.connector))
+    return json_answer(await call.herder.savepoints.list_savepoints(call.connector))
 
 
 async def delete_savepoint(call: RestCall) -> web.Response:
     """``DELETE .../savepoints/{savepoint}``."""
-    await call.herder.delete_savepoint(call.connector, call.parameters["savepoint"])
+    await call.herder.savepoints.delete_savepoint(call.connector, call.parameters["savepoint"])
     return empty_answer(204)
 
 

@@ -23,7 +23,7 @@ async def create_snapshot(call: RestCall) -> web.Response:
     if request.get("conditions"):
         # SQL that the connector's database user runs.
         call.principal.require(RequiredAccess.ADMIN, call.connector)
-    snapshot = await call.herder.create_snapshot(call.connector, request)
+    snapshot = await call.herder.snapshots.create_snapshot(call.connector, request)
     return json_answer(
         snapshot, 201, {"Location": f"{call.location(call.connector)}/snapshots/{quote(snapshot['id'], safe='')}"}
     )
@@ -31,46 +31,46 @@ async def create_snapshot(call: RestCall) -> web.Response:
 
 async def list_all(call: RestCall) -> web.Response:
     """``GET .../snapshots``: those that were asked for and those the connector started itself, with their progress."""
-    return json_answer(await call.herder.snapshots(call.connector))
+    return json_answer(await call.herder.snapshots.list_snapshots(call.connector))
 
 
 async def get_snapshot(call: RestCall) -> web.Response:
     """``GET .../snapshots/{snapshot}``."""
-    return json_answer(await call.herder.snapshot(call.connector, call.parameters["snapshot"]))
+    return json_answer(await call.herder.snapshots.snapshot(call.connector, call.parameters["snapshot"]))
 
 
 async def pause_snapshot(call: RestCall) -> web.Response:
     """``PUT .../snapshots/{snapshot}/pause``."""
-    await call.herder.steer_snapshot(call.connector, call.parameters["snapshot"], "pause")
+    await call.herder.snapshots.steer_snapshot(call.connector, call.parameters["snapshot"], "pause")
     return empty_answer(202)
 
 
 async def resume_snapshot(call: RestCall) -> web.Response:
     """``PUT .../snapshots/{snapshot}/resume``."""
-    await call.herder.steer_snapshot(call.connector, call.parameters["snapshot"], "resume")
+    await call.herder.snapshots.steer_snapshot(call.connector, call.parameters["snapshot"], "resume")
     return empty_answer(202)
 
 
 async def cancel_snapshot(call: RestCall) -> web.Response:
     """``PUT .../snapshots/{snapshot}/cancel``: for good."""
-    await call.herder.steer_snapshot(call.connector, call.parameters["snapshot"], "cancel")
+    await call.herder.snapshots.steer_snapshot(call.connector, call.parameters["snapshot"], "cancel")
     return empty_answer(202)
 
 
 async def delete_snapshot(call: RestCall) -> web.Response:
     """``DELETE .../snapshots/{snapshot}``: end it and forget the request."""
-    await call.herder.delete_snapshot(call.connector, call.parameters["snapshot"])
+    await call.herder.snapshots.delete_snapshot(call.connector, call.parameters["snapshot"])
     return empty_answer(204)
 
 
 async def get_lag(call: RestCall) -> web.Response:
     """``GET .../lag``: how far the connector is behind its source."""
-    return json_answer(await call.herder.connector_lag(call.connector))
+    return json_answer(await call.herder.snapshots.connector_lag(call.connector))
 
 
 async def list_tables(call: RestCall) -> web.Response:
     """``GET .../tables``: what is captured, with the versions of each table."""
-    return json_answer(await call.herder.connector_tables(call.connector))
+    return json_answer(await call.herder.snapshots.connector_tables(call.connector))
 
 
 _UNKNOWN = {404: "There is no such connector, or no such snapshot of it."}

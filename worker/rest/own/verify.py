@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 async def start_verification(call: RestCall) -> web.Response:
     """``POST /connectors/{connector}/verify``."""
     request: dict[str, Any] = bodies.read_verify(await call.request.read())
-    return json_answer(await call.herder.start_verification(call.connector, request), 202)
+    return json_answer(await call.herder.verifications.start_verification(call.connector, request), 202)
 
 
 async def get_verification(call: RestCall) -> web.Response:
     """``GET /connectors/{connector}/verify``."""
-    run = await call.herder.verification(call.connector)
+    run = await call.herder.verifications.verification(call.connector)
     if run is None:
         raise RestError(404, f"Connector {call.connector} was not verified")
     return json_answer(run)
@@ -34,13 +34,13 @@ async def get_verification(call: RestCall) -> web.Response:
 
 async def cancel_verification(call: RestCall) -> web.Response:
     """``DELETE /connectors/{connector}/verify``."""
-    await call.herder.cancel_verification(call.connector)
+    await call.herder.verifications.cancel_verification(call.connector)
     return empty_answer(204)
 
 
 async def repair_verified(call: RestCall) -> web.Response:
     """``POST /connectors/{connector}/verify/repair``."""
-    return json_answer(await call.herder.repair_verified(call.connector), 202)
+    return json_answer(await call.herder.verifications.repair_verified(call.connector), 202)
 
 
 _PATH = "/connectors/{connector}/verify"

@@ -10,7 +10,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from connectors.errors import ConfigInvalid, Fatal
-from connectors.formats.masks.masking import RULE_KEYS, Masks, make_rule
+from connectors.formats.masks.masking import Masks, make_rule
+from connectors.formats.masks.options import RULE_KEYS
 from connectors.formats.masks.record_masks import RecordMasker
 from connectors.options import Config, ConfigDef
 from worker import __version__

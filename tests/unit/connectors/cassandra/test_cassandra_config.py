@@ -221,8 +221,8 @@ def test_all_settings_arrive() -> None:
     ) == ("debezium", "Test", True, False, "string", "precise")
     assert events.logical
     assert events.excluded == {"shop.t.c", "shop.t.d"}
-    backfill = settings.snapshot_settings(config)
-    assert (backfill.mode, backfill.consistency, backfill.chunk_rows, backfill.rows_per_s, backfill.threads) == (
+    snapshot = settings.snapshot_settings(config)
+    assert (snapshot.mode, snapshot.consistency, snapshot.chunk_rows, snapshot.rows_per_s, snapshot.threads) == (
         "always",
         "LOCAL_QUORUM",
         7,

@@ -7,9 +7,9 @@ import pytest
 
 from connectors import schema as sc
 from connectors.errors import ConfigInvalid, Skippable
-from connectors.formats.masks import masking
 from connectors.formats.masks.mask_functions import default_of, murmur3_32, murmur3_128, utf16_cut
 from connectors.formats.masks.masking import Mask, Target, find_problems, masked_by, parse_rules, row_masker
+from connectors.formats.masks.options import RULE_KEYS
 from connectors.schema import Schema, Type
 from worker.secrets.masking import is_secret_name
 
@@ -338,7 +338,7 @@ def broken(target: Target, options: Any) -> Any:
 
 def test_salts_are_secrets_everywhere() -> None:
     assert is_secret_name("mask.mail.salt.secret")
-    assert next(key for key in masking.RULE_KEYS if key.name == "salt.secret").secret
+    assert next(key for key in RULE_KEYS if key.name == "salt.secret").secret
 
 
 def test_utf16_cut_counts_as_java_does() -> None:

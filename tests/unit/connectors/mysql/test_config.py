@@ -8,12 +8,11 @@ import pytest
 
 from connectors.errors import ConfigInvalid
 from connectors.mysql.config.checks import Findings, binlog_variables, parse_grants
+from connectors.mysql.config.problems import find_problems, find_warnings
 from connectors.mysql.config.settings import (
     CONFIG,
     connection_settings,
     event_settings,
-    find_problems,
-    find_warnings,
     gtid_source,
     heartbeat_settings,
     replica_settings,

@@ -299,7 +299,7 @@ def test_rows_that_were_read_from_the_table() -> None:
     records: list[SourceRecord] = []
     offset = {"state": "running"}
     both = PartitionUpdate(source=source, key=KEY, write_time=MICROS, static=static, rows=rows)
-    made.events.backfill(both, PARTITION, offset, records)
+    made.events.add_snapshot_rows(both, PARTITION, offset, records)
     assert ops(records) == ["i", "i"]
     nothing = {name: cell(None) for name in ("s", "sl", "v", "f", "l", "m", "u")}
     assert touched(records[0]) == {**nothing, "s": cell(4), "v": cell("x", 1_790_000_060_000_000)}
@@ -326,7 +326,7 @@ def test_rows_that_were_read_from_the_table() -> None:
     }
     assert all(each.source_offset is offset for each in records)
     records.clear()
-    made.events.backfill(
+    made.events.add_snapshot_rows(
         PartitionUpdate(source=source, key=KEY, write_time=MICROS, static=static), PARTITION, offset, records
     )
     assert [each.key for each in records] == [{"p": 7, "q": "k", "c": None, "d": None}]

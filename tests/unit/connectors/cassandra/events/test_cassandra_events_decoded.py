@@ -254,7 +254,7 @@ def test_a_partition_that_was_read_from_the_table() -> None:
     )
     records: list[SourceRecord] = []
     offset = {"state": "running"}
-    made.events.backfill(read, PARTITION, offset, records)
+    made.events.add_snapshot_rows(read, PARTITION, offset, records)
     assert len(records) == 3
     assert said(records) == content([read])
     assert all(each.source_offset is offset and each.source_partition is PARTITION for each in records)

@@ -202,7 +202,7 @@ def test_a_partition_that_was_read_from_the_table() -> None:
     rows = tuple(row({"v": "x"}, (index, DAY)) for index in range(5))
     records: list[SourceRecord] = []
     offset = {"state": "running"}
-    made.events.backfill(
+    made.events.add_snapshot_rows(
         PartitionUpdate(source=source, key=KEY, write_time=LATER.write_time, rows=rows, deletion=deleted(NOW)),
         PARTITION,
         offset,

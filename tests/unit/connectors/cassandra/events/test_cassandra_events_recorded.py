@@ -153,7 +153,7 @@ def made(part: dict[str, Any], *, extended: bool = False) -> list[list[Any]]:
             update, _ = read_update(
                 data, 0, parse_definition(json.dumps(part["definitions"][table])), part["version"], source
             )
-            events[table].backfill(
+            events[table].add_snapshot_rows(
                 msgspec.structs.replace(update, source=msgspec.structs.replace(source, read_time=position)),
                 {},
                 {},

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from offsets.records import ReportedStatus, RestartRequest
 
 
-def local_wishes(
+def find_desired_runs(
     assigned: Mapping[Unit, int],
     snapshot: ClusterSnapshot,
     instructions: Callable[[str, Mapping[str, str]], bytes] = lambda *_: NONE,
@@ -30,7 +30,7 @@ def local_wishes(
         snapshot: the config topic's state.
         instructions: of the tasks of a connector with this configuration, as JSON.
     """
-    wishes: dict[Unit, DesiredRun] = {}
+    desired_runs: dict[Unit, DesiredRun] = {}
     tasks: dict[str, list[dict[str, str]]] = {}
     for unit, epoch in assigned.items():
         name = unit.connector
@@ -41,24 +41,26 @@ def local_wishes(
         paused = target == "PAUSED"
         created_offset = snapshot.born.get(name, -1)
         if unit.task == INSTANCE:
-            wishes[unit] = DesiredRun(config, None, epoch, paused, born=created_offset)
+            desired_runs[unit] = DesiredRun(config, None, epoch, paused, born=created_offset)
             continue
         configs = tasks.get(name)
         if configs is None:
             configs = tasks[name] = snapshot.task_configs(name)
         if unit.task < len(configs):
             applied = snapshot.applied.get(name, config)
-            wishes[unit] = DesiredRun(
+            desired_runs[unit] = DesiredRun(
                 applied, configs[unit.task], epoch, paused, instructions(name, applied), created_offset
             )
-    return wishes
+    return desired_runs
 
 
-def awaiting_fencing(wishes: Iterable[Unit], snapshot: ClusterSnapshot) -> frozenset[Unit]:
+def awaiting_fencing(desired_runs: Iterable[Unit], snapshot: ClusterSnapshot) -> frozenset[Unit]:
     """Tasks that must not start before the producers of their predecessors are fenced (exactly once)."""
     if not snapshot.pending_fencing:
         return frozenset()
-    return frozenset(unit for unit in wishes if unit.task != INSTANCE and unit.connector in snapshot.pending_fencing)
+    return frozenset(
+        unit for unit in desired_runs if unit.task != INSTANCE and unit.connector in snapshot.pending_fencing
+    )
 
 
 def restart_plan(
