@@ -285,7 +285,7 @@ def find_warnings(config: Config) -> list[ConfigProblem]:
     if not config[keys.DELETE]:
         warn(
             keys.DELETE,
-            f"{keys.DELETE}=false: somebody else has to delete segments that were delivered, or the nodes refuse "
+            f"{keys.DELETE}=false: another program has to delete segments that were delivered, or the nodes refuse "
             "writes to tables with cdc once cdc_total_space is used up",
         )
     if _read_word(config, keys.ERROR_POLICY) == "skip":
@@ -294,14 +294,23 @@ def find_warnings(config: Config) -> list[ConfigProblem]:
             f"{keys.ERROR_POLICY}=skip: changes in damaged places of the log are lost; watch "
             "cassandra_damaged_segments_total",
         )
+    return [*found, *_unknown_options(config)]
+
+
+def _unknown_options(config: Config) -> list[ConfigProblem]:
+    """Properties of this connector's families that no option has."""
+    found: list[ConfigProblem] = []
     for name in config.raw:
-        family = next((prefix for prefix in keys.FAMILIES if name.startswith(prefix)), None)
         if name in CONFIG.keys:
             continue
+        family = next((prefix for prefix in keys.FAMILIES if name.startswith(prefix)), None)
         if family is not None:
-            warn(name, f"{name} has no effect: {keys.FAMILIES[family]}")
+            reason = f"{name} has no effect: {keys.FAMILIES[family]}"
         elif name.startswith(keys.COMPLETE):
-            warn(name, f"{name} is no option of this connector and has no effect; is it spelled right?")
+            reason = f"{name} is no option of this connector and has no effect; is it spelled right?"
+        else:
+            continue
+        found.append(ConfigProblem(name, reason, warning=True))
     return found
 
 
