@@ -7,14 +7,14 @@ how many rows they have left out.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from connectors.api import SourceRecord
 from connectors.codegen import CodeBuilder, dict_display
 from connectors.mysql.events.shaping import value_members
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from connectors.api import Header, Position
     from connectors.mysql.events.contract import MySqlEventSettings
@@ -70,99 +70,140 @@ def compile_loops(
     if schemas.key_extra is not None:
         name, value = schemas.key_extra
         members.append((name, repr(value)))
-    key = dict_display(members) if members else "None"
+    row = _RowCode(
+        columns=columns,
+        key=dict_display(members) if members else "None",
+        image="row" if shape is None else "shape(row)",
+    )
+    code.define("key_of(row)", [f"return {row.key}"])
+    _write_creates(code, row)
+    _write_deletes(code, row, tombstones=settings.tombstones)
+    key_fields = [field.column for field in layout.key]
+    _write_updates(code, row, key_fields, shaped=shape is not None, skip_unchanged=settings.skip_unchanged)
+    _write_reads(code, row)
+    functions = code.compile(f"events of {layout.table.name}")
+    return Loops(
+        functions["creates"], functions["updates"], functions["deletes"], functions["reads"], functions["key_of"]
+    )
 
-    def content(before: str, after: str, source: str, op: str) -> str:
-        return (
-            f'{{"before": {before}, "after": {after}, "source": {source}, "transaction": None, "op": "{op}", "ts_ms": ms, '
-            f'"ts_us": us, "ts_ns": ns}}'
-        )
 
-    def record(offset: str, value: str, schema: str, key: str) -> str:
-        return f"append(RECORD(PARTITION, {offset}, TOPIC, {value}, {schema}, {key}, KEY, None, HEADERS))"
+class _RowCode(NamedTuple):
+    """What the loops of a table have in common.
 
-    head = ["ms, us, ns = clock", "left = 0"]
-    step = [
-        "    block = source.copy()",
-        '    block["row"] = number',
-        "    number += 1",
-        "    offset = base.copy()",
-        '    offset["row"] = number',
+    Attributes:
+        columns: how many a whole row has.
+        key: the expression of the key of ``row``.
+        image: the expression of the image of ``row``.
+    """
+
+    columns: int
+    key: str
+    image: str
+
+
+_HEAD: Final = ("ms, us, ns = clock", "left = 0")
+#: The source block and the offset of the present row.
+_STEP: Final = (
+    "    block = source.copy()",
+    '    block["row"] = number',
+    "    number += 1",
+    "    offset = base.copy()",
+    '    offset["row"] = number',
+)
+
+
+def _envelope(before: str, after: str, source: str, op: str) -> str:
+    return (
+        f'{{"before": {before}, "after": {after}, "source": {source}, "transaction": None, "op": "{op}", "ts_ms": ms, '
+        f'"ts_us": us, "ts_ns": ns}}'
+    )
+
+
+def _append_record(offset: str, value: str, key: str, schema: str = "ENVELOPE") -> str:
+    return f"    append(RECORD(PARTITION, {offset}, TOPIC, {value}, {schema}, {key}, KEY, None, HEADERS))"
+
+
+def _pass_unusual(op: str, columns: int) -> list[str]:
+    pair = "None, row" if op == "c" else "row, None"
+    return [
+        f"    if row is None or len(row) != {columns}:",
+        f'        left += ODD("{op}", {pair}, number, source, base, clock, append)',
+        "        number += 1",
+        "        continue",
     ]
 
-    def careful(op: str) -> list[str]:
-        pair = "None, row" if op == "c" else "row, None"
-        return [
-            f"    if row is None or len(row) != {columns}:",
-            f'        left += ODD("{op}", {pair}, number, source, base, clock, append)',
-            "        number += 1",
-            "        continue",
-        ]
 
-    image = "row" if shape is None else "shape(row)"
-    code.define("key_of(row)", [f"return {key}"])
+def _write_creates(code: CodeBuilder, row: _RowCode) -> None:
     code.define(
         "creates(rows, number, source, base, clock, append)",
         [
-            *head,
+            *_HEAD,
             "for row in rows:",
-            *careful("c"),
-            *step,
-            "    " + record("offset", content("None", image, "block", "c"), "ENVELOPE", key),
+            *_pass_unusual("c", row.columns),
+            *_STEP,
+            _append_record("offset", _envelope("None", row.image, "block", "c"), row.key),
             "return left",
         ],
     )
-    if settings.tombstones:
+
+
+def _write_deletes(code: CodeBuilder, row: _RowCode, *, tombstones: bool) -> None:
+    value = _envelope(row.image, "None", "block", "d")
+    if tombstones:
         delete = [
-            f"    key = {key}",
-            "    " + record("done", content(image, "None", "block", "d"), "ENVELOPE", "key"),
-            "    " + record("offset", "None", "None", "key"),
+            f"    key = {row.key}",
+            _append_record("done", value, "key"),
+            _append_record("offset", "None", "key", schema="None"),
             "    done = offset",
         ]
     else:
-        delete = ["    " + record("offset", content(image, "None", "block", "d"), "ENVELOPE", key)]
+        delete = [_append_record("offset", value, row.key)]
     code.define(
         "deletes(rows, number, source, base, clock, append)",
         [
-            *head,
+            *_HEAD,
             "done = base.copy()",
             'done["row"] = number',
             "for row in rows:",
-            *careful("d"),
-            *step,
+            *_pass_unusual("d", row.columns),
+            *_STEP,
             *delete,
             "return left",
         ],
     )
-    key_conditions = "".join(f" or row[{field.column!r}] != after[{field.column!r}]" for field in layout.key)
-    images = ["    before = row"] if shape is None else ["    before, after = shape(row), shape(after)"]
+
+
+def _write_updates(
+    code: CodeBuilder, row: _RowCode, key_fields: Sequence[str], *, shaped: bool, skip_unchanged: bool
+) -> None:
+    key_conditions = "".join(f" or row[{column!r}] != after[{column!r}]" for column in key_fields)
+    images = ["    before, after = shape(row), shape(after)"] if shaped else ["    before = row"]
     unchanged = ["    if before == after:", "        number += 1", "        left += 1", "        continue"]
     code.define(
         "updates(rows, number, source, base, clock, append)",
         [
-            *head,
+            *_HEAD,
             "pairs = iter(rows)",
             "for row, after in zip(pairs, pairs):",
-            f"    if row is None or after is None or len(row) != {columns} or len(after) != {columns}{key_conditions}:",
+            f"    if row is None or after is None or len(row) != {row.columns} or len(after) != {row.columns}{key_conditions}:",
             '        left += ODD("u", row, after, number, source, base, clock, append)',
             "        number += 1",
             "        continue",
             *images,
-            *(unchanged if settings.skip_unchanged else []),
-            *step,
-            "    " + record("offset", content("before", "after", "block", "u"), "ENVELOPE", key),
+            *(unchanged if skip_unchanged else []),
+            *_STEP,
+            _append_record("offset", _envelope("before", "after", "block", "u"), row.key),
             "return left",
         ],
     )
+
+
+def _write_reads(code: CodeBuilder, row: _RowCode) -> None:
     code.define(
         "reads(rows, source, offset, clock, append)",
         [
             "ms, us, ns = clock",
             "for row in rows:",
-            "    " + record("offset", content("None", image, "source.copy()", "r"), "ENVELOPE", key),
+            _append_record("offset", _envelope("None", row.image, "source.copy()", "r"), row.key),
         ],
-    )
-    functions = code.compile(f"events of {layout.table.name}")
-    return Loops(
-        functions["creates"], functions["updates"], functions["deletes"], functions["reads"], functions["key_of"]
     )
