@@ -36,7 +36,7 @@ _MALFORMED = (
 )
 _SECRET = "Any value may be a secret while the connector class is not known, so values stay out of the message."
 _RETRY = (
-    "Passing faults of the source or of Kafka are retried for ever unless told otherwise; in Kafka Connect the option "
+    "Passing faults of the source or of Kafka are retried for ever unless configured otherwise; in Kafka Connect the option "
     "covers transforms and converters only, which are not retried by default."
 )
 _NAMES = "Every name that can be created can be addressed."
@@ -166,9 +166,9 @@ GENERAL = {
     "unforeseen errors": "500 names the kind of error; its text, which may quote a configuration, is in the worker's log only.",
     "large bodies": "Beyond rest.request.max.bytes they are refused with 413.",
     "authentication": "`rest.authentication`. Of `rest.extension.classes` only BasicAuthSecurityRestExtension works, others "
-    "stop the worker; an empty credentials file lets nobody in. /health asks nobody.",
-    "internal requests": "They carry a signature of Millrace's own beside KIP-507's, for one request and taken once; KIP-507's "
-    "alone can be replayed.",
+    "stop the worker; an empty credentials file lets no one in. /health asks no one.",
+    "internal requests": "They carry a signature of Millrace's own in addition to KIP-507's, for one request and taken once; "
+    "KIP-507's alone can be replayed.",
     "limits": "408, 429 and 503 answer slow, frequent or too many requests; idle connections close after 30 s.",
     "cross-origin": "With authentication on, `*` gives no Access-Control-Allow-Credentials, and changes with a password or "
     "certificate from pages of origins that are not named get 403.",
