@@ -36,7 +36,7 @@ _FORMATS = ("parquet", "delta")
 
 
 class Commit(NamedTuple):
-    """What one batch has cost, in seconds."""
+    """The cost of one batch, in seconds."""
 
     seconds: float
     cpu: float

@@ -263,10 +263,10 @@ def task_count(config: Mapping[str, Any], max_tasks: int, limit: int) -> int:
 
 def find_warnings(config: Config) -> list[ConfigProblem]:
     """Options that have no effect here, or a risk: each by its name."""
-    found: list[ConfigProblem] = []
+    problems: list[ConfigProblem] = []
 
     def warn(name: str, reason: str) -> None:
-        found.append(ConfigProblem(name, reason, warning=True))
+        problems.append(ConfigProblem(name, reason, warning=True))
 
     for name, (_, default, reason) in keys.ACCEPTED.items():
         if name in config.raw and not _is_same_value(config[name], default):
@@ -294,12 +294,12 @@ def find_warnings(config: Config) -> list[ConfigProblem]:
             f"{keys.ERROR_POLICY}=skip: changes in damaged places of the log are lost; watch "
             "cassandra_damaged_segments_total",
         )
-    return [*found, *_unknown_options(config)]
+    return [*problems, *_unknown_options(config)]
 
 
 def _unknown_options(config: Config) -> list[ConfigProblem]:
     """Properties of this connector's families that no option has."""
-    found: list[ConfigProblem] = []
+    problems: list[ConfigProblem] = []
     for name in config.raw:
         if name in CONFIG.keys:
             continue
@@ -310,8 +310,8 @@ def _unknown_options(config: Config) -> list[ConfigProblem]:
             reason = f"{name} is no option of this connector and has no effect; is it spelled right?"
         else:
             continue
-        found.append(ConfigProblem(name, reason, warning=True))
-    return found
+        problems.append(ConfigProblem(name, reason, warning=True))
+    return problems
 
 
 def _is_same_value(value: Any, default: Any) -> bool:

@@ -88,7 +88,7 @@ def compile_loops(
 
 
 class _RowCode(NamedTuple):
-    """What the loops of a table have in common.
+    """The parts that the loops of a table have in common.
 
     Attributes:
         columns: how many a whole row has.
