@@ -89,7 +89,7 @@ class Client:
             "change": ("put_connector_config", name, config),
             "delete": ("delete_connector", name),
             "restart": ("restart_connector_and_tasks", name),
-            "offsets": ("reset_connector_offsets", name),
+            "offsets": ("offsets.reset_connector_offsets", name),
         }
         method, *arguments = calls.get(kind, ("set_target_state", name, target))
         if kind == "restart":

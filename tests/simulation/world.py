@@ -7,6 +7,7 @@ import itertools
 import math
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from operator import attrgetter
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final
 from unittest import mock
@@ -230,7 +231,7 @@ class World:
     # REST.
 
     async def call(self, url: str, method: str, arguments: tuple[Any, ...]) -> Any:
-        """Call a method of a worker's herder, over the network.
+        """Call a method of a worker's herder, or of one of its subjects (``offsets.NAME``), over the network.
 
         Raises:
             RestError: as it answers.
@@ -260,7 +261,7 @@ class World:
             try:
                 if herder is None or not herder.admin.ready():
                     raise RestError(503, "the worker is starting")
-                value = await getattr(herder, method)(*arguments)
+                value = await attrgetter(method)(herder)(*arguments)
             except (MillraceError, TimeoutError, OSError) as error:
                 back.send(deliver, error, None)
             else:
