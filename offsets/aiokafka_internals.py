@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from aiokafka import TopicPartition
+
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Iterable
 
     from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
     from aiokafka.client import AIOKafkaClient
@@ -46,6 +48,36 @@ def sender_task(producer: AIOKafkaProducer) -> asyncio.Task[Any]:
     """The task that sends a producer's batches; only it holds the error that ended it."""
     task: asyncio.Task[Any] = producer._sender.sender_task
     return task
+
+
+def replace_client(producer: AIOKafkaProducer, client: Any) -> None:
+    """Have a producer that is not started use other connections than those it would make."""
+    producer.client = client
+    producer._metadata = client.cluster
+    producer._message_accumulator._cluster = client.cluster
+    producer._sender.client = client
+
+
+def tracked_topics(client: AIOKafkaClient) -> set[str]:
+    """The topics that a client asks Kafka about again and again; may be changed."""
+    topics: set[str] = client._topics
+    return topics
+
+
+async def wait_for_partitions(client: AIOKafkaClient, topic: str) -> set[int]:
+    """The partitions of a topic, from what the client knows or by asking; waits at most the client's request timeout."""
+    partitions: set[int] = await client._wait_on_metadata(topic)
+    return partitions
+
+
+def add_partitions_to_transaction(producer: AIOKafkaProducer, partitions: Iterable[tuple[str, int]]) -> None:
+    """Have partitions added to the open transaction with the next ones that are written to; sends nothing by itself now.
+
+    Raises:
+        AssertionError: no transaction is open.
+    """
+    for topic, partition in partitions:
+        producer._txn_manager.maybe_add_partition_to_txn(TopicPartition(topic, partition))
 
 
 def silence_producer(producer: AIOKafkaProducer) -> None:

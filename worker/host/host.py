@@ -20,6 +20,7 @@ from connectors.errors import ConfigInvalid, Fatal, MillraceError, Retriable
 from worker.config.job_config import job_properties, runnable_properties
 from worker.host.connector_runner import ConnectorRunner, ConnectorSecrets
 from worker.host.delivery.routes import ProducerSettings
+from worker.host.delivery.shared_clients import ClientPool
 from worker.host.errors import retry_pauses
 from worker.host.job import JobPlan, make_job_plan
 from worker.host.lease import Lease
@@ -121,6 +122,7 @@ class TaskHost:
         self._keeper = SecretKeeper({}, self._masker.add)
         self._plugins: PluginRegistry | None = None
         self._offset_writer = OffsetWriter("", ProducerSettings({}))
+        self._client_pool = ClientPool()
         self._tasks: dict[HostTaskId, TaskRunner] = {}
         self._connectors: dict[str, ConnectorRunner] = {}
         #: What starts takes turns.
@@ -330,7 +332,12 @@ class TaskHost:
                 lambda topic: self._channel.event(ActiveTopic(message.id, topic)),
             )
         shared = HostServices(
-            self._worker, self._known_plugins(), self._channel.request, self._offset_writer, self._starts.turn
+            self._worker,
+            self._known_plugins(),
+            self._channel.request,
+            self._offset_writer,
+            self._client_pool,
+            self._starts.turn,
         )
         plan = make_plan(message.id, config, shared, lambda topic: self._channel.event(ActiveTopic(message.id, topic)))
         plan.refresh_secrets, plan.scrub, plan.tracing = refresh, self._masker.scrub, self._tracing

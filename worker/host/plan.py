@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from connectors.wire import Wire
     from worker.converters.base import Converter, HeaderConverter
     from worker.host.delivery.fast_path import TaskWire
+    from worker.host.delivery.shared_clients import ClientPool
     from worker.host.tracing import Tracing
     from worker.plugins.registry import PluginRegistry
     from worker.protocol import HostTaskId
@@ -87,6 +88,7 @@ class TaskPlan:
         offsets_topic: the worker's.
         boundary: ``""`` unless exactly once is on; then ``poll``, ``interval`` or ``connector``.
         stop_s: seconds that the source may take to release resources.
+        client_pool: gives the task's producer its client.
         topic_used: called with each topic when the task first writes to it.
         turn: awaited before what holds up the event loop while a task starts; see ``Turnstile``.
         renew: takes new values that config providers gave, with the configuration, resolved again, and the names of the options
@@ -109,6 +111,7 @@ class TaskPlan:
     offsets_topic: str
     offsets: ConnectorOffsets
     offset_writer: OffsetWriter
+    client_pool: ClientPool
     pipeline: TransformPipeline
     key_converter: Converter
     value_converter: Converter
@@ -190,6 +193,7 @@ def producer_settings(
         properties.setdefault("transaction.timeout.ms", str(transaction_timeout_ms))
     else:
         properties.pop("transactional.id", None)
+    connection = frozenset(item for item in properties.items() if "admin" in kafka_clients.client_kinds(item[0]))
     properties.setdefault("client.id", client_id)
     mapped = kafka_clients.client_arguments(properties, "producer")
     arguments = mapped.arguments
@@ -205,6 +209,7 @@ def producer_settings(
         limits["task.max.outstanding.records"],
         int(memory) if memory is not None and memory.strip().isdigit() else limits["task.max.outstanding.bytes"],
         limits["task.producer.stall.ms"] / 1000,
+        connection,
     ), mapped.warnings
 
 
@@ -296,6 +301,7 @@ class HostServices:
         plugins: finds classes by their names.
         request: asks the control process.
         offset_writer: writes to the worker's offsets topic.
+        client_pool: gives tasks' producers their clients.
         turn: see ``TaskPlan``.
     """
 
@@ -303,6 +309,7 @@ class HostServices:
     plugins: PluginRegistry
     request: Callable[[Any, float], Awaitable[Any]]
     offset_writer: OffsetWriter
+    client_pool: ClientPool
     turn: Callable[[], Awaitable[None]]
 
 
@@ -447,6 +454,7 @@ def make_plan(
         offsets_topic=worker.get("offset.storage.topic", ""),
         offsets=offsets,
         offset_writer=host.offset_writer,
+        client_pool=host.client_pool,
         pipeline=pipeline,
         key_converter=key_converter,
         value_converter=value_converter,

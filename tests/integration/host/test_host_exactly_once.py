@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from aiokafka import AIOKafkaProducer
+from aiokafka.producer import sender
 
 from tests.support.eventually import patience
 from worker.host.delivery import exactly_once
@@ -47,6 +48,32 @@ async def test_offsets_and_records_are_one_transaction(control_for: Callable[...
     stats = await control.until(lambda: (found := control.stats(task)) and found.transactions == 10 and found)
     assert (stats.transaction_records, stats.transaction_size_min, stats.transaction_size_max) == (1_000, 100, 100)
     assert stats.written == 1_000, "the offsets in the transactions are no source records"
+    assert await control.numbers(1_000) == list(range(1_000))
+
+
+async def test_one_request_adds_records_and_offsets_to_a_transaction(
+    control_for: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[set[str]] = []
+
+    class Recording(sender.AddPartitionsToTxnHandler):
+        async def do(self, node_id: int) -> Any:
+            asked.append({partition.topic for partition in self._tps})
+            return await super().do(node_id)
+
+    monkeypatch.setattr(sender, "AddPartitionsToTxnHandler", Recording)
+    control = control_for(**EOS)
+    await control.start()
+    await control.start_task(end=1_000, rows=100)
+    await control.saved_is({"0-0": 1_000})
+    records, offsets = {control.name}, {control.properties["offset.storage.topic"]}
+    first_offsets = asked.index(offsets)
+    assert asked[:first_offsets] == [records] * first_offsets
+    later = asked[first_offsets:]
+    while later[0] == offsets:  # again where Kafka was still ending the transaction before
+        later.pop(0)
+    assert len(later) >= 9
+    assert later == [records | offsets] * len(later)
     assert await control.numbers(1_000) == list(range(1_000))
 
 

@@ -9,15 +9,17 @@ from aiokafka import AIOKafkaProducer
 from aiokafka import errors as kafka
 
 from connectors.errors import Fatal, Fenced
-from offsets.fetch import abandon_producer
+from offsets.fetch import abandon_producer, renew_credentials
 from offsets.refusal import find_refusal
 from worker.host.delivery.producer_errors import classify_error, permission_hint
+from worker.host.delivery.shared_clients import connections_of
 from worker.host.errors import retry_pauses
 
 if TYPE_CHECKING:
     import logging
 
     from worker.host.delivery.routes import ProducerSettings
+    from worker.host.delivery.shared_clients import ClientPool
 
 _START_DEADLINE_S: Final = 30.0
 #: How many seconds Kafka may refuse a client that it accepted before.
@@ -31,12 +33,16 @@ class ProducerConnector:
         name: of the task; for messages.
         settings: of the producer.
         log: gets the attempts that fail.
+        pool: gives them their clients; None: each has a client of its own.
     """
 
-    def __init__(self, name: str, settings: ProducerSettings, log: logging.Logger) -> None:
+    def __init__(
+        self, name: str, settings: ProducerSettings, log: logging.Logger, pool: ClientPool | None = None
+    ) -> None:
         self._name = name
         self._settings = settings
         self._log = log
+        self._pool = pool
         self._let_in = False
 
     async def connect(self) -> AIOKafkaProducer:
@@ -51,11 +57,13 @@ class ProducerConnector:
         for delay in retry_pauses():
             arguments = {"enable_idempotence": True, **self._settings.arguments, "linger_ms": 0}
             client = AIOKafkaProducer(**arguments)
+            if self._pool is not None:
+                self._pool.equip(client, self._settings)
             try:
                 async with asyncio.timeout(_START_DEADLINE_S):
                     await client.start()
             except (kafka.KafkaError, TimeoutError, OSError) as error:
-                await abandon_producer(client, 0)
+                await self.discard(client, 0, failed=True)
                 kind = classify_error(error)
                 if kind == "fenced":
                     raise Fenced(f"{self._name}: another process owns the transactional id: {error!r}") from error
@@ -78,9 +86,27 @@ class ProducerConnector:
                 )
                 await asyncio.sleep(delay)
             except BaseException:
-                await abandon_producer(client, 0)
+                await self.discard(client, 0, failed=True)
                 raise
             else:
                 self._let_in = True
                 return client
         raise AssertionError("back-off never ends")
+
+    async def discard(self, client: AIOKafkaProducer, patience_s: float, *, failed: bool) -> None:
+        """End a client in whatever state, in ``patience_s`` and six seconds; what is not delivered then is dropped.
+
+        Args:
+            client: what ``connect`` returned.
+            patience_s: seconds to deliver what is left in.
+            failed: whether it is ended because of an error.
+        """
+        try:
+            await abandon_producer(client, patience_s)
+        finally:
+            if self._pool is not None:
+                await self._pool.release(client, failed=failed)
+
+    def renew(self, client: AIOKafkaProducer) -> None:
+        """Log in with the settings' arguments as they are now from the next connection on; what is connected stays so."""
+        renew_credentials(connections_of(client), self._settings.arguments)

@@ -52,12 +52,14 @@ class ProducerSettings:
         max_rows: records that may be unacknowledged before ``room`` closes.
         max_bytes: bytes that may be, before compression.
         stall_s: seconds without an acknowledgement after which the producer is taken for hung.
+        connection: the properties that connections are made with; producers for which they are equal may share them.
     """
 
     arguments: dict[str, Any]
     max_rows: int = 20_000
     max_bytes: int = 32 * 1024 * 1024
     stall_s: float = 60.0
+    connection: frozenset[tuple[str, str]] = frozenset()
 
     @property
     def max_request_size(self) -> int:

@@ -215,7 +215,12 @@ class TaskSession:
         self._figures.begin()
         self.delivery.restart()
         self.producer = Producer(
-            self._name, self.plan.producer, self.fail, self.delivery.reject_record, self._batch_sizes
+            self._name,
+            self.plan.producer,
+            self.fail,
+            self.delivery.reject_record,
+            self._batch_sizes,
+            pool=self.plan.client_pool,
         )
         await self.producer.start()
 
