@@ -56,7 +56,7 @@ async def test_one_request_adds_records_and_offsets_to_a_transaction(
 ) -> None:
     asked: list[set[str]] = []
 
-    class Recording(sender.AddPartitionsToTxnHandler):
+    class Recording(sender.AddPartitionsToTxnHandler):  # type: ignore[misc]  # aiokafka has no types
         async def do(self, node_id: int) -> Any:
             asked.append({partition.topic for partition in self._tps})
             return await super().do(node_id)

@@ -186,7 +186,7 @@ class BatchDelivery:
             if converted is None:
                 continue
             route = await self.route(converted.topic)
-            converted = converted.spread(len(route.writers))
+            converted = converted.spread(route.partitions)
             headers = self.traces.headers(converted.topic, converted.headers, len(converted.values))
             for index, error in route.append(
                 unit,

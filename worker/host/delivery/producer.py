@@ -114,7 +114,7 @@ class Producer:
         if not failed:
             self._dead = Fenced(f"the producer of {self.name} is closed")
             self._died.set()
-        tasks = [writer.task for route in self._routes.values() for writer in route.writers if writer.task is not None]
+        tasks = [writer.task for writer in self._writers() if writer.task is not None]
         if self._supervisor is not None:
             tasks.append(self._supervisor)
         for task in tasks:
@@ -197,9 +197,8 @@ class Producer:
 
     def flush(self) -> None:
         """Send batches that are not full too; does not wait."""
-        for route in self._routes.values():
-            for writer in route.writers:
-                writer.roll()
+        for writer in self._writers():
+            writer.roll()
 
     async def drain(self) -> None:
         """Flush and wait until everything is acknowledged.
@@ -236,8 +235,13 @@ class Producer:
             raise Fatal(f"{self.name}: the producer is not started")
         return self._client
 
+    def _writers(self) -> list[TopicPartitionWriter]:
+        return [writer for route in self._routes.values() for writer in route.writers.values()]
+
     def serve(self, writer: TopicPartitionWriter) -> None:
-        """Start the coroutine of a new partition."""
+        """Start the coroutine of a new partition; while a client is being replaced, ``_replace_clients`` will."""
+        if self._client is None:
+            return
         writer.task = asyncio.create_task(
             self._send_chunks(writer), name=f"{self.name}|{writer.topic}-{writer.partition}"
         )
@@ -368,7 +372,7 @@ class Producer:
             return
         loop = asyncio.get_running_loop()
         oldest = min(
-            (writer.unacked[0].sent for route in self._routes.values() for writer in route.writers if writer.unacked),
+            (writer.unacked[0].sent for writer in self._writers() if writer.unacked),
             default=None,
         )
         if oldest is not None and self._client is not None and loop.time() - oldest > self.settings.stall_s:
@@ -388,7 +392,7 @@ class Producer:
                 self._ready.clear()
                 self._broken.clear()
                 self.rebuilds += 1
-                writers = [writer for route in self._routes.values() for writer in route.writers]
+                writers = self._writers()
                 for writer in writers:
                     if writer.task is not None:
                         writer.task.cancel()
@@ -397,7 +401,7 @@ class Producer:
                 rejected = self._requeue_chunks(writers)
                 self._client = await self._connector.connect()
                 self._ready.set()
-                for writer in writers:
+                for writer in self._writers():
                     self.serve(writer)
                 for topic, chunk, error in rejected:
                     await self._reject_record(topic, chunk, error)

@@ -122,9 +122,15 @@ class RecordSink(Protocol):
 
 
 class TopicRoute:
-    """Places records of one topic on its partitions, as Kafka's default partitioner does (KIP-794 for null keys)."""
+    """Places records of one topic on its partitions, as Kafka's default partitioner does (KIP-794 for null keys).
 
-    __slots__ = ("_batch_size", "_producer", "_since_move", "_sticky", "_topic", "refresh_at", "writers")
+    Attributes:
+        partitions: how many the topic has.
+        writers: of the partitions that were written to; a task of thousands writes to few of a topic's partitions.
+        refresh_at: loop time from which on the number of partitions is to be looked at again.
+    """
+
+    __slots__ = ("_batch_size", "_producer", "_since_move", "_sticky", "_topic", "partitions", "refresh_at", "writers")
 
     def __init__(self, producer: RecordSink, topic: str, batch_size: int) -> None:
         self._producer = producer
@@ -132,29 +138,35 @@ class TopicRoute:
         self._batch_size = batch_size
         self._sticky = -1
         self._since_move = 0
-        self.writers: list[TopicPartitionWriter] = []
+        self.partitions = 0
+        self.writers: dict[int, TopicPartitionWriter] = {}
         self.refresh_at = 0.0
 
     def grow(self, partitions: int) -> None:
         """Use ``partitions`` partitions from now on; a topic never shrinks."""
-        while len(self.writers) < partitions:
-            writer = TopicPartitionWriter(self._topic, len(self.writers), self._batch_size)
-            self.writers.append(writer)
-            self._producer.serve(writer)
+        self.partitions = max(self.partitions, partitions)
         if self._sticky < 0:
             self._move_writer()
+
+    def _add_writer(self, partition: int) -> TopicPartitionWriter:
+        writer = self.writers[partition] = TopicPartitionWriter(self._topic, partition, self._batch_size)
+        self._producer.serve(writer)
+        return writer
+
+    def _sticky_writer(self) -> TopicPartitionWriter:
+        return self.writers.get(self._sticky) or self._add_writer(self._sticky)
 
     def _move_writer(self) -> None:
         """Let records that any partition may have go to another one, if it has a leader."""
         self._since_move = 0
-        count = len(self.writers)
+        count = self.partitions
         usable = [number for number in self._producer.available(self._topic) if number < count] or range(count)
         self._sticky = random.choice(usable)  # noqa: S311 - spreads load
 
     def shrink(self, batch_size: int) -> None:
         """Use smaller batches from now on."""
         self._batch_size = batch_size
-        for writer in self.writers:
+        for writer in self.writers.values():
             writer.batch_size = batch_size
 
     def append(
@@ -180,11 +192,11 @@ class TopicRoute:
         self._producer.check()
         times: Iterable[int | None] = repeat(None) if timestamps is None else timestamps
         heads: Iterable[Headers] = repeat(NO_HEADERS) if headers is None else headers
-        if partitions is None and (keys is None or len(self.writers) == 1):
+        if partitions is None and (keys is None or self.partitions == 1):
             return self._append_to_one(unit, values, keys or repeat(None), times, heads)
         refused: list[tuple[int, Exception]] = []
         writers = self.writers
-        count = len(writers)
+        count = self.partitions
         touched: set[RecordChunk] = set()
         for index, (target, value, key, timestamp, head) in enumerate(
             zip(
@@ -200,7 +212,7 @@ class TopicRoute:
                 asked = None if partitions is None else partitions[index]
                 refused.append((index, Skippable(f"topic {self._topic!r} has no partition {asked}, only {count}")))
                 continue
-            writer = writers[target]
+            writer = writers.get(target) or self._add_writer(target)
             chunk = writer.chunk
             if chunk is not None and chunk.append(chunk.count, timestamp, key, value, head) is not None:
                 chunk.count += 1
@@ -221,7 +233,7 @@ class TopicRoute:
         self, keys: Sequence[bytes | None] | None, partitions: Sequence[int | None] | None, rows: int
     ) -> Sequence[int]:
         """The partition of each record: the given one, else its key's, else one for all that have neither."""
-        count = len(self.writers)
+        count = self.partitions
         if keys is None:
             hashed: Sequence[int] = [self._sticky] * rows
         else:
@@ -249,7 +261,8 @@ class TopicRoute:
         """All to one partition, and to another one when its batch is full. The hot path: nothing is looked up per record."""
         refused: list[tuple[int, Exception]] = []
         touched: set[RecordChunk] = set()
-        chunk = self.writers[self._sticky].chunk
+        writer = self._sticky_writer()
+        chunk = writer.chunk
         append, count = (chunk.append, chunk.count) if chunk is not None else (None, 0)
         for index, (value, key, timestamp, head) in enumerate(zip(values, keys, timestamps, headers, strict=False)):
             if append is not None and append(count, timestamp, key, value, head) is not None:
@@ -259,12 +272,13 @@ class TopicRoute:
                 if count > chunk.count:
                     touched.add(chunk)
                     chunk.count = count
-                self.writers[self._sticky].roll()
+                writer.roll()
                 self._move_writer()
-            placed = self._append_record(self.writers[self._sticky], timestamp, key, value, head)
+                writer = self._sticky_writer()
+            placed = self._append_record(writer, timestamp, key, value, head)
             if placed is None:
                 refused.append((index, self._too_large(key, value, head)))
-                chunk = self.writers[self._sticky].chunk
+                chunk = writer.chunk
             else:
                 touched.add(placed)
                 chunk = placed
@@ -327,7 +341,7 @@ class TopicRoute:
 
     def kick(self) -> None:
         """A poll ended: let idle partitions send what they have (after ``linger.ms``)."""
-        for writer in self.writers:
+        for writer in self.writers.values():
             if writer.chunk is not None and not writer.unacked:
                 writer.wake.set()
 
