@@ -47,10 +47,11 @@ if TYPE_CHECKING:
 _SCHEMA_S: Final = 1.0
 #: What a node may know later than the one that was asked.
 _AGREEMENT_MS: Final = 500
-_PULSE: Final = "SELECT schema_version, toTimestamp(now()) AS now FROM system.local"
+_PULSE: Final = "SELECT host_id, schema_version, toTimestamp(now()) AS now FROM system.local"
 
 
 class _Pulse(NamedTuple):
+    server: str
     version: str
     sent_ms: float
     answered_ms: float
@@ -267,7 +268,10 @@ class _ScyllaRun:
     async def _ask_pulse(self) -> _Pulse | None:
         sent = time.time() * 1000
         rows = await self._session.query(_PULSE, consistency="ONE", timeout_s=5.0)
-        return _Pulse(str(rows[0]["schema_version"]), sent, time.time() * 1000, rows[0]["now"]) if rows else None
+        if not rows:
+            return None
+        row = rows[0]
+        return _Pulse(str(row["host_id"]), str(row["schema_version"]), sent, time.time() * 1000, row["now"])
 
     async def _check_pulse(self, reader: ScyllaReader) -> None:
         """Ask for clock and version of the schema; if that is another one, definitions are read again."""
@@ -285,7 +289,7 @@ class _ScyllaRun:
 
     @staticmethod
     def _note_pulse(reader: ScyllaReader, pulse: _Pulse) -> None:
-        reader.clock.sample(pulse.sent_ms, pulse.answered_ms, pulse.server_ms)
+        reader.clock.sample(pulse.server, pulse.answered_ms, pulse.server_ms)
         # What definitions were when the question was asked holds for all that was written before.
         reader.defined_ms = int(pulse.sent_ms + reader.clock.offset_ms()) - _AGREEMENT_MS
 

@@ -13,7 +13,16 @@ from connectors.cql.cluster.failures import NodesAway, SchemaChanged
 from connectors.cql.cluster.throttle import InFlightLimit, PageSize, pause_s
 from connectors.errors import Fatal, Retriable
 from connectors.scylla.model import STREAM
-from connectors.scylla.source.lanes import Lane, LaneWindow, StreamRead, drop_until, go_on, halve_read, plan_lane
+from connectors.scylla.source.lanes import (
+    Lane,
+    LanePlan,
+    LaneWindow,
+    StreamRead,
+    drop_until,
+    go_on,
+    halve_read,
+    plan_lane,
+)
 from connectors.scylla.source.windows import WindowRules, head_tick_ms, next_width
 
 if TYPE_CHECKING:
@@ -48,6 +57,8 @@ class LaneSection:
     end_ms: int | None
     tablets: bool
     lanes: list[LaneTask] = field(default_factory=list)
+    #: Streams of the smallest lane; None: not known since lanes changed.
+    least_streams: int | None = None
 
 
 @dataclass(slots=True)
@@ -100,6 +111,8 @@ class LaneTask:
     job: asyncio.Task[None] | None = None
     #: What the making side has not seen the end of.
     open: OpenStream | None = None
+    #: Whether it has entered the gate for a query that is not sent yet.
+    has_place: bool = False
     #: Failures since the last page.
     failures: int = 0
 
@@ -128,27 +141,33 @@ class QueryGate:
             return self.rows < self._most
         return self.in_flight < self.limit.value and self.rows + (self.in_flight + 1) * self._usual <= self._most
 
-    async def enter(self) -> None:
-        """Wait for a place, first come, first served."""
+    async def enter(self) -> bool:
+        """Wait for a place, first come, first served; whether there was something to wait for."""
         if not self._queue and self._is_open():
             self.in_flight += 1
-            return
+            return False
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._queue.append(future)
         try:
             await future
         except asyncio.CancelledError:
             if future.done() and not future.cancelled():
-                self.leave()
+                self.give_back()
             elif future in self._queue:
                 self._queue.remove(future)
             raise
+        return True
 
     def leave(self, rows: int = 0) -> None:
         """A query has ended; ``rows`` came and wait now."""
         self.in_flight -= 1
         self.rows += rows
         self._usual += 0.2 * (rows - self._usual)
+        self._let_in()
+
+    def give_back(self) -> None:
+        """A place was not used."""
+        self.in_flight -= 1
         self._let_in()
 
     def made(self, rows: int) -> None:
@@ -267,7 +286,7 @@ class Fetcher:
         task.section.lanes.append(task)
         task.job = asyncio.create_task(self._run_lane(task), name="scylla lane")
         self._owner.watch_lane(task.job)
-        self._round = None
+        self._lanes_changed(task.section)
 
     def wake(self) -> None:
         """Something that lanes may wait for has changed."""
@@ -281,20 +300,13 @@ class Fetcher:
 
     async def _run_lane(self, task: LaneTask) -> None:
         lane, section = task.lane, task.section
-        hook = self._hook
         while lane.groups:
-            safe = self._owner.safe_ms()
             rules = self.retime()
-            task.changed.clear()
-            held_groups: frozenset[str] = frozenset()
-            if hook is not None:
-                held_groups = frozenset(state.name for state in lane.groups if hook.holds(state.group))
-            step = plan_lane(
-                lane, safe, rules, self._settings.streams_per_query, end_ms=section.end_ms, held_groups=held_groups
-            )
+            step, safe_ms = self._plan_step(task, rules)
             if step.finished:
                 lane.groups = [state for state in lane.groups if state not in step.finished]
                 lane.own()
+                self._lanes_changed(section)
                 for state in step.finished:
                     state.finished = True
                 continue
@@ -303,12 +315,44 @@ class Fetcher:
                 early = rules.minimal_wait_ms - int((time.monotonic() - lane.began_s) * 1000)
                 wait = early if early > 0 else None
                 if wait is None:
-                    await self._read_window(task, step.window, rules, safe)
+                    await self._read_in_turn(task, rules, step, safe_ms)
                     continue
             self._absorb_lanes(task)
             await self._rest_lane(task, wait)
         section.lanes.remove(task)
-        self._round = None
+        self._lanes_changed(section)
+
+    def _plan_step(self, task: LaneTask, rules: WindowRules) -> tuple[LanePlan, int]:
+        """Return the next step of a lane, and up to where everything was visible when it was planned."""
+        hook, groups = self._hook, task.lane.groups
+        task.changed.clear()
+        held_groups: frozenset[str] = frozenset()
+        if hook is not None:
+            held_groups = frozenset(state.name for state in groups if hook.holds(state.group))
+        safe_ms = self._owner.safe_ms()
+        step = plan_lane(
+            task.lane,
+            safe_ms,
+            rules,
+            self._settings.streams_per_query,
+            end_ms=task.section.end_ms,
+            held_groups=held_groups,
+        )
+        return step, safe_ms
+
+    async def _read_in_turn(self, task: LaneTask, rules: WindowRules, step: LanePlan, safe_ms: int) -> None:
+        """Read a lane's window. It is planned again if its query had to wait in line: it would end too early by then."""
+        has_waited = await self.gate.enter()
+        task.has_place = True
+        try:
+            if has_waited:
+                step, safe_ms = self._plan_step(task, rules)
+            if step.window is not None:
+                await self._read_window(task, step.window, rules, safe_ms)
+        finally:
+            if task.has_place:
+                task.has_place = False
+                self.gate.give_back()
 
     async def _rest_lane(self, task: LaneTask, wait_ms: int | None) -> None:
         task.resting = True
@@ -359,7 +403,9 @@ class Fetcher:
         """Take over the groups of lanes that rest as well, as far as one query can read them all."""
         lanes = task.section.lanes
         limit = self._settings.streams_per_query
-        if len(lanes) < 2 or task.lane.streams >= limit or task.lane.lag_ms > _BEHIND_MS:
+        if len(lanes) < 2 or task.lane.lag_ms > _BEHIND_MS:
+            return
+        if task.lane.streams + self._find_least_streams(task.section) > limit:
             return
         for resting_lane in list(lanes):
             if (
@@ -373,6 +419,16 @@ class Fetcher:
             lanes.remove(resting_lane)
             task.lane.groups = [*task.lane.groups, *resting_lane.lane.groups]
             task.lane.own()
+            self._lanes_changed(task.section)
+
+    def _find_least_streams(self, section: LaneSection) -> int:
+        """The streams of the section's smallest lane; looked for only after lanes have changed, as there may be thousands."""
+        if section.least_streams is None:
+            section.least_streams = min(other.lane.streams for other in section.lanes)
+        return section.least_streams
+
+    def _lanes_changed(self, section: LaneSection) -> None:
+        section.least_streams = None
         self._round = None
 
     # Queries.
@@ -390,7 +446,7 @@ class Fetcher:
                 window.reads.extendleft(reversed(go_on(read, seen_streams, last)))
                 return
             try:
-                rows, state, sound = await self._fetch_page(feed, version, read, state)
+                rows, state, sound = await self._fetch_page(task, version, read, state)
             except SchemaChanged as error:
                 self._log.info("%s: its definition has changed (%s)", feed.table, error)
                 await self._handle_fault(task, feed, error)
@@ -437,13 +493,17 @@ class Fetcher:
                 return
 
     async def _fetch_page(
-        self, feed: TableFeed, version: TableVersion, read: StreamRead, state: bytes | None
+        self, task: LaneTask, version: TableVersion, read: StreamRead, state: bytes | None
     ) -> tuple[list[LogRow], bytes | None, bool]:
+        feed = task.section.feed
         single = len(read.streams) == 1
         streams: Any = read.streams[0] if single else list(read.streams)
         cql = feed.text(version, single=single)
         counters = self.counters
-        await self.gate.enter()
+        if task.has_place:
+            task.has_place = False
+        else:
+            await self.gate.enter()
         rows: list[LogRow] = []
         asked = self.page_size.rows
         began = time.perf_counter()

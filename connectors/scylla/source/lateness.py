@@ -9,15 +9,15 @@ second look are never seen.
 
 from __future__ import annotations
 
+from collections import deque
 from typing import Final
 
 #: Half-life of an observation: a quiet day brings the window back to its floor.
 HALF_LIFE_S: Final = 3_600.0
 #: The window is this many times the lateness that was seen at least.
 _MARGIN: Final = 1.5
-
-#: An answer that took longer says little: it counts until there is a better one.
-_LONGEST_TRIP_MS: Final = 100.0
+#: A server that has not answered for this long is gone, or does not matter for now.
+_FORGET_MS: Final = 600_000.0
 
 
 class Confidence:
@@ -62,29 +62,27 @@ class ServerClock:
     """How far the servers' clocks are from this one, so that "now" is never later than the slowest server's.
 
     Args:
-        keep: as many samples are remembered.
+        keep: as many samples of each server are remembered, so that a clock that was set is believed after as many.
     """
 
-    def __init__(self, keep: int = 16) -> None:
+    def __init__(self, keep: int = 8) -> None:
         self._keep = keep
-        self._samples: list[float] = []
-        #: Whether the samples are of quick answers.
-        self._quick = False
+        self._samples: dict[str, deque[float]] = {}
+        self._heard_ms: dict[str, float] = {}
 
-    def sample(self, sent_ms: float, answered_ms: float, server_ms: float) -> None:
-        """The server said ``server_ms`` to a question sent and answered at these times of the local clock.
+    def sample(self, server: str, answered_ms: float, server_ms: float) -> None:
+        """``server`` said that it was ``server_ms`` in an answer that came at ``answered_ms`` of the local clock.
 
-        The answer was made between the two. It is taken to be of their end: the server's clock is that far at least. With
-        any other guess an answer that was slow to be made (a first question, a server that is busy) would put "now" before
-        the server's time, and a window would end after changes that are still to be written.
+        The answer was made before it came, so the server's clock is at least ``server_ms - answered_ms`` from this one. Each
+        sample is such a lower bound, and the highest is the best: slow answers (of a first question, of a server that is
+        busy) say less, and take nothing away. Any other guess might put "now" before the server's time, and a window would
+        end after changes that are still to be written.
         """
-        quick = answered_ms - sent_ms <= _LONGEST_TRIP_MS
-        if self._quick and not quick:
-            return
-        kept = self._samples if quick == self._quick else []
-        self._quick = quick
-        self._samples = [*kept[1 - self._keep :], server_ms - answered_ms]
+        self._samples.setdefault(server, deque(maxlen=self._keep)).append(server_ms - answered_ms)
+        self._heard_ms[server] = answered_ms
+        for other in [name for name, heard in self._heard_ms.items() if answered_ms - heard > _FORGET_MS]:
+            del self._samples[other], self._heard_ms[other]
 
     def offset_ms(self) -> float:
-        """The offset to add to the local clock: the lowest of the samples; 0 without any."""
-        return min(self._samples, default=0.0)
+        """The offset to add to the local clock: that of the slowest server; 0 without any."""
+        return min(map(max, self._samples.values()), default=0.0)

@@ -38,6 +38,9 @@ MOST_TIMES: Final = 200_000
 #: The most late rows of one time range of one stream that become events.
 _MOST_LATE: Final = 1_000
 _PAGE: Final = 2_000
+#: The pause between two time ranges, and the longest that all that wait may take by such pauses.
+_PAUSE_S: Final = 0.02
+_SPREAD_S: Final = 10.0
 
 
 @dataclass(slots=True)
@@ -158,7 +161,8 @@ class Recheck:
                 except Retriable as error:
                     self.left_out += 1
                     self._log.debug("%s: a stretch could not be looked at again: %s", zone.feed.table, error)
-                await asyncio.sleep(0)
+                # A thousand lanes that started together are due together: their first reads must not wait for this.
+                await asyncio.sleep(min(_PAUSE_S, _SPREAD_S / (len(self._waiting) + 1)))
 
     async def _check_zone(self, zone: RecheckZone) -> None:
         owners = {stream: state for state in zone.groups for stream in state.group.streams}

@@ -252,13 +252,24 @@ def test_confidence_follows_lateness_and_forgets_it() -> None:
 def test_the_slowest_server_tells_the_time() -> None:
     clock = ServerClock()
     assert clock.offset_ms() == 0
-    clock.sample(0, 900, 1_100)
+    clock.sample("a", 900, 1_100)
     assert clock.offset_ms() == 200  # slow, but all there is
-    clock.sample(1_000, 1_010, 1_405)
-    assert clock.offset_ms() == 395
-    clock.sample(2_000, 2_010, 1_905)
-    clock.sample(3_000, 3_900, 0)
+    clock.sample("a", 1_010, 1_405)
+    clock.sample("a", 4_000, 1_500)
+    assert clock.offset_ms() == 395  # a slow answer takes nothing away
+    clock.sample("b", 2_010, 1_905)
+    clock.sample("b", 3_900, 0)
     assert clock.offset_ms() == -105
+
+
+def test_a_clock_that_was_set_back_and_a_server_that_is_gone() -> None:
+    clock = ServerClock(keep=3)
+    clock.sample("gone", 0, -5_000)
+    clock.sample("a", 1_000, 1_400)
+    assert clock.offset_ms() == -5_000
+    for second in range(700, 703):
+        clock.sample("a", second * 1_000, second * 1_000 + 100)
+    assert clock.offset_ms() == 100
 
 
 @given(
@@ -269,7 +280,7 @@ def test_now_is_never_later_than_the_servers_time(ahead: int, trips: list[tuple[
     """However slow the answers are, and wherever on their way the time was spent."""
     clock, now = ServerClock(), 1_000_000
     for there, back in trips:
-        clock.sample(now, now + there + back, now + there + ahead)
+        clock.sample("a", now + there + back, now + there + ahead)
         now += there + back + 1_000
         assert clock.offset_ms() <= ahead
 
