@@ -26,6 +26,8 @@ from spark_jobs.materializer.routing import merge_by_key
 from spark_jobs.materializer.small_batches.host import MergeHost
 from spark_jobs.materializer.stages import StageNumbers
 from spark_jobs.materializer.state.changelog import Changelog
+from spark_jobs.reports.heartbeats import Heartbeats, heartbeat_text
+from spark_jobs.reports.met_heartbeats import COLUMN
 from spark_jobs.spark.causes import cause_of
 from spark_jobs.spark.checkpoint import open_folder
 from spark_jobs.spark.frames import ArrowTask, FrameSelection, columns_of
@@ -234,8 +236,8 @@ class MaterializerSink(Sink):
         if self._host is not None and records <= self.context.config["materializer.small.batch.records"]:
             return self._count_results(self._host.run(self._by_topic(), spans))
         if self._columns is None:
-            self._columns = FrameSelection(batch.raw, *_COLUMNS)
-            self._arguments = columns_of(_COLUMNS)
+            self._columns = FrameSelection(batch.raw, *_COLUMNS, heartbeat_text().alias(COLUMN))
+            self._arguments = columns_of((*_COLUMNS, COLUMN))
         raw = self._columns.of(batch.raw)
         by_topic = self._by_topic()
         if self.context.config["materializer.buckets"]:
@@ -384,6 +386,9 @@ class MaterializerSink(Sink):
             )
         metrics |= self._stages.metrics(result_row.stages for result_row in rows)
         raise_errors(rows)
+        heartbeats = Heartbeats.of(self.context)
+        for result in rows:
+            heartbeats.note_met(result.heartbeats)
         return outputs
 
 
