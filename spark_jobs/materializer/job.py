@@ -19,6 +19,7 @@ from spark_jobs.materializer import config as options
 from spark_jobs.materializer import topics
 from spark_jobs.materializer.config import BucketOptions, EngineFactory, Marker, MarkerOwner
 from spark_jobs.materializer.engine.timers import Timers
+from spark_jobs.materializer.output_heartbeats import OutputHeartbeats
 from spark_jobs.materializer.pass_tasks import BucketKey, buckets_frame, stream_task
 from spark_jobs.materializer.passes import PassRange, Result, decode_result
 from spark_jobs.materializer.per_topic import config_for
@@ -96,6 +97,8 @@ class MaterializerSink(Sink):
         self._arguments: list[Column] = []
         #: Merges small batches; None: Spark's tasks merge all.
         self._host = MergeHost.of(context)
+        #: None: the outputs get no heartbeats.
+        self._output_heartbeats: OutputHeartbeats | None = None
 
     @classmethod
     def validate(cls, config: Config) -> list[str]:
@@ -180,6 +183,8 @@ class MaterializerSink(Sink):
         """
         config = self.context.config
         self._take_all(input_topics(config))
+        if config["materializer.output.heartbeats"]:
+            self._output_heartbeats = OutputHeartbeats(clients.build_client_config(config))
         if config["checkpoint.location"]:
             folder = open_folder(config["checkpoint.location"], self.context.spark)
             folder.write(options.BUCKETS_FILE, f"{config['materializer.buckets'] or 0}\n")
@@ -386,9 +391,10 @@ class MaterializerSink(Sink):
             )
         metrics |= self._stages.metrics(result_row.stages for result_row in rows)
         raise_errors(rows)
-        heartbeats = Heartbeats.of(self.context)
-        for result in rows:
-            heartbeats.note_met(result.heartbeats)
+        beats = [beat for result in rows for beat in result.heartbeats]
+        if self._output_heartbeats is not None:
+            self._output_heartbeats.send(beats, self._by_topic())
+        Heartbeats.of(self.context).note_met(beats)
         return outputs
 
 
@@ -434,6 +440,8 @@ def _check_topics(
         )
     if output is not None:
         problems += topics.size_complaints(output, max_bytes)
+        if config["materializer.output.heartbeats"]:
+            problems += topics.heartbeat_complaints(output)
         if config["materializer.output.partitioner"] == "bucket" and output.partitions < source.partitions:
             problems.append(
                 f"the output topic {output.name} has {output.partitions} partitions, the input "

@@ -58,7 +58,7 @@ def test_cassandra_through_the_materializer_and_as_copies(
     keyspace = cassandra_keyspace()
     name = f"beat_{secrets.token_hex(4)}"
     topic = f"{name}.{keyspace}.t"
-    make_topics(bootstrap, [topic])
+    make_topics(bootstrap, [topic, f"{topic}.rows"])
     execute_cql(
         cassandra.address,
         f"CREATE TABLE {keyspace}.t (id int PRIMARY KEY, a int) WITH cdc = true",
@@ -80,40 +80,60 @@ def test_cassandra_through_the_materializer_and_as_copies(
             "key.converter": "ByteArrayConverter",
         },
     )
+    rows_of = {
+        # A process next to the driver merges, Spark's tasks, and Spark's tasks by key.
+        "rows": {"materializer.output.heartbeats": "true"},
+        "tasks": {"materializer.small.batch.records": "0"},
+        "keys": {"materializer.buckets": "2", "materializer.output.partitioner": "murmur2"},
+    }
     jobs = {
-        f"{name}-rows": {
+        f"{name}-{kind}": {
+            "source.topics": topic,
             "source.format": "partition-update",
             "transform.type": "materialize",
             "materializer.output.encoding": "json",
-            "state.dir": str(tmp_path / "state"),
-            "sink.kafka.topic": f"{topic}.rows",
-        },
-        f"{name}-copy": {
-            "source.format": "plain",
-            "sink.kafka.content": "records",
-            "sink.kafka.topic": f"{topic}.copy",
-        },
+            "materializer.record.max.bytes": "1000000",  # what topics allow by default
+            "state.dir": str(tmp_path / f"state-{kind}"),
+            "sink.type": "kafka",
+            "sink.kafka.topic": f"{topic}.{kind}",
+            **options,
+        }
+        for kind, options in rows_of.items()
+    }
+    jobs[f"{name}-copy"] = {
+        "source.topics": topic,
+        "source.format": "plain",
+        "sink.type": "kafka",
+        "sink.kafka.content": "records",
+        "sink.kafka.topic": f"{topic}.copy",
+    }
+    jobs[f"{name}-target"] = {
+        "source.topics": f"{topic}.rows",
+        "source.format": "debezium",
+        "sink.type": "jdbc",
+        "sink.jdbc.url": f"jdbc:sqlite:{tmp_path}/target.db",
+        "sink.jdbc.table": "t",
     }
     for job, options in jobs.items():
-        worker.create(
-            job,
-            {
-                **job_options(name),
-                "source.topics": topic,
-                "sink.type": "kafka",
-                "checkpoint.location": str(tmp_path / job),
-                **options,
-            },
-        )
-    tables = dict.fromkeys(jobs, topic)
+        options |= {"checkpoint.location": str(tmp_path / job), "trigger.interval.ms": "500"}
+        worker.create(job, job_options(name) | options)
+    tables = {job: options["source.topics"] for job, options in jobs.items()}
 
     def change(number: int) -> None:
         execute_cql(cassandra.address, f"INSERT INTO {keyspace}.t (id, a) VALUES (1, {number})")  # noqa: S608
 
     began = change_and_wait(worker, tables, change, (3, 4, 5))
     check_delays(worker, tables)
-    rows = [json.loads(record.value)["after"] for record in read_topic(bootstrap, f"{topic}.rows") if record.value]
-    assert sorted((row["id"], row["a"]) for row in rows) == [(1, 3), (1, 4), (1, 5), (2, 2)]
+    with closing(sqlite3.connect(tmp_path / "target.db")) as target:
+        assert sorted(target.execute("SELECT id, a FROM t")) == [(1, 5), (2, 2)]
+    for kind in rows_of:
+        outputs = read_topic(bootstrap, f"{topic}.{kind}")
+        rows = [json.loads(record.value)["after"] for record in outputs if record.value]
+        assert sorted((row["id"], row["a"]) for row in rows) == [(1, 3), (1, 4), (1, 5), (2, 2)]
+        if kind == "rows":
+            _check_heartbeats(outputs, began)
+        else:
+            assert not any(HEADER in record.headers for record in outputs)
     copies = read_topic(bootstrap, f"{topic}.copy")
     records = read_topic(bootstrap, topic)
     _check_heartbeats(records, began)
