@@ -65,6 +65,7 @@ class CassandraRun:
         self._watch: asyncio.Task[None] | None = None
         self._failed: BaseException | None = None
         self._session_ready = False
+        self._settings_asked = False
         #: Whether a snapshot had rows at the last look: there may be more of them.
         self._more = False
 
@@ -223,6 +224,7 @@ class CassandraRun:
                     captures.send()
                     if self._snapshots is not None:
                         self._snapshots.add_new_tables()
+                    await self._ask_settings()
                 except Retriable as error:
                     self._log.debug("definitions can't be read: %s", error)
         except Exception as error:  # noqa: BLE001 - whatever it is, the task has to tell
@@ -233,18 +235,26 @@ class CassandraRun:
         if session is None or self._snapshots is None:
             return
         self._snapshots.start(session)
-        if self._follower is not None and self._node is not None:
-            with suppress(Retriable):
-                nodes = await server.directory_settings(session, self._node.directory)
-                self._follower.total_space(server.smallest_space(nodes))
-                self._set_sync_delay(server.longest_sync_s(nodes))
+        with suppress(Retriable):
+            await self._ask_settings()
         self._session_ready = True
 
-    def _set_sync_delay(self, sync_s: float | None) -> None:
+    async def _ask_settings(self) -> None:
+        """Ask for the settings of the log's node, once.
+
+        Raises:
+            Retriable: nodes are unavailable, busy or too slow.
+        """
+        session = self._definitions.session
+        if self._settings_asked or session is None or self._follower is None or self._node is None:
+            return
+        nodes = await server.directory_settings(session, self._node.directory)
+        self._settings_asked = True
+        self._follower.total_space(server.smallest_space(nodes))
         if self._heartbeats is None:
             return
-        self._heartbeats.sync_s = sync_s
-        if sync_s is None:
+        self._heartbeats.sync_s = server.longest_sync_s(nodes)
+        if self._heartbeats.sync_s is None:
             self._log.warning(
                 "%s: no heartbeats are sent, since it is not known how late the node writes its log "
                 "(commitlog_sync_period): GRANT SELECT ON system_views.settings TO the connector's role, and restart the task",
