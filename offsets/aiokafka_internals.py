@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from aiokafka import TopicPartition
+from aiokafka.errors import BrokerResponseError, kafka_errors
 
 if TYPE_CHECKING:
     import asyncio
@@ -13,6 +14,18 @@ if TYPE_CHECKING:
     from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
     from aiokafka.client import AIOKafkaClient
     from aiokafka.cluster import ClusterMetadata
+
+
+class InvalidRecordError(BrokerResponseError):  # type: ignore[misc]  # aiokafka has no types
+    """The broker's checks refuse a record: mostly one without a key, in a compacted topic. aiokafka has no class for it."""
+
+    errno = 87
+    message = "INVALID_RECORD"
+    description = "The broker refuses a record: a compacted topic takes none without a key, for example."
+
+
+# Else such an answer is an unknown error, which looks like an outage.
+kafka_errors[InvalidRecordError.errno] = InvalidRecordError
 
 
 def client_of(owner: Any) -> AIOKafkaClient:

@@ -30,16 +30,23 @@ _NAMES: Final = (
     "cdc_total_space",
     "commitlog_directory",
     "commitlog_segment_size",
+    "commitlog_sync",
+    "commitlog_sync_period",
     "transparent_data_encryption_options.enabled",
 )
 #: What 4.0 calls some of them; later servers complain of these.
 _OLD_NAMES: Final = (
     "cdc_total_space_in_mb",
     "commitlog_segment_size_in_mb",
+    "commitlog_sync_period_in_ms",
     "transparent_data_encryption_options_enabled",
 )
 _SIZE: Final = re.compile(r"(\d+)\s*(B|KiB|MiB|GiB)?\Z")
 _UNITS: Final = {None: 1, "B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
+_DURATION: Final = re.compile(r"(\d+)\s*(ms|s|m|h|d)?\Z")
+_SECONDS: Final = {None: 0.001, "ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
+#: The part of commitlog_sync_period by which a sync may be late before the node holds up writes.
+_LATE: Final = 0.5
 _VERSION: Final = re.compile(r"(\d+)\.(\d+)")
 
 
@@ -55,6 +62,8 @@ class NodeSettings(NamedTuple):
         cdc_raw: path of the directory on its machine.
         commitlog: path of the commit log itself.
         encrypted: whether segments are encrypted.
+        sync_s: how long after its write a change may become readable in the log: 0 where writes wait for their sync, else
+            commitlog_sync_period and the half of it, the delay of a sync that lets writes wait.
     """
 
     address: str
@@ -65,6 +74,7 @@ class NodeSettings(NamedTuple):
     cdc_raw: str = ""
     commitlog: str = ""
     encrypted: bool = False
+    sync_s: float | None = None
 
 
 class ClusterNodes(NamedTuple):
@@ -89,6 +99,12 @@ def size_of(size_text: str | None) -> int | None:
     return int(match[1]) * _UNITS[match[2]] if match else None
 
 
+def seconds_of(duration: str | None) -> float | None:
+    """``10000ms`` (or ``10000``, which is ms) as seconds; None: it is no duration."""
+    match = _DURATION.match((duration or "").strip())
+    return int(match[1]) * _SECONDS[match[2]] if match else None
+
+
 def settings_of(values: Mapping[str, str | None]) -> NodeSettings:
     """A node's settings from the rows of ``system_views.settings``. Pure."""
 
@@ -99,6 +115,12 @@ def settings_of(values: Mapping[str, str | None]) -> NodeSettings:
     def size(name: str) -> int | None:
         megabytes = size_of(values.get(f"{name}_in_mb"))
         return size_of(values.get(name)) or (None if megabytes is None else megabytes << 20)
+
+    def sync() -> float | None:
+        if (values.get("commitlog_sync") or "periodic").strip().lower() != "periodic":
+            return 0.0
+        period = seconds_of(values.get("commitlog_sync_period") or values.get("commitlog_sync_period_in_ms"))
+        return None if period is None else period * (1 + _LATE)
 
     addresses = [values.get(name) for name in ("broadcast_address", "listen_address", "rpc_address")]
     secret = [yes(f"transparent_data_encryption_options{separator}enabled") for separator in "._"]
@@ -111,6 +133,7 @@ def settings_of(values: Mapping[str, str | None]) -> NodeSettings:
         cdc_raw=(values.get("cdc_raw_directory") or "").rstrip("/"),
         commitlog=(values.get("commitlog_directory") or "").rstrip("/"),
         encrypted=True in secret,
+        sync_s=sync(),
     )
 
 
@@ -168,11 +191,10 @@ async def _read_settings(session: CqlSession, names: Sequence[str]) -> dict[str,
     return {row["name"]: row["value"] for row in rows}
 
 
-async def total_space(session: CqlSession, directory: str) -> int:
-    """Bytes that the node with this ``cdc_raw`` may keep there: its ``cdc_total_space``; 0: not known.
+async def directory_settings(session: CqlSession, directory: str) -> list[NodeSettings]:
+    """The settings of the node with this ``cdc_raw``; [] without the permission to read them.
 
-    Where paths don't identify the node (all have the same one, or a container has its own), the smallest of them counts.
-    Never raises ``Fatal``: a role without permission gets 0.
+    Where paths don't identify the node (all have the same one, or a container has its own), of all nodes.
 
     Raises:
         Retriable: nodes are unavailable, busy or too slow.
@@ -180,9 +202,14 @@ async def total_space(session: CqlSession, directory: str) -> int:
     try:
         settings = await node_settings(session, (await read_cluster(session)).nodes)
     except Fatal:
-        return 0
-    same = [node for node in settings if node.cdc_raw == directory]
-    return smallest_space(same or settings)
+        return []
+    return [node for node in settings if node.cdc_raw == directory] or settings
+
+
+def longest_sync_s(settings: Sequence[NodeSettings]) -> float | None:
+    """The longest ``sync_s``; None: it is not known of every node."""
+    delays = [node.sync_s for node in settings if node.sync_s is not None]
+    return max(delays) if delays and len(delays) == len(settings) else None
 
 
 def smallest_space(settings: Sequence[NodeSettings]) -> int:

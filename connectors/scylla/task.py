@@ -14,7 +14,7 @@ from connectors.cql.cluster.session import CqlSession
 from connectors.debezium_metrics import Mirror
 from connectors.errors import Retriable
 from connectors.scylla import metrics
-from connectors.scylla.config.keys import HEARTBEAT_TO_TABLES, TASK_PARTS
+from connectors.scylla.config.keys import TASK_PARTS
 from connectors.scylla.config.settings import event_settings, read_settings, session_settings
 from connectors.scylla.events import build_events
 from connectors.scylla.events.table_heartbeats import ScyllaTableHeartbeats
@@ -32,6 +32,7 @@ from connectors.scylla.schema import tables
 from connectors.scylla.source import discovery
 from connectors.scylla.source.feeds import TableFeed
 from connectors.scylla.source.lanes import GroupState
+from connectors.source_options.table_heartbeats import HEARTBEAT_TO_TABLES
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Sequence

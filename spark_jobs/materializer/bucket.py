@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from spark_jobs.materializer.config import BucketOptions
     from spark_jobs.materializer.contract import Engine, InputRecord, OutputRecord
     from spark_jobs.materializer.state.changelog import Changelog
+    from spark_jobs.reports.met_heartbeats import MetHeartbeat
 
 _log = logging.getLogger(__name__)
 #: How often a failed transaction is retried before the batch fails.
@@ -240,6 +241,7 @@ class Bucket:
             self._end_overlay()
             if self._engine is not None:
                 self.result.stages = self._engine.stages.take()
+                self.result.heartbeats = [self._locate(beat) for beat in self._engine.heartbeats.take()]
             with self._cache.reading() as txn:
                 self.result.next_due = self._cache.next_due(txn)
             self.result.rows, self.result.bytes = self._cache.size()
@@ -248,6 +250,10 @@ class Bucket:
             raise
         self.result.cpu_s = time.process_time() - cpu
         return self.result
+
+    def _locate(self, beat: MetHeartbeat) -> MetHeartbeat:
+        partition = beat.partition if self.options.buckets else self.number
+        return msgspec.structs.replace(beat, topic=self.options.input_topic, partition=partition)
 
     def _merge_records(self, source: Iterator[InputRecord]) -> None:
         assert self._engine is not None and self._overlay is not None  # noqa: S101,PT018 - prepare has set them

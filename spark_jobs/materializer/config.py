@@ -112,6 +112,16 @@ OPTIONS: Final = ConfigDef(
             doc="Write a null value after each DELETE, so that a compacted output topic forgets the row.",
         ),
         ConfigKey(
+            name="materializer.output.heartbeats",
+            type=_B,
+            default=False,
+            group=_OUT,
+            doc="Whether the output gets heartbeats, so that jobs which read it measure the delay from the source: once every "
+            "task of the source has promised in every input partition that all changes up to a time were sent "
+            "(`heartbeat.to.tables`), a record without key and value goes to each partition of the output. Not for compacted "
+            "outputs, which refuse records without a key, and not of UMS input.",
+        ),
+        ConfigKey(
             name="materializer.output.partitioner",
             type=_S,
             default="bucket",

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from spark_jobs.materializer.stages import Stages
+    from spark_jobs.reports.met_heartbeats import MetHeartbeats
 
 
 class OutputRecord(NamedTuple):
@@ -141,6 +142,10 @@ class Engine(Protocol):
     @property
     def stages(self) -> Stages:
         """Samples of how long changes took; the bucket takes them at the end of a pass."""
+
+    @property
+    def heartbeats(self) -> MetHeartbeats:
+        """The heartbeats that are messages (UMS), without their topic; taken as ``stages``."""
 
     @property
     def sequence(self) -> int:

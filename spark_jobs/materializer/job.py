@@ -19,6 +19,7 @@ from spark_jobs.materializer import config as options
 from spark_jobs.materializer import topics
 from spark_jobs.materializer.config import BucketOptions, EngineFactory, Marker, MarkerOwner
 from spark_jobs.materializer.engine.timers import Timers
+from spark_jobs.materializer.output_heartbeats import OutputHeartbeats
 from spark_jobs.materializer.pass_tasks import BucketKey, buckets_frame, stream_task
 from spark_jobs.materializer.passes import PassRange, Result, decode_result
 from spark_jobs.materializer.per_topic import config_for
@@ -26,6 +27,8 @@ from spark_jobs.materializer.routing import merge_by_key
 from spark_jobs.materializer.small_batches.host import MergeHost
 from spark_jobs.materializer.stages import StageNumbers
 from spark_jobs.materializer.state.changelog import Changelog
+from spark_jobs.reports.heartbeats import Heartbeats, heartbeat_text
+from spark_jobs.reports.met_heartbeats import COLUMN
 from spark_jobs.spark.causes import cause_of
 from spark_jobs.spark.checkpoint import open_folder
 from spark_jobs.spark.frames import ArrowTask, FrameSelection, columns_of
@@ -94,6 +97,8 @@ class MaterializerSink(Sink):
         self._arguments: list[Column] = []
         #: Merges small batches; None: Spark's tasks merge all.
         self._host = MergeHost.of(context)
+        #: None: the outputs get no heartbeats.
+        self._output_heartbeats: OutputHeartbeats | None = None
 
     @classmethod
     def validate(cls, config: Config) -> list[str]:
@@ -178,6 +183,8 @@ class MaterializerSink(Sink):
         """
         config = self.context.config
         self._take_all(input_topics(config))
+        if config["materializer.output.heartbeats"]:
+            self._output_heartbeats = OutputHeartbeats(clients.build_client_config(config))
         if config["checkpoint.location"]:
             folder = open_folder(config["checkpoint.location"], self.context.spark)
             folder.write(options.BUCKETS_FILE, f"{config['materializer.buckets'] or 0}\n")
@@ -234,8 +241,8 @@ class MaterializerSink(Sink):
         if self._host is not None and records <= self.context.config["materializer.small.batch.records"]:
             return self._count_results(self._host.run(self._by_topic(), spans))
         if self._columns is None:
-            self._columns = FrameSelection(batch.raw, *_COLUMNS)
-            self._arguments = columns_of(_COLUMNS)
+            self._columns = FrameSelection(batch.raw, *_COLUMNS, heartbeat_text().alias(COLUMN))
+            self._arguments = columns_of((*_COLUMNS, COLUMN))
         raw = self._columns.of(batch.raw)
         by_topic = self._by_topic()
         if self.context.config["materializer.buckets"]:
@@ -384,6 +391,10 @@ class MaterializerSink(Sink):
             )
         metrics |= self._stages.metrics(result_row.stages for result_row in rows)
         raise_errors(rows)
+        beats = [beat for result in rows for beat in result.heartbeats]
+        if self._output_heartbeats is not None:
+            self._output_heartbeats.send(beats, self._by_topic())
+        Heartbeats.of(self.context).note_met(beats)
         return outputs
 
 
@@ -429,6 +440,8 @@ def _check_topics(
         )
     if output is not None:
         problems += topics.size_complaints(output, max_bytes)
+        if config["materializer.output.heartbeats"]:
+            problems += topics.heartbeat_complaints(output)
         if config["materializer.output.partitioner"] == "bucket" and output.partitions < source.partitions:
             problems.append(
                 f"the output topic {output.name} has {output.partitions} partitions, the input "

@@ -9,6 +9,7 @@ from connectors.errors import Fatal
 from spark_jobs.materializer.contract import InputRecord
 from spark_jobs.materializer.passes import RESULT_SCHEMA, PassRange, Result, decode_result, encode_result
 from spark_jobs.materializer.residents import run_guarded
+from spark_jobs.reports.met_heartbeats import MetHeartbeats
 from spark_jobs.spark.worker_memory import frozen_after
 
 if TYPE_CHECKING:
@@ -51,9 +52,10 @@ def stream_task(by_topic: Mapping[str, BucketOptions], spans: Mapping[BucketKey,
         # Decoding makes millions of small objects and no cycles: the collector would take half of the time.
         gc.disable()
         try:
-            result = run_guarded(
-                by_topic[topic], bucket, read_inputs(topic, bucket, first, batches), spans[topic, bucket]
-            )
+            beats = MetHeartbeats()
+            records = read_inputs(topic, bucket, first, batches, beats)
+            result = run_guarded(by_topic[topic], bucket, records, spans[topic, bucket])
+            result.heartbeats += beats.take()
         finally:
             if with_collector_off:
                 gc.enable()
@@ -76,9 +78,9 @@ def idle_task(by_topic: Mapping[str, BucketOptions], spans: Mapping[BucketKey, P
 
 
 def read_inputs(
-    topic: str, bucket: int, first: pa.RecordBatch, others: Iterator[pa.RecordBatch]
+    topic: str, bucket: int, first: pa.RecordBatch, others: Iterator[pa.RecordBatch], beats: MetHeartbeats
 ) -> Iterator[InputRecord]:
-    """The records of an Arrow stream.
+    """The records of an Arrow stream; ``beats`` notes the heartbeats among them.
 
     Raises:
         Fatal: they are not all of one partition, so that two tasks would work on one state.
@@ -98,6 +100,7 @@ def read_inputs(
                     "partition; don't set source.min.partitions or repartition"
                 )
             milliseconds = pc.divide(batch.column("timestamp").cast(pa.int64()), 1000)
+            beats.note_batch(batch, milliseconds)
             yield from map(
                 InputRecord,
                 batch.column("key").to_pylist(),

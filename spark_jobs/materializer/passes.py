@@ -10,6 +10,7 @@ import msgspec
 from connectors.errors import Fatal
 from spark_jobs.materializer.config import Marker, describe_bucket_change
 from spark_jobs.materializer.stages import StageHistogram  # noqa: TC001 - msgspec reads the annotation at run time
+from spark_jobs.reports.met_heartbeats import MetHeartbeat  # noqa: TC001 - as above
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -40,7 +41,7 @@ class PassRange(msgspec.Struct, frozen=True):
 class Result(msgspec.Struct):
     """The result of one pass over one bucket. Counts are of this pass; ``rows`` and ``bytes`` of the state after it.
 
-    ``stages``: samples of the time that changes took, by stage.
+    ``stages``: samples of the time that changes took, by stage. ``heartbeats``: those among the records.
     """
 
     bucket: int
@@ -62,6 +63,7 @@ class Result(msgspec.Struct):
     bytes: int = 0
     next_due: int | None = None
     stages: dict[str, StageHistogram] = {}
+    heartbeats: list[MetHeartbeat] = []
     discarded: str = ""
     #: An error of ours instead of a stack trace through the JVM: the class's name and the text.
     error: str = ""

@@ -17,6 +17,7 @@ from spark_jobs.materializer.contract import InputRecord
 from spark_jobs.materializer.engine.keys import bucket_of
 from spark_jobs.materializer.passes import RESULT_SCHEMA, encode_result
 from spark_jobs.materializer.residents import get_resident, run_guarded
+from spark_jobs.reports.met_heartbeats import COLUMN, MetHeartbeats
 from spark_jobs.spark.worker_memory import frozen_after
 
 if TYPE_CHECKING:
@@ -30,7 +31,9 @@ if TYPE_CHECKING:
 
     Task = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
-_ROUTED: Final = "topic string, bucket int, key binary, value binary, partition int, offset long, time long"
+_ROUTED: Final = (
+    "topic string, bucket int, key binary, value binary, partition int, offset long, time long, heartbeat string"
+)
 _COLUMNS: Final = ("topic", "bucket", "key", "value", "partition", "offset", "time")
 
 
@@ -92,8 +95,9 @@ def route_task(by_topic: Mapping[str, BucketOptions]) -> Task:
                     routed.column("partition"),
                     routed.column("offset"),
                     milliseconds,
+                    routed.column(COLUMN),
                 ],
-                names=list(_COLUMNS),
+                names=[*_COLUMNS, COLUMN],
             )
 
     return frozen_after("materializer routing", task)
@@ -106,10 +110,12 @@ def merge_task(by_topic: Mapping[str, BucketOptions], spans: Mapping[tuple[str, 
         with_collector_off = gc.isenabled()
         gc.disable()  # as in ``job.stream_task``
         try:
-            for (topic, bucket), group in groupby(_iter_rows(batches), itemgetter(0, 1)):
-                yield encode_result(
-                    topic, run_guarded(by_topic[topic], bucket, (row[2] for row in group), spans[topic, bucket])
-                )
+            beats = MetHeartbeats()
+            for (topic, bucket), group in groupby(_iter_rows(batches, beats), itemgetter(0, 1)):
+                result = run_guarded(by_topic[topic], bucket, (row[2] for row in group), spans[topic, bucket])
+                # Also of other buckets, which does not matter: they count when all buckets have the batch.
+                result.heartbeats += beats.take()
+                yield encode_result(topic, result)
         finally:
             if with_collector_off:
                 gc.enable()
@@ -117,7 +123,8 @@ def merge_task(by_topic: Mapping[str, BucketOptions], spans: Mapping[tuple[str, 
     return frozen_after("materializer", task)
 
 
-def _iter_rows(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[str, int, InputRecord]]:
+def _iter_rows(batches: Iterator[pa.RecordBatch], beats: MetHeartbeats) -> Iterator[tuple[str, int, InputRecord]]:
     for batch in batches:
+        beats.note_batch(batch, batch.column("time"))
         topic, bucket, key, value, partition, offset, time = (batch.column(name).to_pylist() for name in _COLUMNS)
         yield from zip(topic, bucket, map(InputRecord, key, value, offset, time, partition), strict=True)

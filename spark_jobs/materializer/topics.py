@@ -185,6 +185,17 @@ def changelog_complaints(topic: Topic, *, partitions: int, buckets: int = 0, rec
     return problems
 
 
+def heartbeat_complaints(topic: Topic) -> list[str]:
+    """Whether an output topic takes heartbeats."""
+    if "compact" not in topic.config.get("cleanup.policy", ""):
+        return []
+    complaint = (
+        f"the output topic {topic.name} is compacted and refuses heartbeats, which have no key: set cleanup.policy=delete for "
+        "it, or materializer.output.heartbeats=false"
+    )
+    return [complaint]
+
+
 def size_complaints(topic: Topic, record_max_bytes: int) -> list[str]:
     """Whether a topic takes records as large as the job may write."""
     max_bytes = int(topic.config.get("max.message.bytes", "0") or 0)

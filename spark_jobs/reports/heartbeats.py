@@ -13,19 +13,21 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from pyspark.sql import functions as f
 
 from connectors.formats.table_heartbeats import HEADER
+from spark_jobs.reports.met_heartbeats import TEXT
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from pyspark.sql import Column
 
     from spark_jobs.contract import JobContext
+    from spark_jobs.reports.met_heartbeats import MetHeartbeat
 
 #: Tables with series of their own, as many as a worker allows by default; all others share the series of ``OTHER``.
 MOST_TABLES: Final = 100
 OTHER: Final = "other"
 #: Tables that are remembered; what comes beyond is not measured.
 _LIMIT: Final = 10_000
-#: The text of a heartbeat's header; header converters may put more around it.
-_TEXT: Final = r"\d{10,18}(?: \d+/\d+)?"
 
 
 class Promise(NamedTuple):
@@ -44,7 +46,7 @@ def heartbeat_text() -> Column:
     """The text of a raw record's heartbeat, null for other records. Headers are looked at where there is no value only."""
     of_heartbeat = f.filter("headers", lambda header: header["key"] == HEADER)
     header_text = f.get(of_heartbeat, 0)["value"].cast("string")
-    return f.when(f.col("value").isNull(), f.regexp_substr(header_text, f.lit(_TEXT)))
+    return f.when(f.col("value").isNull(), f.regexp_substr(header_text, f.lit(TEXT)))
 
 
 class Heartbeats:
@@ -71,6 +73,12 @@ class Heartbeats:
         promises = self._met.setdefault(table, {})
         key = (topic, partition, part)
         promises[key] = max(promises.get(key, promise), promise)
+
+    def note_met(self, beats: Iterable[MetHeartbeat]) -> None:
+        """Tasks have met these in the batch."""
+        for beat in beats:
+            promise = Promise(beat.sent_us, beat.kafka_us)
+            self.note(beat.table or beat.topic, beat.topic, beat.partition, promise, beat.part)
 
     def written(self, begun_s: float, now_s: float | None = None) -> None:
         """The target has the batch, whose work began at ``begun_s`` (seconds since 1970)."""

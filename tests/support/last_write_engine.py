@@ -14,6 +14,7 @@ from connectors.errors import Skippable
 from spark_jobs.materializer.contract import LiveRow, OutputRecord
 from spark_jobs.materializer.engine.keys import partition_prefix
 from spark_jobs.materializer.stages import Stages
+from spark_jobs.reports.met_heartbeats import MetHeartbeats
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,6 +28,7 @@ class LastWrite:
     def __init__(self, sequence: int) -> None:
         self._sequence = sequence
         self.stages = Stages()
+        self.heartbeats = MetHeartbeats()
 
     @property
     def sequence(self) -> int:

@@ -18,6 +18,7 @@ from connectors.formats.masks.options import SOURCE_KEYS as MASK_KEYS
 from connectors.options import ConfigDef, ConfigKey, ConfigType, Importance, KeyGroup, Width, at_least, between, words
 from connectors.source_options.new_tables import new_tables_key
 from connectors.source_options.number_keys import decimals_key, logical_types_key, varints_key
+from connectors.source_options.table_heartbeats import table_heartbeats_key
 
 #: The connection to the cluster and its options.
 CLUSTER_KEYS: Final = cluster_keys(
@@ -138,7 +139,7 @@ ACCEPTED: Final[dict[str, tuple[ConfigType, Any, str]]] = {
     "topic.naming.strategy": (ConfigType.CLASS, None, "topics are prefix.keyspace.table; transforms can rename them"),
     "schema.name.adjustment.mode": (ConfigType.STRING, "none", "schema names are not changed"),
     "field.name.adjustment.mode": (ConfigType.STRING, "none", "field names are not changed"),
-    "topic.heartbeat.prefix": (ConfigType.STRING, "__debezium-heartbeat", "no heartbeat records are written"),
+    "topic.heartbeat.prefix": (ConfigType.STRING, "__debezium-heartbeat", "there is no heartbeat topic"),
     "provide.transaction.metadata": (ConfigType.BOOLEAN, False, "Cassandra has no transactions over rows"),
     "event.processing.failure.handling.mode": (ConfigType.STRING, "fail", "see errors.tolerance"),
     "retriable.restart.connector.wait.ms": (ConfigType.LONG, 10_000, "the runtime backs off"),
@@ -283,13 +284,14 @@ CONFIG: Final = ConfigDef(
         ),
         _LOG.low.integer(
             HEARTBEAT,
-            "How often the position is saved while the log has nothing for captured tables. No heartbeat records are "
-            "written.",
+            "How often the position is saved while the log has nothing for captured tables, and with heartbeat.to.tables a "
+            "heartbeat record is sent. Others are not written.",
             default=10_000,
             unit="ms",
             validator=at_least(100),
             display_name="Heartbeat interval",
         ),
+        table_heartbeats_key(_LOG.name, ums=False),
         _TABLES.high.strings(
             TABLES,
             "Tables to capture, as a comma-separated list of regular expressions (Java's syntax) that match whole names "

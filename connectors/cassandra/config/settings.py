@@ -26,6 +26,7 @@ from connectors.formats.masks.options import RULES
 from connectors.options import ConfigProblem, invalid
 from connectors.source_options.new_tables import NEW_TABLES
 from connectors.source_options.number_keys import DECIMALS, VARINTS
+from connectors.source_options.table_heartbeats import HEARTBEAT_TO_TABLES, find_compacted_topics
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -41,6 +42,7 @@ __all__ = [
     "event_settings",
     "find_problems",
     "find_warnings",
+    "log_part",
     "log_partition",
     "log_settings",
     "parse_nodes",
@@ -69,6 +71,7 @@ class TaskSettings(msgspec.Struct, frozen=True, kw_only=True):
         max_bytes: bytes of the log per batch, about.
         heartbeat_s: how often a position is saved while there is nothing to deliver.
         refresh_s: how often the schema's version is asked for.
+        heartbeat_to_tables: whether the tables' topics get heartbeats.
     """
 
     prefix: str
@@ -76,6 +79,7 @@ class TaskSettings(msgspec.Struct, frozen=True, kw_only=True):
     max_bytes: int
     heartbeat_s: float
     refresh_s: float
+    heartbeat_to_tables: bool
 
 
 def _read_word(config: Mapping[str, Any], name: str) -> str:
@@ -106,6 +110,12 @@ def task_node(config: Mapping[str, Any]) -> LogNode | None:
     return match
 
 
+def log_part(config: Mapping[str, Any], node: LogNode) -> str:
+    """``INDEX/COUNT`` of a node among those whose logs are read; "": it is the only one."""
+    nodes = parse_nodes(config)
+    return f"{nodes.index(node)}/{len(nodes)}" if len(nodes) > 1 else ""
+
+
 def parse_shard(config: Mapping[str, Any]) -> tuple[int, int]:
     """The task's share of snapshots: (index, count)."""
     return shard_of(config[keys.TASK_SHARD])
@@ -124,6 +134,7 @@ def task_settings(config: Mapping[str, Any]) -> TaskSettings:
         max_bytes=config[keys.BATCH_BYTES],
         heartbeat_s=config[keys.HEARTBEAT] / 1000,
         refresh_s=config[keys.REFRESH] / 1000,
+        heartbeat_to_tables=config[HEARTBEAT_TO_TABLES],
     )
 
 
@@ -199,7 +210,7 @@ def table_lists(config: Mapping[str, Any]) -> tuple[str, str]:
 
 def find_problems(config: Config) -> list[ConfigProblem]:
     """Return the problems for which the configuration can't work."""
-    complaints = masking.find_problems(config.raw, debezium=False)
+    complaints = [*masking.find_problems(config.raw, debezium=False), *find_compacted_topics(config)]
     if masking.rule_names(config.raw) and _read_word(config, keys.OUTPUT) == "partition-update-raw":
         complaints.append(
             ConfigProblem(

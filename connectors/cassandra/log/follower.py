@@ -84,6 +84,11 @@ class LogFollower:
         self._limit = 0
         self._damaged = False
 
+    @property
+    def complete_ms(self) -> int:
+        """When the log held nothing that ``read`` had not returned by now, or returned last; ms since 1970, 0: never yet."""
+        return self._reader.complete_ms
+
     async def read(self) -> LogChunk | None:
         """Return the next chunk of the log; None if nothing new came within ``poll_ms``. Cancelling it loses nothing.
 
@@ -260,6 +265,7 @@ class _LogReader:
     Attributes:
         position: the end of what was read; None: nothing was read.
         readable_ms: when the newest data that was read could be read first; 0: not known.
+        complete_ms: when the log held nothing beyond what was read by now; 0: that was never so.
         matched: the directory is the one that the start position is from, as far as that is known.
         aside: where damaged segments go.
     """
@@ -272,6 +278,7 @@ class _LogReader:
     ) -> None:
         self.position = start
         self.readable_ms = 0
+        self.complete_ms = 0
         self.matched = False
         self.aside = Aside(settings)
         self._settings = settings
@@ -286,6 +293,8 @@ class _LogReader:
         self._failure: MillraceError | None = None
         self._problem: tuple[SegmentFiles, Segment, str] | None = None
         self._counts: Counter[str] = Counter()
+        #: When the listing that counts was started; 0: nothing follows from it.
+        self._listed_ms = 0
         #: Of the directory; None: it is not locked.
         self._lock: int | None = None
         self._marked = False
@@ -330,14 +339,33 @@ class _LogReader:
             raise self._failure
         if self._problem is not None:
             return self._pass_over(*self._problem)
-        if self._more and (stretch := self._read_chunk()) is not None:
-            return stretch
+        if self._more:
+            if (chunk := self._read_chunk()) is not None:
+                return chunk
+            self._note_end()
+        self._listed_ms = time.time_ns() // 1_000_000
         self._refresh_files()
         current = self._choose_segment()
-        if current is None:
-            return None
-        self._ask_index(current)
-        return self._read_chunk()
+        if current is not None:
+            self._ask_index(current)
+        chunk = self._read_chunk()
+        if chunk is None:
+            self._note_end()
+        return chunk
+
+    def _note_end(self) -> None:
+        """Nothing more can be read: if all was read that was there at the listing, that is known now."""
+        segment = self._segment
+        if segment is None:
+            at_end = True
+        elif self._complete:
+            at_end = False  # its end is not found yet
+        elif self._settings.mode == "marker":
+            at_end = not segment.is_unclear
+        else:
+            at_end = self._index is not None and 0 < self._index.offset <= segment.position
+        if at_end:
+            self.complete_ms = max(self.complete_ms, self._listed_ms)
 
     # What there is.
 
@@ -444,6 +472,7 @@ class _LogReader:
         try:
             self._segment = Segment(next_segment.log, next_segment.id, self._start_offset(next_segment.id))
         except FileNotFoundError:
+            self._listed_ms = 0
             return None  # it had no captured change and is gone, or the next listing tells
         except OSError as error:
             raise self._explain_unreadable(next_segment, error) from error

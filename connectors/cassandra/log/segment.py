@@ -101,6 +101,11 @@ class Segment:
         """Logical position up to which the segment was read."""
         return max(self._start, self._at)
 
+    @property
+    def is_unclear(self) -> bool:
+        """Whether bytes follow the position that can't be read, or not yet."""
+        return self._fault is not None or self._lost is not None or self._suspect[0] == self._at
+
     def read(self, limit: int | None, *, complete: bool, max_bytes: int) -> LogChunk | None:
         """The next entries.
 

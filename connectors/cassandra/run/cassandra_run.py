@@ -16,11 +16,13 @@ from connectors.cassandra.log.follower import LogFollower
 from connectors.cassandra.model import LogPosition
 from connectors.cassandra.run.batching import LogBatches
 from connectors.cassandra.run.definitions import RunDefinitions
+from connectors.cassandra.run.heartbeats import CassandraHeartbeats
 from connectors.cassandra.run.reporting import CaptureReport, LogReport
 from connectors.cassandra.snapshots import CassandraSnapshots
 from connectors.cassandra.stream import CassandraStream
 from connectors.debezium_metrics import Mirror
 from connectors.errors import Retriable
+from connectors.source_options.table_heartbeats import HEARTBEAT_TO_TABLES
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Sequence
@@ -57,11 +59,13 @@ class CassandraRun:
         self.latency = CassandraLatency(self._metrics, self._node_name)
         self._definitions = RunDefinitions(config, self._node_name, self._metrics, self._log)
         self._follower: LogFollower | None = None
+        self._heartbeats = self._make_heartbeats()
         self._snapshots: CassandraSnapshots | None = None
         self._instructions: Sequence[Instruction] = ()
         self._watch: asyncio.Task[None] | None = None
         self._failed: BaseException | None = None
         self._session_ready = False
+        self._settings_asked = False
         #: Whether a snapshot had rows at the last look: there may be more of them.
         self._more = False
 
@@ -126,6 +130,8 @@ class CassandraRun:
                                 yield batch
                     elif (quiet := log_batches.save_quiet_position()) is not None:
                         yield quiet
+                    if (beats := self._beat(stream)) is not None:
+                        yield beats
                 snapshot_batch = snapshots.batch()
                 self._more = snapshot_batch is not None and bool(snapshot_batch.records)
                 if snapshot_batch is not None:
@@ -152,7 +158,19 @@ class CassandraRun:
             waiting.cancel()
             await asyncio.gather(waiting, return_exceptions=True)
 
+    def _beat(self, stream: CassandraStream) -> Batch | None:
+        """Heartbeats behind what was yielded, where they are due."""
+        if self._heartbeats is None or self._follower is None or not self._heartbeats.is_due():
+            return None
+        return self._heartbeats.make_batch(self._definitions.catalog.tables, self._follower.complete_ms, stream.place)
+
     # Parts.
+
+    def _make_heartbeats(self) -> CassandraHeartbeats | None:
+        if not self._settings.heartbeat_to_tables or self._node is None:
+            return None
+        part = settings.log_part(self._context.config, self._node)
+        return CassandraHeartbeats(self._settings, self._partition, part)
 
     def _open_log(self) -> CassandraStream:
         """Begin at the saved position."""
@@ -206,6 +224,7 @@ class CassandraRun:
                     captures.send()
                     if self._snapshots is not None:
                         self._snapshots.add_new_tables()
+                    await self._ask_settings()
                 except Retriable as error:
                     self._log.debug("definitions can't be read: %s", error)
         except Exception as error:  # noqa: BLE001 - whatever it is, the task has to tell
@@ -216,7 +235,28 @@ class CassandraRun:
         if session is None or self._snapshots is None:
             return
         self._snapshots.start(session)
-        if self._follower is not None and self._node is not None:
-            with suppress(Retriable):
-                self._follower.total_space(await server.total_space(session, self._node.directory))
+        with suppress(Retriable):
+            await self._ask_settings()
         self._session_ready = True
+
+    async def _ask_settings(self) -> None:
+        """Ask for the settings of the log's node, once.
+
+        Raises:
+            Retriable: nodes are unavailable, busy or too slow.
+        """
+        session = self._definitions.session
+        if self._settings_asked or session is None or self._follower is None or self._node is None:
+            return
+        nodes = await server.directory_settings(session, self._node.directory)
+        self._settings_asked = True
+        self._follower.total_space(server.smallest_space(nodes))
+        if self._heartbeats is None:
+            return
+        self._heartbeats.sync_s = server.longest_sync_s(nodes)
+        if self._heartbeats.sync_s is None:
+            self._log.warning(
+                "%s: no heartbeats are sent, since it is not known how late the node writes its log "
+                "(commitlog_sync_period): GRANT SELECT ON system_views.settings TO the connector's role, and restart the task",
+                HEARTBEAT_TO_TABLES,
+            )

@@ -16,6 +16,7 @@ from connectors.mysql.config.validators import (
 )
 from connectors.options import ConfigKey, ConfigType, KeyGroup, Width, between, unless_null, words
 from connectors.source_options.new_tables import new_tables_key
+from connectors.source_options.table_heartbeats import table_heartbeats_key
 from connectors.tls import keystore_key, keystore_password_key, truststore_key, truststore_password_key
 
 HOST: Final = "database.hostname"
@@ -106,7 +107,6 @@ SIGNAL_GROUP: Final = "signal.kafka.group.id"
 
 HEARTBEAT: Final = "heartbeat.interval.ms"
 HEARTBEAT_QUERY: Final = "heartbeat.action.query"
-HEARTBEAT_TO_TABLES: Final = "heartbeat.to.tables"
 HEARTBEAT_TABLE: Final = "heartbeat.table"
 HEARTBEAT_LATE: Final = "heartbeat.late.ms"
 HEARTBEAT_TABLE_CREATE: Final = "heartbeat.table.create"
@@ -626,15 +626,7 @@ READING_KEYS: Final = (
         width=Width.LONG,
         display_name="Heartbeat statement",
     ),
-    _HEARTBEAT.boolean(
-        HEARTBEAT_TO_TABLES,
-        "Whether a heartbeat goes to each partition of each captured table's topic, too, at heartbeat.interval.ms: a record "
-        "without key and value whose header __millrace.heartbeat says up to when all changes were sent. Flows measure the "
-        "delay from source to target by them. Not for compacted topics, which refuse records without a key. With "
-        "output.format=ums such topics have UMS heartbeats whatever this says.",
-        default=False,
-        display_name="Heartbeats to tables",
-    ),
+    table_heartbeats_key(_HEARTBEAT.name, ums=True),
     _HEARTBEAT.low.string(
         HEARTBEAT_TABLE,
         "Table (database.table) of the source into which the connector writes the time, so that the delay of the "

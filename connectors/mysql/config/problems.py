@@ -22,6 +22,7 @@ from connectors.mysql.config.settings import (
     text_of,
 )
 from connectors.options import ConfigProblem, invalid, java_string
+from connectors.source_options.table_heartbeats import HEARTBEAT_TO_TABLES, find_compacted_topics
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -98,6 +99,8 @@ def find_problems(config: Config) -> list[ConfigProblem]:
             sk.SIGNAL_BROKERS,
             f"the channel kafka of {sk.CHANNELS} needs the addresses of the cluster with the signal topic",
         )
+    if config[sk.HEARTBEAT] and lower_option(config, ek.OUTPUT) != "ums":
+        complaints += find_compacted_topics(config)
     return complaints
 
 
@@ -157,8 +160,8 @@ def find_warnings(config: Config) -> list[ConfigProblem]:
     complaints += _order_warnings(config)
     if config[sk.HEARTBEAT_QUERY] and not config[sk.HEARTBEAT]:
         warn(sk.HEARTBEAT_QUERY, f"{sk.HEARTBEAT_QUERY} is never run, since {sk.HEARTBEAT} is 0")
-    if config[sk.HEARTBEAT_TO_TABLES] and not config[sk.HEARTBEAT]:
-        warn(sk.HEARTBEAT_TO_TABLES, f"{sk.HEARTBEAT_TO_TABLES} has no effect, since {sk.HEARTBEAT} is 0")
+    if config[HEARTBEAT_TO_TABLES] and not config[sk.HEARTBEAT]:
+        warn(HEARTBEAT_TO_TABLES, f"{HEARTBEAT_TO_TABLES} has no effect, since {sk.HEARTBEAT} is 0")
     for name in (sk.SNAPSHOT_PORT, sk.SNAPSHOT_USER, sk.SNAPSHOT_PASSWORD):
         if config[name] is not None and not config[sk.SNAPSHOT_HOST]:
             warn(name, f"{name} has no effect without {sk.SNAPSHOT_HOST}")

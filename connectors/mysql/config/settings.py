@@ -34,6 +34,7 @@ from connectors.mysql.stream.heartbeat import HeartbeatSettings
 from connectors.options import ConfigDef, invalid
 from connectors.source_options.new_tables import NEW_TABLES
 from connectors.source_options.number_keys import DECIMALS
+from connectors.source_options.table_heartbeats import HEARTBEAT_TO_TABLES
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -225,7 +226,7 @@ def stream_settings(config: Config) -> StreamSettings:
         signal_brokers=config[sk.SIGNAL_BROKERS] or "",
         signal_group=config[sk.SIGNAL_GROUP],
         heartbeat_s=config[sk.HEARTBEAT] / 1000,
-        heartbeat_to_tables=config[sk.HEARTBEAT_TO_TABLES],
+        heartbeat_to_tables=config[HEARTBEAT_TO_TABLES],
         heartbeat_table=table_name(config[sk.HEARTBEAT_TABLE]),
         version_topic=version_topic(config),
         progress_topic=config[sk.PROGRESS_TOPIC] or "",

@@ -25,6 +25,7 @@ from connectors.scylla.config.names import contact_points, table_names, topic_pr
 from connectors.scylla.events import COMPAT_NAMES
 from connectors.source_options.new_tables import new_tables_key
 from connectors.source_options.number_keys import decimals_key, logical_types_key, varints_key
+from connectors.source_options.table_heartbeats import table_heartbeats_key
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -99,7 +100,6 @@ FETCH_SIZE: Final = "scylla.query.options.fetch.size"
 STREAMS_PER_QUERY: Final = "scylla.streams.per.query"
 QUERIES: Final = "scylla.max.queries.in.flight"
 HEARTBEAT: Final = "heartbeat.interval.ms"
-HEARTBEAT_TO_TABLES: Final = "heartbeat.to.tables"
 BATCH: Final = "max.batch.size"
 QUEUE: Final = "max.queue.size"
 # Retries
@@ -487,15 +487,7 @@ CONFIG: Final = ConfigDef(
             validator=at_least(1),
             display_name="Heartbeat interval",
         ),
-        _READING.boolean(
-            HEARTBEAT_TO_TABLES,
-            "Whether a heartbeat goes to each partition of each captured table's topic at heartbeat.interval.ms: a record "
-            "without key and value whose header __millrace.heartbeat says up to when all changes were sent. Flows measure "
-            "the delay from source to target by them. Not for compacted topics, which refuse records without a key. With "
-            "output.format=ums such topics have UMS heartbeats whatever this says.",
-            default=False,
-            display_name="Heartbeats to tables",
-        ),
+        table_heartbeats_key(_READING.name, ums=True),
         _READING.integer(
             BATCH,
             "Records that a task hands over at once at the most.",

@@ -15,6 +15,7 @@ from connectors.scylla.config.names import contact_points, table_names
 from connectors.scylla.events.contract import ScyllaEventSettings
 from connectors.source_options.new_tables import NEW_TABLES
 from connectors.source_options.number_keys import DECIMALS, VARINTS
+from connectors.source_options.table_heartbeats import find_compacted_topics
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -198,6 +199,8 @@ def find_problems(config: Config) -> list[ConfigProblem]:
             ConfigProblem(keys.PASSWORD, f"{keys.USER} is given, {keys.PASSWORD} is not: give both or neither")
         )
     output = _output_format(config)
+    if output != "ums":
+        complaints += find_compacted_topics(config)
     if output == "legacy":
         for name, requirement in (
             (keys.BEFORE, f"; preimages of the legacy form are {keys.PREIMAGES}"),

@@ -33,6 +33,7 @@ from connectors.schema import (
 from spark_jobs.config.keys import MERGE, REFUSE, SEPARATE, SHARDS
 from spark_jobs.materializer.decoding.versions import AVRO, HEAD, SchemaIds, schema_id, split_envelope
 from spark_jobs.materializer.engine.model import StateColumn
+from spark_jobs.reports.met_heartbeats import MetHeartbeat, MetHeartbeats
 from spark_jobs.rows.shards import LOGICAL, NUMBERS, WHOLE, column_taken, logical_name, row_keys, shard_of, ums_shard
 from worker.converters.avro_form.read import AvroReader, avro_reader
 from worker.converters.json_form.read import make_reader, parse_json, read_schema
@@ -182,9 +183,13 @@ class RowEventReader:
     Args:
         options: see ``MergeOptions``.
         registry: the registry, made when it is first needed.
+
+    Attributes:
+        heartbeats: those of UMS that were met.
     """
 
     def __init__(self, options: MergeOptions, registry: Callable[[], SchemaIds]) -> None:
+        self.heartbeats = MetHeartbeats()
         self._options = options
         self._registry = registry
         self._readers: dict[int, AvroReader] = {}
@@ -332,6 +337,8 @@ class RowEventReader:
     def _read_ums(self, value: dict[str, Any], record: InputRecord) -> list[SourceRowChange]:
         protocol = value["protocol"]["type"]
         if protocol in ums.SIGNALS:
+            if protocol == ums.INCREMENT_HEARTBEAT:
+                self._note_heartbeat(value, record)
             return []  # a heartbeat or the end of something: no rows
         if protocol not in ums.WITH_ROWS:
             raise Skippable(
@@ -395,6 +402,16 @@ class RowEventReader:
             key = (*shard_key, *[one(column.name) for column in layout.keys[len(shard_key) :]])
             changes.append(SourceRowChange(layout, key, values, int(one(ums.ID)), time, snapshot))
         return changes
+
+    def _note_heartbeat(self, value: dict[str, Any], record: InputRecord) -> None:
+        if not value.get("payload"):
+            return  # it has no time
+        where = ums.Namespace.parse(value["schema"]["namespace"])
+        # Every shard of a table promises for itself.
+        part = ".".join((*where[5:], value["protocol"].get("part") or ""))
+        sent_us = _to_micros(value["payload"][0]["tuple"][0])
+        table = ".".join(where[:4])
+        self.heartbeats.note(MetHeartbeat("", record.partition, part, sent_us, record.timestamp_ms * 1000, table))
 
 
 #: Names of the database and the table in Debezium's ``source``, the first that is there counts: the logical ones of a shard.

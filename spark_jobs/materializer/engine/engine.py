@@ -35,6 +35,7 @@ from spark_jobs.materializer.engine.updates import UpdateDecoder
 from spark_jobs.materializer.events.fanout import change_partition, find_covering_deletion, has_changed, lapse_partition
 from spark_jobs.materializer.events.images import is_living, live_rows
 from spark_jobs.materializer.stages import Stages
+from spark_jobs.reports.met_heartbeats import MetHeartbeats
 
 __all__ = ["Resources", "make_engine"]
 
@@ -93,6 +94,7 @@ class UpdateEngine:
     ) -> None:
         self.options = options
         self.stages = Stages()
+        self.heartbeats = MetHeartbeats()
         self._clock = clock
         self._grace = options.grace_s
         self._decoder = UpdateDecoder(resources.writers, avro=options.input_encoding == "avro")

@@ -84,6 +84,7 @@ class RowEngine(UpdateEngine):
         self._layouts = RowLayouts(options.shards)
         super().__init__(options, sequence, resources, clock, self._layouts)
         self._reader = RowEventReader(options, resources.registry)
+        self.heartbeats = self._reader.heartbeats
 
     def route(self, record: InputRecord) -> list[bytes]:
         """See ``Engine``."""

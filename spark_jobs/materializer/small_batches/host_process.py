@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Final
 from spark_jobs.materializer.passes import PassAnswer
 from spark_jobs.materializer.residents import Residents, run_guarded
 from spark_jobs.materializer.small_batches.input_reader import InputReader
+from spark_jobs.reports.met_heartbeats import MetHeartbeats
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -70,11 +71,14 @@ class _Lane:
             return run_guarded(options, work.bucket, (), work.span, residents=self._residents)
         if self._reader is None:
             self._reader = InputReader(options.client, options.group, isolation)
-        records = self._reader.records(work.topic, work.bucket, work.span)
+        beats = MetHeartbeats()
+        records = self._reader.records(work.topic, work.bucket, work.span, beats)
         try:
-            return run_guarded(options, work.bucket, records, work.span, residents=self._residents)
+            result = run_guarded(options, work.bucket, records, work.span, residents=self._residents)
         finally:
             records.close()
+        result.heartbeats += beats.take()
+        return result
 
 
 class _Lanes:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Generator, Mapping
 
     from spark_jobs.materializer.passes import PassRange
+    from spark_jobs.reports.met_heartbeats import MetHeartbeats
 
 _TIMEOUT_S: Final = 30.0
 #: The most that waits inside the consumer.
@@ -56,8 +57,10 @@ class InputReader:
         with limit("the end of the consumer of the input", _TIMEOUT_S):
             self._consumer.close()
 
-    def records(self, topic: str, partition: int, span: PassRange) -> Generator[InputRecord]:
+    def records(self, topic: str, partition: int, span: PassRange, beats: MetHeartbeats) -> Generator[InputRecord]:
         """The records of ``span`` in order; offsets may be left out (control records, compaction).
+
+        ``beats`` notes the heartbeats among them.
 
         Raises:
             Retriable: the brokers don't answer.
@@ -92,7 +95,11 @@ class InputReader:
                     position = offset + 1
                     if offset >= end:
                         break
-                    yield InputRecord(message.key(), message.value(), offset, message.timestamp()[1])
+                    value = message.value()
+                    if value is None:
+                        headers = cast("list[tuple[str, bytes | None]]", message.headers() or [])
+                        beats.note_record(topic, partition, headers, message.timestamp()[1])
+                    yield InputRecord(message.key(), value, offset, message.timestamp()[1])
         finally:
             with limit(f"unassign of {topic} [{partition}]", _TIMEOUT_S):
                 self._consumer.unassign()

@@ -38,11 +38,14 @@ def explain_failure(error: Any, action: str) -> Exception:
         KafkaError.GROUP_AUTHORIZATION_FAILED,
         KafkaError.CLUSTER_AUTHORIZATION_FAILED,
         KafkaError.MSG_SIZE_TOO_LARGE,
-        KafkaError.INVALID_RECORD,
         KafkaError.INVALID_TRANSACTION_TIMEOUT,
         KafkaError.UNSUPPORTED_FOR_MESSAGE_FORMAT,
     }
     code = cause.code() if hasattr(cause, "code") else None
+    if code == KafkaError.INVALID_RECORD:
+        return Fatal(
+            f"{message}. A compacted topic refuses records without a key, as heartbeats are: set its cleanup.policy"
+        )
     if code in refused:
         return Fatal(
             f"{message}. Give the job's user the rights (WRITE on the topic and the transactional id, READ on the "

@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
+import msgspec
+
 from connectors.errors import Fatal, Retriable, Skippable
 from spark_jobs.contract import UMS_COLUMNS, Batch, SchemaRefused, Sink, TableChanges
 from spark_jobs.json_options import WHOLE
@@ -12,6 +14,8 @@ from spark_jobs.kafka import clients
 from spark_jobs.kafka.groups import read_committed
 from spark_jobs.kafka.topics import create_topic
 from spark_jobs.metrics import JobMetric
+from spark_jobs.reports.heartbeats import Heartbeats, heartbeat_text
+from spark_jobs.reports.met_heartbeats import COLUMN, MetHeartbeat
 from spark_jobs.sinks.kafka import ums
 from spark_jobs.sinks.kafka.avro import REGISTRY, avro_rows, in_arrow, registry_options
 from spark_jobs.sinks.kafka.config import (
@@ -54,7 +58,7 @@ _DEFAULT_RECORD_SIZE: Final = 1_048_588
 _RENEW_S: Final = 3600.0
 #: Topics that the rows of one batch may name by a column.
 _MOST_TOPICS: Final = 1000
-_RESULT: Final = "topic string, partition int, written long, skipped long"
+_RESULT: Final = "topic string, partition int, written long, skipped long, heartbeats string"
 
 
 class KafkaSink(Sink):
@@ -137,9 +141,8 @@ class KafkaSink(Sink):
             columns = ["topic", "partition", "offset", "timestamp", "key", "value"]
             if self.context.config["sink.kafka.headers"]:
                 columns.append("headers")
-            return self._write_rows(
-                batch, batch.raw.select(*columns), "", dict.fromkeys((topic for topic, _ in batch.ranges), "")
-            )
+            rows = batch.raw.select(*columns, heartbeat_text().alias(COLUMN))
+            return self._write_rows(batch, rows, "", dict.fromkeys((topic for topic, _ in batch.ranges), ""))
         return sum(self._write_table(batch, table) for table in batch.changes())
 
     def _write_table(self, batch: Batch, table: TableChanges) -> int:
@@ -258,6 +261,7 @@ class KafkaSink(Sink):
             self._positions[settings.group, row["topic"], row["partition"]] = batch.ranges[
                 row["topic"], row["partition"]
             ][1]
+            Heartbeats.of(self.context).note_met(msgspec.json.decode(row["heartbeats"], type=list[MetHeartbeat]))
         skipped = sum(row["skipped"] for row in result_rows)
         if skipped:
             self.context.log.info(
@@ -541,6 +545,7 @@ def _make_task(
                     "partition": pa.array([written.partition], pa.int32()),
                     "written": [written.written],
                     "skipped": [written.skipped],
+                    "heartbeats": [msgspec.json.encode(written.heartbeats).decode()],
                 }
             )
 

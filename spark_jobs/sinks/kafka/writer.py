@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from connectors.errors import Fatal, Retriable, Skippable
 from spark_jobs.kafka.groups import read_committed
 from spark_jobs.kafka.producers import find_fatal_reason
+from spark_jobs.reports.met_heartbeats import COLUMN, MetHeartbeats
 from spark_jobs.sinks.kafka.clients import RESIDENT, OwnedProducer, ResidentClients
 from spark_jobs.sinks.kafka.markers import explain_failure, marker_key, read_markers
 from spark_jobs.sinks.kafka.partitioners import BUILT_IN, check_partition, load_partitioner
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from confluent_kafka import KafkaException
 
+    from spark_jobs.reports.met_heartbeats import MetHeartbeat
     from spark_jobs.sinks.kafka.config import KafkaSinkSettings
 
 _log = logging.getLogger(__name__)
@@ -56,12 +58,13 @@ def no_points(name: str) -> None:
 
 
 class WrittenRecords(NamedTuple):
-    """The delivery state of a partition's records in one task."""
+    """The delivery state of a partition's records in one task, and the heartbeats among them."""
 
     topic: str
     partition: int
     written: int
     skipped: int
+    heartbeats: list[MetHeartbeat]
 
 
 class KafkaPartitionWriter:
@@ -103,6 +106,7 @@ class KafkaPartitionWriter:
         self._since_poll = 0
         self.written = 0
         self.skipped = 0
+        self._beats = MetHeartbeats()
         self._begun = False
         #: Whether the producer is new, so that those of other workers can't commit any more.
         self._took_over = False
@@ -160,6 +164,7 @@ class KafkaPartitionWriter:
         if settings.keyless:
             keys = [None] * count
         partitions = self._choose_partitions(keys, values, offsets, targets)
+        self._note_heartbeats(batch)
         times = to_millis(batch.column("timestamp")) if settings.timestamps else [0] * count
         headers = header_lists(batch)
         # In a transaction the commit fails with what was not delivered. It does not say which record, and why. The sink then
@@ -191,6 +196,13 @@ class KafkaPartitionWriter:
                 self._since_poll = 0
                 self._producer.poll(0)
         self.written += count
+
+    def _note_heartbeats(self, batch: pa.RecordBatch) -> None:
+        if COLUMN in batch.schema.names:
+            import pyarrow as pa
+            import pyarrow.compute as pc
+
+            self._beats.note_batch(batch, pc.divide(batch.column("timestamp").cast(pa.int64()), 1000))
 
     def _encode_records(self, batch: pa.RecordBatch, targets: Sequence[str]) -> tuple[Sequence[Any], Sequence[Any]]:
         """Keys and values as bytes."""
@@ -278,7 +290,7 @@ class KafkaPartitionWriter:
                 )
         else:
             self._producer.poll(0)
-        return WrittenRecords(*self._at, self.written, self.skipped)
+        return WrittenRecords(*self._at, self.written, self.skipped, self._beats.take())
 
     def _commit_transaction(self) -> None:
         from confluent_kafka import KafkaException, TopicPartition

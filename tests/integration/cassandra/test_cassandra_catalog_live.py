@@ -12,7 +12,7 @@ from connectors.cassandra.config import keys
 from connectors.cassandra.config.checks import check_cluster, check_directories
 from connectors.cassandra.config.settings import CONFIG, session_settings
 from connectors.cassandra.schema.catalog import CassandraCatalog, CassandraTableFilter, id_bytes
-from connectors.cassandra.server import node_settings, read_cluster, total_space
+from connectors.cassandra.server import directory_settings, node_settings, read_cluster
 from connectors.cql.cluster.session import CqlSession
 
 if TYPE_CHECKING:
@@ -104,7 +104,10 @@ async def test_what_the_server_says_of_itself(cassandra: HasCassandra, session: 
     assert (node.cdc_raw, node.commitlog) == (str(cassandra.cdc_raw), str(cassandra.commitlog))
     assert node.segment_size is not None
     assert node.total_space is not None
-    assert await total_space(session, str(cassandra.cdc_raw)) == node.total_space > node.segment_size > 0
+    assert node.total_space > node.segment_size > 0
+    assert node.sync_s is not None
+    assert node.sync_s > 0
+    assert await directory_settings(session, str(cassandra.cdc_raw)) == [node]
 
 
 async def test_a_validation(cassandra: HasCassandra, cassandra_keyspace: Callable[[], str]) -> None:

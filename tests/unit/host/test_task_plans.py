@@ -8,7 +8,7 @@ import pytest
 
 from connectors.errors import ConfigInvalid, Fatal
 from worker.host.connector_runner import as_text, limit_tasks, restore_references
-from worker.host.delivery.producer_errors import classify_error
+from worker.host.delivery.producer_errors import classify_error, refusal_hint
 from worker.host.delivery.routes import DEFAULT_BATCH_SIZE
 from worker.host.plan import converter_config, exactly_once, producer_settings
 from worker.host.task_metrics import Metrics
@@ -164,3 +164,12 @@ def test_failed_batches_are_told_apart(name: str, expected: str) -> None:
     error: Any = getattr(errors, name)
     assert classify_error(error()) == expected
     assert classify_error(TimeoutError()) == "rebuild"
+
+
+def test_a_record_that_a_compacted_topic_refuses_says_what_to_do() -> None:
+    from aiokafka.errors import MessageSizeTooLargeError, for_code
+
+    refused = for_code(87)()
+    assert classify_error(refused) == "split"
+    assert "set cleanup.policy=delete for t, or heartbeat.to.tables=false" in refusal_hint(refused, "t")
+    assert refusal_hint(MessageSizeTooLargeError(), "t") == ""

@@ -6,7 +6,9 @@ import pyarrow as pa
 import pytest
 
 from connectors.formats import ums
+from connectors.formats.table_heartbeats import HEADER
 from spark_jobs.reports.heartbeats import MOST_TABLES, OTHER, Heartbeats, Promise
+from spark_jobs.reports.met_heartbeats import MetHeartbeat, MetHeartbeats
 from spark_jobs.sources.ums import SeenHeartbeat, count_messages
 
 S = 1_000_000
@@ -83,3 +85,49 @@ def test_heartbeats_of_ums_are_seen_while_messages_are_counted(part: str) -> Non
     assert list(beats.values()) == [
         SeenHeartbeat(namespace, "p.shop.orders", 2, part, 1_700_000_000_123_456, 7_000_000)
     ]
+
+
+def raw_batch(column: list[str | None]) -> tuple[pa.RecordBatch, pa.Array]:
+    """Records with the column of heartbeats, and their times."""
+    count = len(column)
+    columns = {"topic": ["t"] * count, "partition": [3] * count, "heartbeat": pa.array(column, pa.string())}
+    return pa.RecordBatch.from_pydict(columns), pa.array(range(1000, 1000 + count), pa.int64())
+
+
+def test_a_task_gives_the_newest_heartbeat_of_each_part() -> None:
+    beats = MetHeartbeats()
+    beats.note_batch(*raw_batch([None, None]))
+    assert beats.take() == []
+    beats.note_batch(*raw_batch(["20 0/2", None, "10 0/2", "30 1/2"]))
+    beats.note_batch(*raw_batch(["25 0/2"]))
+    assert beats.take() == [
+        MetHeartbeat("t", 3, "0/2", 25, 1_000_000),
+        MetHeartbeat("t", 3, "1/2", 30, 1_003_000),
+    ]
+    assert beats.take() == []
+
+
+@pytest.mark.parametrize(
+    ("headers", "expected"),
+    [
+        ([(HEADER, b"1700000000000000 1/2")], [MetHeartbeat("t", 0, "1/2", 1_700_000_000_000_000, 5_000)]),
+        ([("a", b"b"), (HEADER, b'"1700000000000000"')], [MetHeartbeat("t", 0, "", 1_700_000_000_000_000, 5_000)]),
+        ([(HEADER, b"x")], []),
+        ([(HEADER, None)], []),
+        ([("a", b"1700000000000000")], []),
+        ([], []),
+    ],
+)
+def test_the_header_tells_heartbeats_from_deletes(
+    headers: list[tuple[str, bytes | None]], expected: list[MetHeartbeat]
+) -> None:
+    beats = MetHeartbeats()
+    beats.note_record("t", 0, headers, 5)
+    assert beats.take() == expected
+
+
+def test_the_driver_takes_what_tasks_have_met() -> None:
+    beats = Heartbeats()
+    beats.note_met([MetHeartbeat("t", 0, "", 100 * S, 102 * S), MetHeartbeat("u", 0, "", 90 * S, 92 * S, "a.b.c.d")])
+    beats.written(110.0, 115.0)
+    assert {table: numbers["delay_seconds"] for table, numbers in beats.numbers.items()} == {"t": 15.0, "a.b.c.d": 25.0}

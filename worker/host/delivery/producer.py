@@ -19,7 +19,13 @@ from connectors.errors import Fatal, Fenced
 from offsets.aiokafka_internals import add_partitions_to_transaction
 from worker.host.delivery.producer_client import ProducerConnector
 from worker.host.delivery.producer_counts import AckedRecords, UnackedRecords
-from worker.host.delivery.producer_errors import TransactionLost, cause_of, classify_error, permission_hint
+from worker.host.delivery.producer_errors import (
+    TransactionLost,
+    cause_of,
+    classify_error,
+    permission_hint,
+    refusal_hint,
+)
 from worker.host.delivery.routes import (
     ProducerSettings,
     RecordTooLarge,
@@ -341,22 +347,22 @@ class Producer:
         elif kind == "fatal":
             self.die(Fatal(f"{where} is refused: {error!r}"))
         elif kind == "split":
+            hint = refusal_hint(error, writer.topic)
             smaller = self._batch_sizes[writer.topic] = max(1024, min(writer.batch_size, chunk.accounted) // 2)
             self._routes[writer.topic].shrink(smaller)
             if not self.settings.transactional:
                 self._splits.append(
-                    (writer, chunk, RecordTooLarge(f"{where}: the broker refuses the record: {error!r}"))
+                    (writer, chunk, RecordTooLarge(f"{where}: the broker refuses the record: {error!r}{hint}"))
                 )
                 self._break_client(f"{where}: the broker refuses a batch of {chunk.count} records: {error!r}")
             elif chunk.count > 1:
                 self.die(TransactionLost(f"{where}: the broker refuses a batch of {chunk.count} records: {error!r}"))
             else:
-                self.die(
-                    Fatal(
-                        f"{where}: the broker refuses a record: {error!r}; raise the topic's max.message.bytes, or "
-                        "lower producer.override.max.request.size so that errors.tolerance applies to it"
-                    )
+                hint = hint or (
+                    "; raise the topic's max.message.bytes, or lower producer.override.max.request.size so that "
+                    "errors.tolerance applies to it"
                 )
+                self.die(Fatal(f"{where}: the broker refuses a record: {error!r}{hint}"))
         elif self.settings.transactional:
             self.die(TransactionLost(f"{where} failed inside a transaction: {error!r}"))
         else:

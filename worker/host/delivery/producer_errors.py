@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from aiokafka import errors as kafka
 
 from connectors.errors import MillraceError
-from offsets.aiokafka_internals import sender_task
+from offsets.aiokafka_internals import InvalidRecordError, sender_task
 
 if TYPE_CHECKING:
     from aiokafka import AIOKafkaProducer
-
-#: Kafka's error number for a record that the broker's checks refuse; aiokafka has no class for it.
-_INVALID_RECORD: Final = 87
 
 
 class TransactionLost(MillraceError):
@@ -24,15 +21,13 @@ def classify_error(error: BaseException) -> str:
     """Classify a failed batch: ``fenced``, ``fatal``, ``split`` (a record in it is refused) or ``rebuild`` (an outage)."""
     if isinstance(error, kafka.ProducerFenced | kafka.InvalidProducerEpoch | kafka.TransactionCoordinatorFenced):
         return "fenced"
-    if (
-        isinstance(
-            error,
-            kafka.MessageSizeTooLargeError
-            | kafka.RecordListTooLargeError
-            | kafka.InvalidTimestampError
-            | kafka.CorruptRecordException,
-        )
-        or getattr(error, "errno", None) == _INVALID_RECORD
+    if isinstance(
+        error,
+        kafka.MessageSizeTooLargeError
+        | kafka.RecordListTooLargeError
+        | kafka.InvalidTimestampError
+        | kafka.CorruptRecordException
+        | InvalidRecordError,
     ):
         return "split"
     if isinstance(
@@ -50,6 +45,16 @@ def classify_error(error: BaseException) -> str:
     ):
         return "fatal"
     return "rebuild"
+
+
+def refusal_hint(error: BaseException, topic: str) -> str:
+    """Return what to do about a record that the broker refuses; "" where the error says it."""
+    if not isinstance(error, InvalidRecordError):
+        return ""
+    return (
+        f". A compacted topic refuses records without a key, and heartbeat.to.tables=true writes such records: set "
+        f"cleanup.policy=delete for {topic}, or heartbeat.to.tables=false"
+    )
 
 
 def permission_hint(error: BaseException) -> str:

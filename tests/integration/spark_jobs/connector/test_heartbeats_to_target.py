@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import re
 import secrets
 import sqlite3
 import time
 from contextlib import closing
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 import pymysql
-from confluent_kafka import Consumer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # it has it
 
 from connectors.formats.table_heartbeats import HEADER
 from tests.support.eventually import eventually
-from worker.fetch.java import FAST_START
+from tests.support.table_delays import LIMIT_S, check_delays, job_options, make_topics, read_topic, wait_complete
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,9 +21,6 @@ if TYPE_CHECKING:
 
     from compose.local.mariadb import MariaDb
     from compose.local.worker import MillraceWorker
-
-LIMIT_S = 180.0  # Spark takes its time to start
-_SERIES = re.compile(r"^millrace_job_table_(\w+)\{(?P<labels>[^}]*)\} (\S+)$", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,28 +46,12 @@ FORMS = (
 )
 
 
-def _read_topic(bootstrap: str, topic: str) -> list[tuple[int, bytes | None, bytes | None, dict[str, bytes]]]:
-    """Partition, key, value and headers of all records that are in a topic now."""
-    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "x", "enable.partition.eof": True})
-    records = []
-    with closing(consumer):
-        for number in (0, 1):
-            consumer.assign([TopicPartition(topic, number, 0)])
-            while (message := consumer.poll(20)) is not None and not message.error():
-                pairs = cast("list[tuple[str, bytes | None]]", message.headers() or [])
-                headers = {name: data or b"" for name, data in pairs}
-                records.append((number, message.key(), message.value(), headers))
-    return records
-
-
 def test_the_delay_from_source_to_target_is_measured_for_each_table(
     millrace: Callable[..., MillraceWorker], mariadb: MariaDb, bootstrap: str, tmp_path: Path
 ) -> None:
     name = f"beat_{secrets.token_hex(4)}"
     topics = {form.name: f"{name}_{form.name}.{name}.t" for form in FORMS}
-    admin = AdminClient({"bootstrap.servers": bootstrap})
-    for future in admin.create_topics([NewTopic(topic, 2, 1) for topic in topics.values()]).values():
-        future.result(20)
+    make_topics(bootstrap, topics.values())
     worker = millrace(properties={"offset.flush.interval.ms": "300"})
     port = int(mariadb.port or 0)
     opened = pymysql.connect(host="127.0.0.1", port=port, user=mariadb.user, password=mariadb.password, autocommit=True)
@@ -104,62 +82,35 @@ def test_the_delay_from_source_to_target_is_measured_for_each_table(
             worker.create(
                 f"{name}-{form.name}",
                 {
-                    "connector.class": "spark_jobs.SparkJob",
+                    **job_options(name),
                     "source.topics": topics[form.name],
                     "sink.type": "jdbc",
                     "sink.jdbc.url": f"jdbc:sqlite:{tmp_path}/{form.name}.db",
                     "sink.jdbc.table": "t",
                     "checkpoint.location": f"{tmp_path}/checkpoint-{form.name}",
-                    "trigger.interval.ms": "100",
-                    "spark.application": name,
-                    "spark.master": "local[2]",
-                    "spark.driver.memory": "512m",
-                    "spark.driver.extraJavaOptions": " ".join(FAST_START),
                     **form.flow,
                 },
             )
-        tables = {form.name: topics[form.name] for form in FORMS} | {"ums": f"mariadb.{name}_ums.{name}.t"}
-
-        def delays(form: str) -> dict[str, float]:
-            return {
-                match[1]: float(match[3])
-                for match in _SERIES.finditer(str(worker.request("GET", "/metrics")[1]))
-                if f'table="{tables[form]}"' in match["labels"] and f'connector="{name}-{form}"' in match["labels"]
-            }
+        tables = {
+            f"{name}-debezium": topics["debezium"],
+            f"{name}-ums": f"mariadb.{name}_ums.{name}.t",
+        }
 
         def rows(form: str) -> list[tuple[int, int]]:
             with closing(sqlite3.connect(tmp_path / f"{form}.db")) as target:
                 return sorted(target.execute("SELECT id, a FROM t"))
 
-        def wait_complete(since: float) -> None:
-            for form in tables:
-                eventually(
-                    lambda form=form: delays(form).get("complete_timestamp_seconds", 0.0) > since,  # type: ignore[misc]
-                    f"a promise of the time after the change comes to the target of {form}",
-                    LIMIT_S,
-                    detail=lambda: f"{worker.request('GET', '/connectors')}\n{worker.service.log_tail()}",
-                )
-
         # What a promise covers is in the target. The first batches show the schema, later ones take the short way.
         for number in (3, 4, 5):
-            wait_complete(began)
+            wait_complete(worker, tables, began)
             cursor.execute(f"UPDATE {name}.t SET a = {number} WHERE id = 1")  # noqa: S608 - a name of the test's own
             began = time.time()
-        wait_complete(began)
-        for form_name in tables:
-            assert rows(form_name) == [(1, 5), (2, 2)]
-            measured = delays(form_name)
-            assert set(measured) == {
-                "delay_seconds",
-                "topic_delay_seconds",
-                "read_delay_seconds",
-                "write_delay_seconds",
-                "complete_timestamp_seconds",
-            }
-            assert 0 < measured["delay_seconds"] < LIMIT_S
-            assert measured["delay_seconds"] >= measured["write_delay_seconds"] > 0
+        wait_complete(worker, tables, began)
+        for form in FORMS:
+            assert rows(form.name) == [(1, 5), (2, 2)]
+        check_delays(worker, tables)
         cursor.execute(f"DROP DATABASE {name}")
-    records = _read_topic(bootstrap, topics["debezium"])
+    records = read_topic(bootstrap, topics["debezium"])
     beats = [record for record in records if HEADER in record[3]]
     assert {number for number, *_ in beats} == {0, 1}  # in every partition
     assert all((key, value) == (None, None) for _, key, value, _ in beats)
@@ -170,4 +121,51 @@ def test_the_delay_from_source_to_target_is_measured_for_each_table(
     last = next(index for index, record in enumerate(records) if b'"a":5' in (record[2] or b""))
     earlier = [record for record in records[:last] if record[0] == records[last][0] and HEADER in record[3]]
     assert all(int(headers[HEADER]) <= began * 1_000_000 for *_, headers in earlier)
-    assert not any(HEADER in headers for *_, headers in _read_topic(bootstrap, topics["ums"]))
+    assert not any(HEADER in headers for *_, headers in read_topic(bootstrap, topics["ums"]))
+
+
+def test_a_compacted_topic_is_refused_with_what_to_do(
+    millrace: Callable[..., MillraceWorker], mariadb: MariaDb, bootstrap: str
+) -> None:
+    name = f"beat_{secrets.token_hex(4)}"
+    make_topics(bootstrap, [f"{name}.{name}.t"], **{"cleanup.policy": "compact"})
+    worker = millrace()
+    port = int(mariadb.port or 0)
+    opened = pymysql.connect(host="127.0.0.1", port=port, user=mariadb.user, password=mariadb.password, autocommit=True)
+    with closing(opened) as connection, connection.cursor() as cursor:
+        cursor.execute(f"CREATE DATABASE {name}")
+        cursor.execute(f"CREATE TABLE {name}.t (id INT PRIMARY KEY)")
+        config = {
+            "connector.class": "io.debezium.connector.mariadb.MariaDbConnector",
+            "topic.prefix": name,
+            "database.hostname": "127.0.0.1",
+            "database.port": str(port),
+            "database.user": mariadb.user,
+            "database.password": mariadb.password,
+            "database.include.list": name,
+            "include.schema.changes": "false",
+            "heartbeat.interval.ms": "500",
+            "heartbeat.to.tables": "true",
+        }
+        creation = {
+            "topic.creation.default.replication.factor": "1",
+            "topic.creation.default.partitions": "1",
+            "topic.creation.default.cleanup.policy": "compact",
+        }
+        status, answer = worker.request(
+            "PUT",
+            "/connector-plugins/io.debezium.connector.mariadb.MariaDbConnector/config/validate",
+            {"name": name, **config, **creation},
+        )
+        assert status == 200
+        errors = {item["value"]["name"]: item["value"]["errors"] for item in answer["configs"]}
+        (error,) = errors["heartbeat.to.tables"]
+        assert "topic.creation.default.cleanup.policy=delete" in error
+        worker.create(name, config)
+
+        def trace() -> str:
+            return str(worker.request("GET", f"/connectors/{name}/status")[1])
+
+        eventually(lambda: "FAILED" in trace(), "the task fails", LIMIT_S, detail=trace)
+        assert f"set cleanup.policy=delete for {name}.{name}.t, or heartbeat.to.tables=false" in trace()
+        cursor.execute(f"DROP DATABASE {name}")

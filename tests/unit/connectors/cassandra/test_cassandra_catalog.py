@@ -25,6 +25,7 @@ from connectors.cassandra.schema.catalog import (
 from connectors.cassandra.server import (
     Copies,
     NodeSettings,
+    longest_sync_s,
     parse_replication,
     settings_of,
     size_of,
@@ -645,6 +646,8 @@ def test_settings_of_new_and_old_servers() -> None:
             "cdc_raw_directory": "/c/cdc_raw/",
             "commitlog_directory": "/c/commitlog",
             "transparent_data_encryption_options.enabled": "true",
+            "commitlog_sync": "periodic",
+            "commitlog_sync_period": "1000ms",
         }
     )
     assert new == NodeSettings(
@@ -656,6 +659,7 @@ def test_settings_of_new_and_old_servers() -> None:
         cdc_raw="/c/cdc_raw",
         commitlog="/c/commitlog",
         encrypted=True,
+        sync_s=1.5,
     )
     old = settings_of(
         {
@@ -669,6 +673,30 @@ def test_settings_of_new_and_old_servers() -> None:
     assert old == NodeSettings(address="h", cdc_enabled=False, segment_size=32 << 20)
     assert smallest_space([new, old]) == 4 << 30
     assert smallest_space([old]) == 0
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ({"commitlog_sync": "periodic", "commitlog_sync_period": "10s"}, 15.0),
+        ({"commitlog_sync": "periodic", "commitlog_sync_period": "200ms"}, 0.3),
+        ({"commitlog_sync": "periodic", "commitlog_sync_period_in_ms": "10000"}, 15.0),
+        ({"commitlog_sync": "group", "commitlog_sync_period": "0ms"}, 0.0),
+        ({"commitlog_sync": "batch"}, 0.0),
+        ({"commitlog_sync": "periodic", "commitlog_sync_period": "null"}, None),
+        ({}, None),
+    ],
+)
+def test_how_late_a_change_becomes_readable(values: dict[str, str], expected: float | None) -> None:
+    assert settings_of(values).sync_s == (None if expected is None else pytest.approx(expected))
+
+
+def test_the_slowest_node_counts_and_an_unknown_one_makes_all_unknown() -> None:
+    fast, slow, unknown = NodeSettings("a", sync_s=0.0), NodeSettings("b", sync_s=15.0), NodeSettings("c")
+    assert longest_sync_s([fast, slow]) == 15.0
+    assert longest_sync_s([fast]) == 0.0
+    assert longest_sync_s([fast, unknown]) is None
+    assert longest_sync_s([]) is None
 
 
 def test_versions_and_replicas() -> None:

@@ -20,6 +20,7 @@ from connectors.schema import INT64, OPTIONAL_STRING, STRING, decimal, struct
 from spark_jobs.materializer.contract import InputRecord
 from spark_jobs.materializer.decoding.versions import AVRO
 from spark_jobs.materializer.engine.keys import clustering_encoder, end_of_prefix, order_encoder
+from spark_jobs.reports.met_heartbeats import MetHeartbeat
 from tests.support.materializer import KEY, PLAIN, Bench, Column, MemoryRegistry, Written, source
 from worker.converters.avro_form.compile import compile_avro
 from worker.converters.avro_form.read import avro_reader
@@ -413,6 +414,19 @@ def test_ums_as_input() -> None:
     ]
     made.apply(InputRecord(b"", message(tuple_(6, "i", "8", "c", "n"), fields=more), 4, 0))
     assert made.rows == {b'{"id":8}': {"id": 8, "name": "c", "note": "n"}}
+
+
+def test_heartbeats_of_ums_are_noted_for_the_delay() -> None:
+    bench = Bench(input_format="ums", key_columns=("id",))
+    for offset, (part, time_us) in enumerate((("", 1_700_000_000_000_005), ("1/2", 1_600_000_000_000_000))):
+        beat = ums.make_signal(ums.INCREMENT_HEARTBEAT, "mysql.db1.shop.orders.3.0.0", time_us, part=part)
+        for value in (beat, {**beat, "payload": []}):
+            bench.apply(InputRecord(b"", json.dumps(value).encode(), offset, 7, 2))
+    assert bench.engine.heartbeats.take() == [
+        MetHeartbeat("", 2, "0.0.", 1_700_000_000_000_005, 7000, "mysql.db1.shop.orders"),
+        MetHeartbeat("", 2, "0.0.1/2", 1_600_000_000_000_000, 7000, "mysql.db1.shop.orders"),
+    ]
+    assert bench.engine.heartbeats.take() == []
 
 
 def test_rows_that_can_not_be_taken() -> None:
