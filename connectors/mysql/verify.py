@@ -41,8 +41,9 @@ if TYPE_CHECKING:
 
 #: Types of key fields whose values SQL takes as they are.
 _PLAIN: Final = frozenset({Type.INT8, Type.INT16, Type.INT32, Type.INT64, Type.STRING})
-#: Bytes that are received at once; a frame of the protocol: length and number, then the bytes.
-_READ: Final = 1 << 18
+#: Bytes that are received at once: their rows fit into the CPU's cache.
+_READ: Final = 1 << 16
+#: A frame of the protocol: length and number, then the bytes.
 _FRAME_HEAD: Final = Struct("<I")
 _FULL_FRAME: Final = (1 << 24) - 1
 #: First bytes of the packets that end a result, and how long the one of a good end is at most.

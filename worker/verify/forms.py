@@ -125,11 +125,11 @@ class Forms:
 
     def written_rows(self, records: Sequence[SourceRecord]) -> Iterator[tuple[Any, Any]]:
         """The keys and rows of records of one table, which are events of Debezium's form that say how rows are now."""
-        key = self._encoders_of(0, records[0].key_schema).whole
-        after = self._encoders_of(1, records[0].value_schema).after
-        assert after is not None  # noqa: S101 - the form says so
+        write_key = self._encoders_of(0, records[0].key_schema).whole
+        write_row = self._encoders_of(1, records[0].value_schema).after
+        assert write_row is not None  # noqa: S101 - the form says so
         for record in records:
-            yield _read_again(key, record.key), _read_again(after, record.value["after"])
+            yield _decode(write_key(record.key) or b"null"), _decode(write_row(record.value["after"]) or b"null")
 
     def _encoders_of(self, number: int, schema: Schema | None) -> _Encoders:
         encoders = self._encoders[number]
