@@ -6,7 +6,8 @@ that two forms of one value don't count as a difference.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from struct import Struct
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 from pymysql.err import MySQLError, raise_mysql_exception
@@ -25,9 +26,10 @@ from connectors.mysql.source.driver import read_packet, send_query, stream_of
 from connectors.mysql.stream.lag import saved_place
 from connectors.mysql.stream.logical import Logical, parse_mapping
 from connectors.schema import Type
+from connectors.verify.events import RowEvent, is_envelope
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+    from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 
     from connectors.api import Position, SourceRecord
     from connectors.mysql.events.contract import MySqlEventSettings, MySqlTableEvents
@@ -39,9 +41,10 @@ if TYPE_CHECKING:
 
 #: Types of key fields whose values SQL takes as they are.
 _PLAIN: Final = frozenset({Type.INT8, Type.INT16, Type.INT32, Type.INT64, Type.STRING})
-#: Bytes that are received at once; a frame of the protocol: length and number, then the bytes.
-_READ: Final = 1 << 18
-_FRAME_HEAD: Final = 4
+#: Bytes that are received at once: their rows fit into the CPU's cache.
+_READ: Final = 1 << 16
+#: A frame of the protocol: length and number, then the bytes.
+_FRAME_HEAD: Final = Struct("<I")
 _FULL_FRAME: Final = (1 << 24) - 1
 #: First bytes of the packets that end a result, and how long the one of a good end is at most.
 _ERROR, _EOF, _LONGEST_EOF = b"\xff", b"\xfe", 9
@@ -49,7 +52,7 @@ _ERROR, _EOF, _LONGEST_EOF = b"\xff", b"\xfe", 9
 _ROWS: Final = 1000
 
 
-class MessageChange(NamedTuple):
+class MessageChange(msgspec.Struct, frozen=True, gc=False):
     """A message's statement about one row.
 
     Attributes:
@@ -252,21 +255,22 @@ def cut_packets(received: bytearray, first: bytes = b"") -> tuple[list[bytes], b
         The packets, and what came of one that goes over several frames.
     """
     packets: list[bytes] = []
-    at, end = 0, len(received)
-    while end - at >= _FRAME_HEAD:
-        size = int.from_bytes(received[at : at + 3], "little")
-        start = at + _FRAME_HEAD
+    data, head, at = bytes(received), _FRAME_HEAD.unpack_from, 0
+    end = len(data)
+    while end - at >= _FRAME_HEAD.size:
+        size = head(data, at)[0] & _FULL_FRAME
+        start = at + _FRAME_HEAD.size
         if end - start < size:
             break
         at = start + size
         if size == _FULL_FRAME or first:
-            first += received[start:at]
+            first += data[start:at]
             if size == _FULL_FRAME:
                 continue
             packets.append(first)
             first = b""
         else:
-            packets.append(bytes(received[start:at]))
+            packets.append(data[start:at])
     del received[:at]
     return packets, first
 
@@ -368,6 +372,8 @@ class MessageReader:
         self._tables = tables
         self._topics = topics
         self._place = None if position is None else position_number(position.file, position.pos)
+        #: The file of the last event, and the number of its beginning.
+        self._file: tuple[Any, int] = (None, 0)
         # A namespace has no dots within its parts.
         logical_tables = {name: Logical(TableName(*name.split(".", 1))) for name in tables} | dict(parts or {})
         self._by_namespace = {
@@ -375,36 +381,51 @@ class MessageReader:
             for name, part in logical_tables.items()
         }
 
-    def changes(self, topic: str, key: Any, value: Any) -> Iterator[MessageChange]:
-        """Yield a decoded message's changes of the tables' rows; other tables are skipped."""
-        if is_ums(value):
-            yield from self._read_ums(value)
-        elif is_envelope(value):
-            yield from self._read_envelope(key, value)
-        elif topic in self._topics:
-            yield from self._read_plain(self._topics[topic], key, value)
+    def changes(self, topic: str, key: Any, value: Any) -> Iterable[MessageChange]:
+        """A decoded message's changes of the tables' rows; other tables are skipped.
 
-    def _read_envelope(self, key: Any, event: dict[str, Any]) -> Iterator[MessageChange]:
-        source, op = event["source"], event["op"]
-        table = f"{source.get('db')}.{source.get('table')}"
+        Args:
+            topic: the message's.
+            key: its key.
+            value: its value; an event of Debezium's form may be a ``RowEvent``.
+        """
+        if isinstance(value, RowEvent):
+            return self._read_event(key, value)
+        if is_ums(value):
+            return self._read_ums(value)
+        if is_envelope(value):
+            return self._read_event(key, RowEvent.of(value))
+        return self._read_plain(self._topics[topic], key, value) if topic in self._topics else ()
+
+    def _read_event(self, key: Any, event: RowEvent) -> Sequence[MessageChange]:
+        source, op = event.source, event.op
+        table = f"{source.db}.{source.table}"
         names = self._tables.get(table)
         if names is None or op not in ("c", "r", "u", "d"):
-            return
+            return ()
         if not names:
             key = None
-        before, after = event.get("before"), event.get("after")
-        # What begins at the view's place comes after it, but for rows that were read, which are as of their place.
-        at = position_number(str(source.get("file")), int(source.get("pos") or 0))
-        if self._place is not None and (at > self._place or (at == self._place and op != "r")):
-            yield MessageChange("later", table, key, None)
-            return
+        before, after = event.before, event.after
+        if self._place is not None:
+            # What begins at the view's place comes after it, but for rows that were read, which are as of their place.
+            file, start = self._file
+            if source.file != file:
+                start = position_number(str(source.file), 0)
+                self._file = (source.file, start)
+            at = start + int(source.pos or 0)
+            if at > self._place or (at == self._place and op != "r"):
+                return (MessageChange("later", table, key, None),)
+        if op != "d" and after is not None and (key is not None or op != "u"):
+            return (MessageChange("set", table, key, after),)
+        changes: list[MessageChange] = []
         if key is None and op in ("u", "d"):
             if before is not None:
-                yield MessageChange("gone", table, None, before)
+                changes.append(MessageChange("gone", table, None, before))
         elif op == "d":
-            yield MessageChange("gone", table, key, None)
+            changes.append(MessageChange("gone", table, key, None))
         if op != "d" and after is not None:
-            yield MessageChange("set", table, key, after)
+            changes.append(MessageChange("set", table, key, after))
+        return changes
 
     def _read_plain(self, table: str, key: Any, value: Any) -> Iterator[MessageChange]:
         if not self._tables[table]:
@@ -446,11 +467,6 @@ class MessageReader:
 
 def _namespace_key(name: TableName, *partitions: str) -> tuple[str, ...]:
     return name.database.replace(".", "_"), name.table.replace(".", "_"), *partitions
-
-
-def is_envelope(value: Any) -> bool:
-    """Whether a decoded value is a change event of Debezium's form."""
-    return isinstance(value, dict) and "op" in value and isinstance(value.get("source"), dict)
 
 
 def is_ums(value: Any) -> bool:

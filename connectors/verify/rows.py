@@ -6,12 +6,12 @@ file's keys are in memory. Everything here blocks for as long as the disk takes:
 
 from __future__ import annotations
 
-import struct
 from collections import Counter
 from hashlib import blake2b
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import IO, TYPE_CHECKING, Any, Final, Self
+from zlib import crc32
 
 import msgspec
 
@@ -21,11 +21,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from types import TracebackType
 
-    #: What the topic says of a row: structure, digest or None for deleted, changed later, first key, its text, the place.
-    _State = tuple[int, bytes | None, bool, int, bytes, int]
+    #: A row or event as it is in a file: its kind, table and structure, the number that its key begins with, its identity,
+    #: the row's digests, the key as text (empty where the identity says it), and the place of the message.
+    _Entry = tuple[int, int, int, int, bytes, bytes, bytes, int]
 
 _SIZE: Final = 16
-_HEAD: Final = struct.Struct("<BHBqBHQ")
+#: Entries of a file that are written and read at once, and the bytes of their length before them.
+_BLOCK: Final = 128
+_HEAD: Final = 4
 _SOURCE, _SET, _GONE, _LATER, _PLUS, _MINUS, _LOOSE = range(7)
 _LOOSE_STEPS: Final = {_PLUS: 1, _MINUS: -1, _LOOSE: -1}
 #: Stands for a key whose first column is no integer.
@@ -34,17 +37,28 @@ NO_NUMBER: Final = -(1 << 63)
 _MOST_RANGES: Final = 64
 _FIRST_WIDTH: Final = 4096
 _KEY_TEXT: Final = 200
+#: Up to this length a key's text costs less than its digest.
+_SHORT_TEXT: Final = 64
 _BITS: Final = (1 << 64) - 1
 #: Bits of a message's offset in its place; those above are the partition.
 _OFFSET_BITS: Final = 48
-#: What is known of a row before anything was said of it; see ``_State``.
-_NOTHING: Final[_State] = (0, None, False, 0, b"", 0)
+_pack: Final = msgspec.msgpack.Encoder().encode
+_unpack: Final = msgspec.msgpack.Decoder(list[tuple[int, int, int, int, bytes, bytes, bytes, int]]).decode
 _encode: Final = msgspec.json.Encoder(order="sorted").encode
 
 
 def digest_value(value: Any) -> bytes:
     """16 bytes for a JSON-like value; the order of an object's members has no part in it."""
     return blake2b(_encode(value), digest_size=_SIZE).digest()
+
+
+def key_identity(key: Any) -> bytes:
+    """The bytes that a row is known by: its key as text, or the digest of a long one."""
+    return _identity_of_text(_encode(key))
+
+
+def _identity_of_text(text: bytes) -> bytes:
+    return text if len(text) <= _SHORT_TEXT else blake2b(text, digest_size=_SIZE).digest()
 
 
 class ChecksumRange(msgspec.Struct):
@@ -69,7 +83,7 @@ class Sample(msgspec.Struct):
     Attributes:
         kind: of the difference.
         key: as text.
-        identity: the digest of the key.
+        identity: see ``key_identity``.
         in_source: whether the source has it.
         place: of the message that says how it is on the topic (``message_place``); None: it is not there.
         source: the row, once it is read again.
@@ -181,14 +195,15 @@ class Structures:
     def __init__(self, columns: Sequence[str]) -> None:
         self.now = frozenset(columns)
         self._common: list[frozenset[str]] = [self.now]
-        self._numbers: dict[frozenset[str], int] = {self.now: 0}
+        #: By the columns in a row's order.
+        self._numbers: dict[tuple[str, ...], int] = {tuple(columns): 0}
 
     def number(self, row: Mapping[str, Any]) -> int:
         """The number of a topic row's structure."""
-        names = frozenset(row)
+        names = tuple(row)
         structure_number = self._numbers.get(names)
         if structure_number is None:
-            common = names & self.now
+            common = self.now.intersection(names)
             structure_number = self._common.index(common) if common in self._common else len(self._common)
             if structure_number == len(self._common):
                 self._common.append(common)
@@ -202,9 +217,15 @@ class Structures:
             row if len(row) == len(common) else {name: value for name, value in row.items() if name in common}
         )
 
-    def digests(self, row: Mapping[str, Any]) -> list[bytes]:
+    def digests(self, row: Mapping[str, Any]) -> bytes:
         """A source row's digests for all structures met so far."""
-        return [self.digest(row, number) for number in range(len(self._common))]
+        if len(self._common) == 1:
+            return self.digest(row, 0)
+        return b"".join([self.digest(row, number) for number in range(len(self._common))])
+
+    def have_older(self) -> bool:
+        """Whether a row had other columns than the source has now."""
+        return len(self._common) > 1
 
 
 class RowFiles:
@@ -222,51 +243,68 @@ class RowFiles:
         self._count = count
         # Closed by ``close``: they live as long as the comparison.
         self._files: list[IO[bytes]] = [
-            Path(folder, f"{side}{number}").open("wb", buffering=1 << 16)  # noqa: SIM115
+            Path(folder, f"{side}{number}").open("wb")  # noqa: SIM115
             for number in range(count)
         ]
+        #: What is not written yet, of each file.
+        self._blocks: list[list[_Entry]] = [[] for _ in range(count)]
 
-    def put(
-        self,
-        kind: int,
-        table: str,
-        key: Any,
-        identity: bytes,
-        structure: int,
-        digests: Sequence[bytes],
-        row: Mapping[str, Any] | None = None,
-        place: int = 0,
-    ) -> None:
-        """Write one row or event."""
+    def put(self, kind: int, table: str, key: Any, structure: int = 0, digests: bytes = b"", place: int = 0) -> None:
+        """Write one row or event of a table with a key."""
         number = NO_NUMBER
-        key_json = _encode(row if key is None else key)[:_KEY_TEXT]
         if isinstance(key, dict):
-            first = next(iter(key.values()), None)
-            if type(first) is int and NO_NUMBER < first < -NO_NUMBER:
-                number = first
-        file = self._files[int.from_bytes(identity[:2], "little") % self._count]
-        file.write(
-            _HEAD.pack(kind, self._numbers[table], structure, number, len(digests), len(key_json), place)
-            + identity
-            + b"".join(digests)
-            + key_json
-        )
+            for first in key.values():
+                if type(first) is int and NO_NUMBER < first < -NO_NUMBER:
+                    number = first
+                break
+        text = _encode(key)
+        identity = _identity_of_text(text)
+        shown = b"" if identity is text else text[:_KEY_TEXT]
+        self._add((kind, self._numbers[table], structure, number, identity, digests, shown, place))
+
+    def put_loose(self, kind: int, table: str, row: Mapping[str, Any], structure: int, digest: bytes) -> None:
+        """Write one row or event of a table without key."""
+        text = _encode(row)[:_KEY_TEXT]
+        self._add((kind, self._numbers[table], structure, NO_NUMBER, digest, b"", text, 0))
+
+    def _add(self, entry: _Entry) -> None:
+        number = crc32(entry[4]) % self._count
+        block = self._blocks[number]
+        block.append(entry)
+        if len(block) == _BLOCK:
+            self._write(number)
+
+    def _write(self, number: int) -> None:
+        data = _pack(self._blocks[number])
+        self._files[number].write(len(data).to_bytes(_HEAD, "little") + data)
+        self._blocks[number] = []
 
     def flush(self) -> None:
         """Make everything readable in the files."""
-        for file in self._files:
+        for number, file in enumerate(self._files):
+            if self._blocks[number]:
+                self._write(number)
             file.flush()
 
     def clear(self) -> None:
         """Forget all rows."""
+        self._blocks = [[] for _ in self._files]
         for file in self._files:
             file.seek(0)
             file.truncate()
 
     def close(self) -> None:
-        """Close the files."""
+        """Close the files, with everything written."""
+        self.flush()
         for file in self._files:
             file.close()
+
+
+def read_entries(path: Path) -> Iterator[list[_Entry]]:
+    """Yield the entries that ``RowFiles`` has put into a file, some at a time."""
+    with path.open("rb") as file:
+        while head := file.read(_HEAD):
+            yield _unpack(file.read(int.from_bytes(head, "little")))
 
 
 class TopicRows:
@@ -293,25 +331,25 @@ class TopicRows:
         """
         structures = self.structures[table]
         number = structures.number(row)
-        value = structures.digest(row, number)
+        digest = structures.digest(row, number)
         if key is None:
-            self.files.put(_PLUS, table, None, value, number, [], row)
+            self.files.put_loose(_PLUS, table, row, number, digest)
         else:
-            self.files.put(_SET, table, key, digest_value(key), number, [value], place=place)
+            self.files.put(_SET, table, key, number, digest, place)
 
     def gone(self, table: str, key: Any, row: Mapping[str, Any] | None = None) -> None:
         """The row is deleted; ``row`` is needed for a table without key."""
         if key is not None:
-            self.files.put(_GONE, table, key, digest_value(key), 0, [])
+            self.files.put(_GONE, table, key)
         elif row is not None:
             structures = self.structures[table]
             number = structures.number(row)
-            self.files.put(_MINUS, table, None, structures.digest(row, number), number, [], row)
+            self.files.put_loose(_MINUS, table, row, number, structures.digest(row, number))
 
     def later(self, table: str, key: Any) -> None:
         """The row was changed after the place of comparison: earlier events of it may have been compacted away."""
         if key is not None:
-            self.files.put(_LATER, table, key, digest_value(key), 0, [])
+            self.files.put(_LATER, table, key)
 
 
 class Comparison:
@@ -357,9 +395,9 @@ class Comparison:
         """A row of the source. All rows of the topic must have come before it, but see ``adopt``."""
         structures = self.topics.structures[table]
         if key is None:
-            self._source.put(_LOOSE, table, None, structures.digest(row, 0), 0, [], row)
+            self._source.put_loose(_LOOSE, table, row, 0, structures.digest(row, 0))
         else:
-            self._source.put(_SOURCE, table, key, digest_value(key), 0, structures.digests(row))
+            self._source.put(_SOURCE, table, key, 0, structures.digests(row))
 
     def adopt(self, structures: Mapping[str, Structures]) -> bool:
         """Take the structures of rows that another process has met on the topic.
@@ -369,7 +407,7 @@ class Comparison:
             that came before are forgotten.
         """
         self.topics.structures = dict(structures)
-        older = any(len(item.digests({})) > 1 for item in structures.values())
+        older = any(item.have_older() for item in structures.values())
         if older:
             self._source.clear()
         return older
@@ -385,84 +423,71 @@ class Comparison:
             yield number + 1, self.count
 
     def _compare_file(self, number: int) -> None:
-        states: dict[tuple[int, bytes], _State] = {}
+        #: By table and key: the last that the topic says of a row; rows that were changed later.
+        states: list[dict[bytes, _Entry]] = [{} for _ in self._names]
+        later: set[tuple[int, bytes]] = set()
         loose: Counter[tuple[int, int, bytes]] = Counter()
         keys_json: dict[tuple[int, int, bytes], bytes] = {}
-        head, head_size = _HEAD.unpack_from, _HEAD.size
-        for side in ("topic", "source"):
-            data = Path(self.folder, f"{side}{number}").read_bytes()
-            at, end = 0, len(data)
-            while at < end:
-                kind, table, structure, first, count, size, place = head(data, at)
-                at += head_size
-                identity = data[at : at + _SIZE]
-                at += _SIZE
-                digests = data[at : at + _SIZE * count]
-                at += _SIZE * count
-                key_json = data[at : at + size]
-                at += size
-                if kind == _SET:
-                    later = states.get((table, identity), _NOTHING)[2]
-                    states[table, identity] = (structure, digests, later, first, key_json, place)
-                elif kind == _SOURCE:
-                    self._source_row(table, identity, digests, first, key_json, states)
-                elif kind in _LOOSE_STEPS:
-                    self._loose_row(kind, table, structure, identity, loose)
-                    keys_json.setdefault((table, structure, identity), key_json)
+        for block in read_entries(Path(self.folder, f"topic{number}")):
+            for entry in block:
+                kind, table, _, _, identity, *_ = entry
+                if kind in (_SET, _GONE):
+                    states[table][identity] = entry
+                elif kind == _LATER:
+                    later.add((table, identity))
+                    states[table].setdefault(identity, entry)
                 else:
-                    known_state = states.get((table, identity), _NOTHING)
-                    if kind == _LATER:
-                        states[table, identity] = (
-                            known_state[0],
-                            known_state[1],
-                            True,
-                            first,
-                            key_json,
-                            known_state[5],
-                        )
-                    else:
-                        states[table, identity] = (structure, None, known_state[2], first, key_json, 0)
-        self._report_left(states, loose, keys_json)
+                    self._loose_row(entry, loose, keys_json)
+        equal = [_EqualRows(self.reports[name]) for name in self._names]
+        for block in read_entries(Path(self.folder, f"source{number}")):
+            for entry in block:
+                kind, table, _, first, identity, digests, _, _ = entry
+                if kind != _SOURCE:
+                    self._loose_row(entry, loose, keys_json)
+                    continue
+                state = states[table].pop(identity, None)
+                # An older structure's digest is one of several.
+                if state is not None and state[5] == digests and state[0] == _SET:
+                    equal[table].add(first, digests)
+                else:
+                    self._source_row(entry, state, is_later=(table, identity) in later)
+        for rows in equal:
+            rows.report()
+        self._report_left(states, later, loose, keys_json)
 
     def _loose_row(
-        self, kind: int, table: int, structure: int, identity: bytes, loose: Counter[tuple[int, int, bytes]]
+        self, entry: _Entry, loose: Counter[tuple[int, int, bytes]], keys_json: dict[tuple[int, int, bytes], bytes]
     ) -> None:
         """Count a row of a table without key."""
-        loose[table, structure, identity] += _LOOSE_STEPS[kind]
-        report = self.reports[self._names[table]]
+        kind, table, structure, _, identity, _, text, _ = entry
+        step = _LOOSE_STEPS[kind]
+        loose[table, structure, identity] += step
+        keys_json.setdefault((table, structure, identity), text)
         if kind == _LOOSE:
-            report.total.add(ChecksumRange(source_rows=1, source_checksum=_to_sum(identity)))
+            sums = ChecksumRange(source_rows=1, source_checksum=_to_sum(identity))
         else:
-            step = _LOOSE_STEPS[kind]
-            report.total.add(ChecksumRange(topic_rows=step, topic_checksum=step * _to_sum(identity)))
+            sums = ChecksumRange(topic_rows=step, topic_checksum=step * _to_sum(identity))
+        self.reports[self._names[table]].total.add(sums)
 
-    def _source_row(
-        self,
-        table: int,
-        identity: bytes,
-        digests: bytes,
-        number: int,
-        key_json: bytes,
-        states: dict[tuple[int, bytes], _State],
-    ) -> None:
+    def _source_row(self, entry: _Entry, state: _Entry | None, *, is_later: bool) -> None:
+        """Report a row of the source with what the topic says of it, if that is not plainly equal."""
+        _, table, _, number, identity, digests, text, _ = entry
         report = self.reports[self._names[table]]
         full = _to_sum(digests)
         sums = ChecksumRange(source_rows=1, source_checksum=full)
-        structure, topic_digest, later, _, _, place = states.pop((table, identity), _NOTHING)
-        if topic_digest is None:
-            kind = "missing"
-        elif digests[structure * _SIZE : (structure + 1) * _SIZE] == topic_digest:
-            kind = ""
-            sums.topic_rows, sums.topic_checksum = 1, full
-            report.older_structure += structure > 0
-        else:
-            kind = "different"
-            sums.topic_rows, sums.topic_checksum = 1, _to_sum(topic_digest)
+        kind, place = "missing", None
+        if state is not None and state[0] == _SET:
+            _, _, structure, _, _, topic_digest, _, place = state
+            if digests[structure * _SIZE : (structure + 1) * _SIZE] == topic_digest:
+                kind = ""
+                sums.topic_rows, sums.topic_checksum = 1, full
+                report.older_structure += structure > 0
+            else:
+                kind = "different"
+                sums.topic_rows, sums.topic_checksum = 1, _to_sum(topic_digest)
         report.count(number, sums)
         if kind:
-            self._keyed(
-                report, kind, key_json, identity, later, in_source=True, place=None if topic_digest is None else place
-            )
+            self._keyed(report, kind, text or identity, identity, is_later, in_source=True, place=place)
 
     def _keyed(
         self,
@@ -488,15 +513,18 @@ class Comparison:
 
     def _report_left(
         self,
-        states: Mapping[tuple[int, bytes], _State],
+        states: Sequence[Mapping[bytes, _Entry]],
+        later: set[tuple[int, bytes]],
         loose: Counter[tuple[int, int, bytes]],
         keys_json: Mapping[tuple[int, int, bytes], bytes],
     ) -> None:
-        for (table, identity), (_, topic_digest, later, number, key_json, place) in states.items():
-            if topic_digest is not None:
-                report = self.reports[self._names[table]]
-                report.count(number, ChecksumRange(topic_rows=1, topic_checksum=_to_sum(topic_digest)))
-                self._keyed(report, "extra", key_json, identity, later, in_source=False, place=place)
+        for entries in states:
+            for kind, table, _, number, identity, digest, text, place in entries.values():
+                if kind == _SET:
+                    report = self.reports[self._names[table]]
+                    report.count(number, ChecksumRange(topic_rows=1, topic_checksum=_to_sum(digest)))
+                    is_later = (table, identity) in later
+                    self._keyed(report, "extra", text or identity, identity, is_later, in_source=False, place=place)
         for (table, structure, identity), count in loose.items():
             report = self.reports[self._names[table]]
             if structure and count:
@@ -519,6 +547,31 @@ class Comparison:
                 f"{count} rows have an older structure on the topic and the table has no key: these rows were "
                 "counted and not compared"
             )
+
+
+class _EqualRows:
+    """Sums over the rows of one table in one file that are equal, kept apart until the report gets them all at once."""
+
+    def __init__(self, report: TableReport) -> None:
+        self._report = report
+        self._width = report.width or _FIRST_WIDTH
+        #: By range: its number of rows and their checksum.
+        self._ranges: dict[int, list[int]] = {}
+
+    def add(self, first: int, digest: bytes) -> None:
+        """Count a row; its key begins with ``first``."""
+        number = NO_NUMBER if first == NO_NUMBER else first // self._width
+        sums = self._ranges.get(number)
+        if sums is None:
+            sums = self._ranges[number] = [0, 0]
+        sums[0] += 1
+        sums[1] += int.from_bytes(digest[:8], "little")
+
+    def report(self) -> None:
+        """Add them to the report."""
+        for number, (rows, checksum) in self._ranges.items():
+            first = NO_NUMBER if number == NO_NUMBER else number * self._width
+            self._report.count(first, ChecksumRange(rows, rows, checksum & _BITS, checksum & _BITS))
 
 
 def _to_sum(value: bytes) -> int:

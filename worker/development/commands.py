@@ -86,6 +86,7 @@ LIGHT = (
             "test_schedule.py",
             "test_script_types.py",
             "test_selection.py",
+            "test_verify_forms.py",
             "test_verify_process.py",
             "test_verify_targets.py",
             "test_wording.py",

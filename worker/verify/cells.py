@@ -15,9 +15,9 @@ import msgspec
 from connectors.errors import ConfigInvalid, Retriable, Skippable
 from connectors.verify.cells import MOST_OPEN, CellComparison
 from worker.transforms.pipeline import build_pipeline
+from worker.verify.forms import Forms
 from worker.verify.messages import (
     POLL_S,
-    Forms,
     RowThrottle,
     TopicReader,
     VerificationRequest,
@@ -197,8 +197,9 @@ class CellVerification:
         for message in messages:
             name = self._homes[message.topic]
             try:
-                key = await self._forms.read(message.topic, 0, message.key)
-                value = await self._forms.read(message.topic, 1, message.value)
+                await self._forms.prepare(message)
+                key = self._forms.read(message.topic, 0, message.key)
+                value = self._forms.read(message.topic, 1, message.value)
                 said = self._source.tables[name].writes(key, value)
             except (msgspec.MsgspecError, Skippable, ValueError, KeyError, TypeError) as error:
                 raise unreadable_message(message, error) from error

@@ -1,22 +1,27 @@
-"""A verification's side of Kafka: messages in the form in which both sides are compared, topics up to their present end."""
+"""A verification's side of Kafka: topics up to their present end; and what all verifications are asked."""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import replace
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
-from aiokafka.errors import KafkaError
+from aiokafka.errors import (
+    KafkaConnectionError,
+    KafkaError,
+    LeaderNotAvailableError,
+    TopicAuthorizationFailedError,
+)
 
+from connectors.backoff import Backoff
 from connectors.cql.cluster.throttle import Pace
 from connectors.errors import ConfigInvalid, Retriable
 from offsets.admin import TopicAdmin
-from worker.converters.avro import AvroConverter
-from worker.converters.base import create_converter
-from worker.converters.json import JsonConverter
-from worker.host.plan import converter_config
+from offsets.fetch import Fetched, TopicFetcher
 from worker.kafka import clients as kafka_clients
 from worker.terminal import progress
 
@@ -25,82 +30,20 @@ if TYPE_CHECKING:
 
     from aiokafka import AIOKafkaConsumer, TopicPartition
 
-    from connectors.schema import Schema
-    from worker.converters.base import Converter
     from worker.terminal import Step
 
 _PROGRESS_S: Final = 1.0
 #: Pause between two questions, at most.
 POLL_S: Final = 1.0
+#: A fetch: how long it waits for messages, and its size for each partition.
 _FETCH_MS: Final = 500
+_FETCH_BYTES: Final = 4 << 20
+#: How long brokers may not answer, and the first pause after an error.
+_PATIENCE_S: Final = 60.0
+_FIRST_PAUSE_S: Final = 0.1
 #: How long one message may take.
 _ONE_MS: Final = 5_000
 _MOST_RECORDS: Final = 5_000
-
-
-class _Envelope(msgspec.Struct):
-    payload: Any
-
-
-class Forms:
-    """Messages and records of the source in one JSON-like form."""
-
-    def __init__(self, connector: Mapping[str, str], worker: Mapping[str, str], *, keys: bool = True) -> None:
-        """Make the converters.
-
-        Args:
-            connector: the connector's configuration.
-            worker: the worker's properties.
-            keys: whether messages' keys are read; without it ``read`` and ``written`` of a key give None.
-
-        Raises:
-            ConfigInvalid: a converter makes what can't be read.
-        """
-        self._keys = keys
-        defaults = {"key.converter": "JsonConverter", "value.converter": "JsonConverter", **worker}
-        self._converters: list[Converter] = []
-        self._writers: list[JsonConverter] = []
-        self._enveloped: list[bool] = []
-        for option in ("key.converter", "value.converter"):
-            name, converter_options = converter_config(connector, defaults, option)
-            converter = create_converter(name, converter_options, option == "key.converter")
-            if not (isinstance(converter, JsonConverter | AvroConverter) or (option == "key.converter" and not keys)):
-                raise ConfigInvalid(f"{option}={name}: verify reads JSON and Avro; other forms can't be compared")
-            json_options = {
-                key: value for key, value in converter_options.items() if isinstance(converter, JsonConverter)
-            }
-            self._converters.append(converter)
-            self._enveloped.append(
-                isinstance(converter, JsonConverter)
-                and converter_options.get("schemas.enable", "true").lower() == "true"
-            )
-            self._writers.append(JsonConverter({**json_options, "schemas.enable": "false"}))
-        self._split = msgspec.json.Decoder(_Envelope).decode
-
-    async def read(self, topic: str, number: int, data: bytes | None) -> Any:
-        """A message's key (0) or value (1)."""
-        if data is None or (number == 0 and not self._keys):
-            return None
-        if self._enveloped[number]:
-            return self._split(data).payload
-        converter = self._converters[number]
-        if isinstance(converter, JsonConverter):
-            return msgspec.json.decode(data)
-        await converter.prepare_data(topic, data)
-        schema, value = converter.to_connect(topic, data)
-        return self.written(number, schema, value)
-
-    def written(self, number: int, schema: Schema | None, value: Any) -> Any:
-        """A record's key (0) or value (1)."""
-        if number == 0 and not self._keys:
-            return None
-        data = self._writers[number].from_connect("", schema, value)
-        return None if data is None else msgspec.json.decode(data)
-
-    async def close(self) -> None:
-        """Release what the converters hold."""
-        for converter in self._converters:
-            await converter.close()
 
 
 class VerifyProgress:
@@ -153,6 +96,16 @@ class VerificationRequest(NamedTuple):
     folder: str | None = None
     progress: VerifyProgress | None = None
     rows_per_s: int = 0
+
+
+class TopicMessage(msgspec.Struct, gc=False):
+    """A message."""
+
+    topic: str
+    partition: int
+    offset: int
+    key: bytes | None
+    value: bytes | None
 
 
 class TopicReader:
@@ -291,22 +244,102 @@ class TopicReader:
         left = {partition: end for partition, end in ends.items() if self._next[partition] < end}
         if not left:
             return
-        self._consumer.assign(list(left))
-        for partition in left:
-            self._consumer.seek(partition, self._next[partition])
-        read = 0
-        while left:
-            batches = await self._consumer.getmany(*left, timeout_ms=_FETCH_MS, max_records=_MOST_RECORDS)
-            for partition, messages in batches.items():
-                expected_messages = [message for message in messages if message.offset < ends[partition]]
-                read += len(expected_messages)
-                await handle(expected_messages)
-            for partition in list(left):
-                # The position also passes over what is no record: marks of transactions, and what compaction took away.
-                if await self._consumer.position(partition) >= left[partition]:
-                    self._next[partition] = left.pop(partition)
-                    self._consumer.pause(partition)
-            self._progress.say(f"reading topics: {read} messages, {len(left)} partitions to go")
+        for topic in sorted({partition.topic for partition in left}):
+            await self._read_topic(
+                {partition: end for partition, end in left.items() if partition.topic == topic}, handle
+            )
+
+    async def _read_topic(
+        self, left: dict[TopicPartition, int], handle: Callable[[Sequence[Any]], Awaitable[None]]
+    ) -> None:
+        """Read some partitions of one topic up to their ends.
+
+        A consumer would cost several times as much for each message as a fetcher does.
+
+        Raises:
+            KafkaError: the user may not read it, or no broker has answered for a minute.
+        """
+        topic = next(iter(left)).topic
+        fetcher, pauses = self._make_fetcher(topic), Backoff(_FIRST_PAUSE_S, POLL_S)
+        read, answered = 0, time.monotonic()
+        try:
+            await fetcher.start()
+            while left:
+                try:
+                    results = await self._fetch(fetcher, {partition: self._next[partition] for partition in left})
+                except TopicAuthorizationFailedError:
+                    raise
+                except (KafkaError, OSError, TimeoutError) as error:
+                    if time.monotonic() - answered > _PATIENCE_S:
+                        raise KafkaConnectionError(f"{topic} can't be read: {error!r}") from error
+                    await asyncio.sleep(pauses.next_s())
+                    await fetcher.close()
+                    fetcher = self._make_fetcher(topic)
+                    with suppress(KafkaError, OSError, TimeoutError):  # the next fetch says so
+                        await fetcher.start()
+                    continue
+                pauses.reset()
+                answered = time.monotonic()
+                for partition, fetched in results.items():
+                    read += await _hand_over(partition, fetched, left[partition], handle)
+                    # The position also passes over what is no record: marks of transactions, and what compaction took away.
+                    self._next[partition] = min(fetched.position, left[partition])
+                    if fetched.position >= left[partition]:
+                        del left[partition]
+                self._progress.say(f"reading {topic}: {read} messages, {len(left)} partitions to go")
+        finally:
+            await fetcher.close()
+
+    def _make_fetcher(self, topic: str) -> TopicFetcher:
+        properties = kafka_clients.inherited_properties(self._worker, "consumer.")
+        # The arguments of every client, without those of consumers alone.
+        client = kafka_clients.client_arguments(properties, "admin").arguments
+        return TopicFetcher(topic, client, "read_committed")
+
+    async def _fetch(
+        self, fetcher: TopicFetcher, positions: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, Fetched]:
+        """Fetch once from each leader.
+
+        Raises:
+            KafkaError, OSError, TimeoutError: nothing is fetched.
+        """
+        partitions = {partition.partition: partition for partition in positions}
+        by_leader = fetcher.by_leader({partition.partition: position for partition, position in positions.items()})
+        if not by_leader:
+            raise LeaderNotAvailableError(f"no partition of {fetcher.topic} that is left has a leader")
+        answers = await asyncio.gather(
+            *(
+                fetcher.fetch(node, of_leader, max_wait_ms=_FETCH_MS, max_bytes=_FETCH_BYTES)
+                for node, of_leader in by_leader.items()
+            )
+        )
+        results: dict[TopicPartition, Fetched] = {}
+        for fetched in chain.from_iterable(answers):
+            if fetched.out_of_range:  # what was there is deleted by now
+                starts = await fetcher.start_offsets(frozenset({fetched.partition}))
+                fetched = replace(fetched, position=starts[fetched.partition])  # noqa: PLW2901
+            elif fetched.error is not None:
+                raise fetched.error
+            results[partitions[fetched.partition]] = fetched
+        return results
+
+
+async def _hand_over(
+    partition: TopicPartition, fetched: Fetched, end: int, handle: Callable[[Sequence[Any]], Awaitable[None]]
+) -> int:
+    """Give messages before ``end`` to ``handle``, some at a time; returns how many they are."""
+    topic, number = partition.topic, partition.partition
+    records = chain.from_iterable(fetched.batches)
+    read = 0
+    while messages := [
+        TopicMessage(topic, number, record.offset, record.key, record.value)
+        for record in islice(records, _MOST_RECORDS)
+        if record.offset < end
+    ]:
+        read += len(messages)
+        await handle(messages)
+    return read
 
 
 def _no_topic(topic: str) -> str:

@@ -10,13 +10,14 @@ import time
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from connectors.errors import ConfigInvalid, Retriable
-from connectors.mysql.verify import SourceView, is_delivered, is_envelope, is_ums, key_condition
+from connectors.mysql.verify import SourceView, is_delivered, is_ums, key_condition
 from connectors.verify.differences import differing_common_columns, row_difference
-from connectors.verify.rows import Comparison, TableReport, digest_value, split_place
+from connectors.verify.events import is_envelope
+from connectors.verify.rows import Comparison, TableReport, key_identity, split_place
 from worker.transforms.pipeline import TransformError, TransformPipeline, build_pipeline
+from worker.verify.forms import Forms
 from worker.verify.messages import (
     POLL_S,
-    Forms,
     RowThrottle,
     TopicReader,
     VerificationRequest,
@@ -26,7 +27,7 @@ from worker.verify.messages import (
 from worker.verify.topics import TopicSide, read_in_process, read_messages
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+    from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 
     from connectors.api import SourceRecord
     from connectors.mysql.model import BinlogPosition
@@ -216,10 +217,11 @@ class RowVerification:
     ) -> None:
         places = {split_place(sample.place) for sample in samples.values() if sample.place is not None}
         for message in await topics.messages(topic, places):
-            key = await self._forms.read(topic, 0, message.key)
-            value = await self._forms.read(topic, 1, message.value)
+            await self._forms.prepare(message)
+            key = self._forms.read(topic, 0, message.key)
+            value = self._forms.read_value(topic, message.value)
             for change in reader.changes(topic, key, value):
-                sample = samples.get(digest_value(change.key))
+                sample = samples.get(key_identity(change.key))
                 if sample is not None and change.kind == "set":
                     sample.topic = change.row
 
@@ -231,8 +233,8 @@ class RowVerification:
         if not keys or (not condition and rows > _FEW_ROWS):
             return
         async for records in view.records(entry, condition):
-            for change in await asyncio.to_thread(list, self._changes(reader, records)):
-                sample = samples.get(digest_value(change.key))
+            for change in await asyncio.to_thread(self._changes, reader, records):
+                sample = samples.get(key_identity(change.key))
                 if sample is not None:
                     sample.source = change.row
 
@@ -269,24 +271,33 @@ class RowVerification:
         read = 0
         async for records in view.records(entry):
             read += len(records)
-            await asyncio.to_thread(self._add_records, comparison, reader, records)
+            await asyncio.to_thread(self._add_records, comparison, reader, entry, records)
             await self._throttle.spent(len(records))
             self._progress.say(f"reading {entry.name}: {read} rows")
 
-    def _add_records(self, comparison: Comparison, reader: MessageReader, records: Sequence[SourceRecord]) -> None:
+    def _add_records(
+        self, comparison: Comparison, reader: MessageReader, entry: TableEntry, records: Sequence[SourceRecord]
+    ) -> None:
+        if not self._pipeline and is_envelope(records[0].value):
+            # Most connectors: the rows are those of the table, and they go where it goes.
+            for key, row in self._forms.written_rows(records):
+                comparison.source(entry.name, key if entry.key else None, row)
+            return
         for change in self._changes(reader, records):
             if change.row is not None:
                 comparison.source(change.table, change.key, change.row)
 
-    def _changes(self, reader: MessageReader, records: Sequence[SourceRecord]) -> Iterator[MessageChange]:
-        """Yield the changes in records of the source after the connector's transforms."""
+    def _changes(self, reader: MessageReader, records: Sequence[SourceRecord]) -> list[MessageChange]:
+        """The changes in records of the source after the connector's transforms."""
+        changes: list[MessageChange] = []
         for record in records:
             sent = self._pipeline.apply(record)
             if sent is None:
                 continue
             key = self._forms.written(0, sent.key_schema, sent.key)
-            value = self._forms.written(1, sent.value_schema, sent.value)
-            yield from reader.changes(sent.topic, key, value)
+            value = self._forms.written_value(sent.value_schema, sent.value)
+            changes += reader.changes(sent.topic, key, value)
+        return changes
 
 
 def tables_by_topic(homes: Mapping[str, _Home]) -> list[list[str]]:

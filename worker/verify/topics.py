@@ -12,7 +12,8 @@ import msgspec
 from connectors.errors import Skippable
 from connectors.mysql.verify import MessageReader
 from connectors.verify.rows import TopicRows, message_place
-from worker.verify.messages import Forms, TopicReader, VerifyProgress, kafka_refusals, unreadable_message
+from worker.verify.forms import Forms
+from worker.verify.messages import TopicReader, VerifyProgress, kafka_refusals, unreadable_message
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -62,8 +63,9 @@ async def read_messages(reader: MessageReader, forms: Forms, rows: TopicRows, me
     """
     for message in messages:
         try:
-            key = await forms.read(message.topic, 0, message.key)
-            value = await forms.read(message.topic, 1, message.value)
+            await forms.prepare(message)
+            key = forms.read(message.topic, 0, message.key)
+            value = forms.read_value(message.topic, message.value)
             for change in reader.changes(message.topic, key, value):
                 if change.kind == "set" and change.row is not None:
                     rows.row(change.table, change.key, change.row, message_place(message.partition, message.offset))

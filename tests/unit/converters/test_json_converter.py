@@ -127,6 +127,17 @@ def test_defaults_stand_for_null_only_if_wanted() -> None:
         keeping.from_connect("topic", required, {"n": None})
 
 
+def test_a_whole_that_may_be_null_is_written_as_one_that_may_not() -> None:
+    optional = replace(ORDER, optional=True)
+    assert PLAIN.from_connect("topic", optional, VALUE) == PLAIN.from_connect("topic", ORDER, VALUE)
+    assert PLAIN.from_connect("topic", optional, None) == b"null"
+    with pytest.raises(Skippable, match=r"null value for lines\[0\]\.sku"):
+        PLAIN.from_connect("topic", optional, {**VALUE, "lines": [{"count": 1}]})
+    assert PLAIN.from_connect("topic", Schema(Type.INT32, default=7), None) == b"7"
+    with pytest.raises(Skippable):
+        PLAIN.from_connect("topic", ORDER, None)
+
+
 def test_tombstones_and_nulls() -> None:
     assert ENVELOPE.from_connect("topic", None, None) is None
     assert PLAIN.from_connect("topic", None, None) is None

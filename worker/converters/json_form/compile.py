@@ -150,7 +150,8 @@ class _JsonCompiler:
 
     def function(self, schema: Schema, slow: Encode, prefix: bytes, suffix: bytes) -> Encode:
         """The encoder of ``schema``; raises ValueError for what msgspec can't do."""
-        kind = self._value_type(schema)
+        # Of a class msgspec keeps what it has to check; of a union with None it would find that out with each value.
+        kind = self._required_type(schema)
         self._code.names.update(
             convert=msgspec.convert,
             encode=msgspec.json.Encoder().encode,
@@ -164,11 +165,14 @@ class _JsonCompiler:
         )
         corrections = self._write_correction(schema, "o")
         result = "prefix + encoded + suffix" if prefix else "encoded"
+        converted = f"convert(value, kind{', builtin_types=passed_on' if self._has_bytes else ''})"
+        if self._may_be_absent(schema):
+            converted = f"None if value is None else {converted}"
         self._code.define(
             "encode_value(value)",
             [
                 "try:",
-                f"    o = convert(value, kind{', builtin_types=passed_on' if self._has_bytes else ''})",
+                f"    o = {converted}",
                 *indent_lines(corrections),
                 "    encoded = encode(o)",
                 "except failures:",

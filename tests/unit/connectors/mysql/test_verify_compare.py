@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from connectors.verify.rows import Comparison, Sample, TableReport, digest_value, message_place, split_place
+from connectors.verify.rows import Comparison, Sample, Structures, TableReport, digest_value, message_place, split_place
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -201,3 +201,72 @@ def test_older_rows_without_key_are_counted_and_not_called_missing(tmp_path: Pat
 def test_digest_does_not_depend_on_the_order_of_members() -> None:
     assert digest_value({"a": 1, "b": [1.5, None]}) == digest_value({"b": [1.5, None], "a": 1})
     assert digest_value({"a": 1}) != digest_value({"a": "1"}) != digest_value({"a": None})
+
+
+def test_more_rows_than_are_written_at_once_stay_in_their_order(tmp_path: Path) -> None:
+    def fill(comparison: Comparison) -> None:
+        for round_number in range(3):
+            for number in range(2_000):
+                comparison.topics.row("a.t", key(number), row(number, f"{round_number}"))
+        for number in range(2_000):
+            if number % 3 == 0:
+                comparison.topics.gone("a.t", key(number))
+            if number % 6 == 0:
+                comparison.topics.row("a.t", key(number), row(number, "again"))
+        for number in range(2_000):
+            if number % 3 or number % 6 == 0:
+                comparison.source("a.t", key(number), row(number, "2" if number % 3 else "again"))
+
+    report = run(fill, tmp_path)
+    assert report.equal
+    assert report.total.topic_rows == 2_000 - 333
+
+
+@pytest.mark.parametrize("long", ["x" * 300, "x" * 60, "é" * 40])
+def test_keys_of_any_length_and_form_are_distinct(tmp_path: Path, long: str) -> None:
+    keys: list[Any] = [{"k": long}, {"k": long + "a"}, {"k": long + "b"}, long, long + "a", [long], 7]
+
+    def fill(comparison: Comparison) -> None:
+        for row_key in keys[1:]:
+            comparison.topics.row("a.t", row_key, row(1))
+        for row_key in keys[:-1]:
+            comparison.source("a.t", row_key, row(1))
+
+    report = run(fill, tmp_path)
+    assert (report.missing, report.extra, report.different) == (1, 1, 0)
+    assert report.examples["extra"] == ["7"]
+    # A long key is cut, and may be cut within a character.
+    assert report.examples["missing"][0].startswith('{"k":"' + long[:40])
+
+
+def test_tables_in_one_topic_are_distinct(tmp_path: Path) -> None:
+    with Comparison({"a.t": COLUMNS, "a.u": COLUMNS}, folder=str(tmp_path)) as comparison:
+        for number in range(10):
+            comparison.topics.row("a.t", key(number), row(number))
+            comparison.topics.row("a.u", key(number), row(number, "u"))
+            comparison.topics.later("a.t", key(number))
+        for number in range(10):
+            comparison.source("a.t", key(number), row(number))
+            comparison.source("a.u", key(number), row(number))
+        list(comparison.compare())
+    assert comparison.reports["a.t"].equal
+    assert (comparison.reports["a.u"].different, comparison.reports["a.u"].unsettled) == (10, 0)
+
+
+def test_rows_that_a_mask_gives_one_key_are_one_row_on_the_topic(tmp_path: Path) -> None:
+    def fill(comparison: Comparison) -> None:
+        comparison.topics.row("a.t", key(1), row(1))
+        for _ in range(2):
+            comparison.source("a.t", key(1), row(1))
+
+    report = run(fill, tmp_path)
+    assert (report.missing, report.extra, report.total.source_rows, report.total.topic_rows) == (1, 0, 2, 1)
+
+
+def test_columns_in_another_order_are_no_other_structure() -> None:
+    structures = Structures(COLUMNS)
+    assert structures.number({"name": "x", "id": 1}) == structures.number(row(1)) == 0
+    assert not structures.have_older()
+    assert structures.number({"id": 1}) == structures.number({"gone": 1, "id": 1}) == 1
+    assert structures.have_older()
+    assert structures.digests(row(1)) == digest_value(row(1)) + digest_value({"id": 1})
