@@ -84,7 +84,7 @@ async def wait_for_partitions(client: AIOKafkaClient, topic: str) -> set[int]:
 
 
 def add_partitions_to_transaction(producer: AIOKafkaProducer, partitions: Iterable[tuple[str, int]]) -> None:
-    """Have partitions added to the open transaction with the next ones that are written to; sends nothing by itself now.
+    """Have partitions added to the open transaction with the next ones that are written to; sends nothing now.
 
     Raises:
         AssertionError: no transaction is open.

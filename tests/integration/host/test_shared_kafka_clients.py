@@ -39,9 +39,9 @@ def bootstrap(own_kafka: KafkaCluster) -> str:
 @pytest.fixture(autouse=True)
 def pool(monkeypatch: pytest.MonkeyPatch) -> ClientPool:
     """One task has a client of its own, all others share two."""
-    made = ClientPool(own=1, shared=2)
-    monkeypatch.setattr("worker.host.host.ClientPool", lambda: made)
-    return made
+    clients = ClientPool(own_clients=1, shared_clients=2)
+    monkeypatch.setattr("worker.host.host.ClientPool", lambda: clients)
+    return clients
 
 
 async def start_counters(control: Any, end: int) -> list[HostTaskId]:
@@ -50,12 +50,12 @@ async def start_counters(control: Any, end: int) -> list[HostTaskId]:
         await control.start_task(task=number, topic=f"{control.name}-{number}", end=end, **OPTIONS)
         for number in range(_TASKS)
     ]
-    await control.until(lambda: all((found := control.stats(task)) and found.written > 100 for task in tasks))
+    await control.until(lambda: all((stats := control.stats(task)) and stats.written > 100 for task in tasks))
     return tasks
 
 
 async def numbers_of(control: Any, task: int, end: int) -> list[int]:
-    """What a task has written."""
+    """Return the numbers that a task has written."""
     records = await control.consume(f"{control.name}-{task}", end, deadline_s=60)
     return [json.loads(record.value)["n"] for record in records]
 
@@ -85,7 +85,7 @@ async def test_the_broker_is_killed_under_tasks_that_share(
     assert users(pool) == [2, 3]
     await asyncio.to_thread(own_kafka.broker(0).kill)
     try:
-        await control.until(lambda: any((found := control.stats(task)) and found.active > 0 for task in tasks))
+        await control.until(lambda: any((stats := control.stats(task)) and stats.active > 0 for task in tasks))
     finally:
         await asyncio.to_thread(own_kafka.broker(0).start)
     await control.saved_is({f"{number}-0": end for number in range(_TASKS)}, 120)

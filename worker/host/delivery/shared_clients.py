@@ -127,31 +127,31 @@ class ClientPool:
     """Decides which producer has a client of its own, and lends the others one. Belongs to one event loop.
 
     Args:
-        own: producers that have clients of their own.
-        shared: clients for all others with the same connection properties.
+        own_clients: producers that have clients of their own.
+        shared_clients: clients for all others with the same connection properties.
     """
 
-    def __init__(self, own: int = OWN_CLIENTS, shared: int = SHARED_CLIENTS) -> None:
-        self._own = own
-        self._most_shared = shared
+    def __init__(self, own_clients: int = OWN_CLIENTS, shared_clients: int = SHARED_CLIENTS) -> None:
+        self._most_own = own_clients
+        self._most_shared = shared_clients
         self._owners: set[AIOKafkaProducer] = set()
         self._shared: dict[frozenset[tuple[str, str]], list[SharedClient]] = {}
-        self._made = 0
+        self._last_number = 0
 
     def equip(self, producer: AIOKafkaProducer, settings: ProducerSettings) -> None:
         """Give a producer that was made with ``settings``, and is not started, its client."""
-        if len(self._owners) < self._own:
+        if len(self._owners) < self._most_own:
             self._owners.add(producer)
             return
         clients = self._shared.setdefault(settings.connection, [])
         shared = min(clients, key=lambda client: client.users, default=None)
         if shared is None or (shared.users and len(clients) < self._most_shared):
-            self._made += 1
+            self._last_number += 1
             arguments: dict[str, Any] = {
                 name: settings.arguments[name] for name in _OF_CLIENTS if name in settings.arguments
             }
             if "client.id" not in dict(settings.connection):
-                arguments["client_id"] = f"connector-producers-{self._made}"
+                arguments["client_id"] = f"connector-producers-{self._last_number}"
             shared = SharedClient(arguments)
             clients.append(shared)
         shared.users += 1
@@ -162,7 +162,7 @@ class ClientPool:
 
         Args:
             producer: the producer.
-            failed: whether it ended with an error: its client is lent to nobody else then, as what it knows of the cluster may
+            failed: whether it ended with an error: its client is not lent again then, as what it knows of the cluster may
                 be out of date.
         """
         self._owners.discard(producer)
