@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import collections
+import contextlib
 from typing import TYPE_CHECKING, Any, Final
 
 from aiokafka import errors as kafka
@@ -67,6 +68,12 @@ class SharedClient:
             if not self._connected:
                 await self.client.bootstrap()
                 self._connected = True
+
+    async def disconnect(self) -> None:
+        """Close all connections, giving up after two seconds."""
+        with contextlib.suppress(Exception):
+            async with asyncio.timeout(2.0):
+                await self.client.close()
 
     def use_topic(self, topic: str) -> None:
         """One more user writes to ``topic``."""
@@ -178,5 +185,9 @@ class ClientPool:
                 if not clients:
                     del self._shared[connection]
         if not shared.users:
-            async with asyncio.timeout(2.0):
-                await shared.client.close()
+            closing = asyncio.create_task(shared.disconnect(), name="close shared Kafka client")
+            try:
+                await asyncio.shield(closing)
+            except asyncio.CancelledError:
+                await asyncio.wait({closing})
+                raise
