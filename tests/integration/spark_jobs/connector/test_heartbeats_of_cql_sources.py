@@ -12,6 +12,8 @@ import time
 from contextlib import closing
 from typing import TYPE_CHECKING
 
+import pytest
+
 from compose.local.cassandra_cluster import execute_cql
 from compose.local.scylla.client import Emulation, now_us
 from compose.local.scylla.writes import Insert
@@ -48,6 +50,7 @@ def _check_heartbeats(records: list[TopicRecord], last_change: float) -> None:
             assert HEADER not in record.headers or int(record.headers[HEADER]) <= last_change * 1_000_000
 
 
+@pytest.mark.slow
 def test_cassandra_through_the_materializer_and_as_copies(
     millrace: Callable[..., MillraceWorker],
     cassandra: HasCassandra,
