@@ -44,7 +44,7 @@ class ClickHouseTarget(SinkTarget):
             "sink.clickhouse.password": self.server.password,
             "sink.clickhouse.table": "${namespace}",
             "sink.clickhouse.mode": self.mode,
-            "sink.clickhouse.timeout.ms": "3000",
+            "sink.clickhouse.timeout.ms": "10000",
             "sink.clickhouse.retries": "1",
             "sink.clickhouse.retry.backoff.ms": "20",
         }
