@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 _DEADLINE_S: Final = 5.0
 #: What a connection is made with; the rest of a client's arguments is its own.
-_OF_CONNECTIONS: Final = (
+CONNECTION_ARGUMENTS: Final = (
     "client_id",
     "security_protocol",
     "ssl_context",
@@ -57,7 +57,7 @@ async def find_refusal(client: Mapping[str, Any]) -> BrokerLoginRefused | None:
     Args:
         client: aiokafka client arguments.
     """
-    arguments = {name: client[name] for name in _OF_CONNECTIONS if name in client}
+    arguments = {name: client[name] for name in CONNECTION_ARGUMENTS if name in client}
     try:
         async with asyncio.timeout(_DEADLINE_S):
             for host, port, _ in collect_hosts(client.get("bootstrap_servers", "localhost")):

@@ -1,9 +1,8 @@
 """Kafka clients that many producers of one process share, so that thousands of tasks don't need thousands of connections.
 
-A producer is a matter of its ids, not of its connections: Kafka keeps transactions and sequence numbers by producer id and
-epoch. A broker answers the requests of one connection one after another, though, so that producers which share one may wait
-for each other. Therefore the first producers have clients of their own, and what comes after them is spread over a number of
-clients that is bounded.
+Kafka knows a producer by its id and epoch, not by its connection, so producers can share connections. But a broker answers
+the requests of one connection one after another: producers that share one may wait for each other. So the first producers
+have clients of their own, and all others share a bounded number of clients.
 """
 
 from __future__ import annotations
@@ -17,6 +16,7 @@ from aiokafka import errors as kafka
 from aiokafka.client import AIOKafkaClient, ConnectionGroup
 
 from offsets.aiokafka_internals import replace_client, tracked_topics, wait_for_partitions
+from offsets.refusal import CONNECTION_ARGUMENTS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -30,21 +30,13 @@ OWN_CLIENTS: Final = 64
 #: Clients for all further producers with the same connection properties.
 SHARED_CLIENTS: Final = 32
 #: The arguments of a producer that are its client's.
-_OF_CLIENTS: Final = (
+_CLIENT_ARGUMENTS: Final = (
+    *CONNECTION_ARGUMENTS,
     "bootstrap_servers",
-    "client_id",
     "metadata_max_age_ms",
     "request_timeout_ms",
     "retry_backoff_ms",
-    "security_protocol",
-    "ssl_context",
     "connections_max_idle_ms",
-    "sasl_mechanism",
-    "sasl_plain_username",
-    "sasl_plain_password",
-    "sasl_kerberos_service_name",
-    "sasl_kerberos_domain_name",
-    "sasl_oauth_token_provider",
 )
 
 
@@ -155,7 +147,7 @@ class ClientPool:
         if shared is None or (shared.users and len(clients) < self._most_shared):
             self._last_number += 1
             arguments: dict[str, Any] = {
-                name: settings.arguments[name] for name in _OF_CLIENTS if name in settings.arguments
+                name: settings.arguments[name] for name in _CLIENT_ARGUMENTS if name in settings.arguments
             }
             if "client.id" not in dict(settings.connection):
                 arguments["client_id"] = f"connector-producers-{self._last_number}"
