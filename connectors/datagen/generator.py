@@ -78,7 +78,7 @@ class Generator:
         self._times = running_times(spec)
         self._flat = tuple(field.name for field in spec.fields if _is_flat(field))
         self._nested = tuple(field.name for field in spec.fields if field.type == "struct" and not _is_flat(field))
-        payload = PAYLOAD in self._templates[0]
+        payload = bool(_payload_length(seed, spec, size))
         self._ids = [f"{partition}-{number}" for number in range(min(keys, _KEPT_KEYS))]
         self.key_schema: Schema
         self.value_schema: Schema
@@ -214,27 +214,48 @@ def _cached_generator(
     )
 
 
+class _Templates(dict[int, dict[str, Any]]):
+    """Rows to copy from, by number. Each is put together when it is first asked for: most tasks of a small load need few."""
+
+    def __init__(self, seed: int, spec: RowSpec, size: int) -> None:
+        super().__init__()
+        self._seed = seed
+        self._spec = spec
+        self._payload = _payload_length(seed, spec, size)
+
+    def __missing__(self, number: int) -> dict[str, Any]:
+        source = _numbered_source(self._seed, number)
+        row = self[number] = _random_row(self._spec, source)
+        if self._payload:
+            filler = random_text(min(self._payload, _PAYLOAD_PERIOD), source)
+            row[PAYLOAD] = (filler * (self._payload // _PAYLOAD_PERIOD + 1))[: self._payload]
+        return row
+
+
 @lru_cache(maxsize=8)
-def _make_templates(seed: int, spec: RowSpec, size: int) -> list[dict[str, Any]]:
-    """Rows to copy from, shared by all partitions of a connector."""
-    source = random.Random(seed)  # noqa: S311 - a load, not a secret
-    rows = []
-    for _ in range(_TEMPLATES):
-        row: dict[str, Any] = {ID: "", PARTITION: 0, SEQUENCE: 0}
-        row.update({field.name: random_value(field, source) for field in spec.fields})
-        rows.append(row)
-    for name in running_times(spec):
-        for row in rows:
-            row[name] = EPOCH_MS
-    if size:
-        # What a row has with the numbers of about its hundred-thousandth record.
-        sample = {**rows[0], ID: "0-100", SEQUENCE: 100_000, PAYLOAD: ""}
-        missing = size - len(msgspec.json.encode(sample))
-        if missing > 0:
-            for row in rows:
-                filler = random_text(min(missing, _PAYLOAD_PERIOD), source)
-                row[PAYLOAD] = (filler * (missing // _PAYLOAD_PERIOD + 1))[:missing]
-    return rows
+def _make_templates(seed: int, spec: RowSpec, size: int) -> _Templates:
+    """The templates of a connector, shared by its partitions."""
+    return _Templates(seed, spec, size)
+
+
+def _numbered_source(seed: int, number: int) -> random.Random:
+    return random.Random(seed * _TEMPLATES + number)  # noqa: S311 - a load, not a secret
+
+
+def _random_row(spec: RowSpec, source: random.Random) -> dict[str, Any]:
+    row: dict[str, Any] = {ID: "", PARTITION: 0, SEQUENCE: 0}
+    row.update({field.name: random_value(field, source) for field in spec.fields})
+    row.update(dict.fromkeys(running_times(spec), EPOCH_MS))
+    return row
+
+
+def _payload_length(seed: int, spec: RowSpec, size: int) -> int:
+    """How many characters a row needs to be ``size`` bytes of JSON."""
+    if not size:
+        return 0
+    # What a row has with the numbers of about its hundred-thousandth record.
+    row = _random_row(spec, _numbered_source(seed, 0))
+    return max(0, size - len(msgspec.json.encode({**row, ID: "0-100", SEQUENCE: 100_000, PAYLOAD: ""})))
 
 
 def _is_flat(field: FieldSpec) -> bool:

@@ -18,7 +18,7 @@ import msgspec
 from worker.control.placement.planning import INSTANCE, Unit
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Container, Iterable, Mapping
 
 _PLACEMENT: Final = "placement-"
 _MEMBER: Final = "member-"
@@ -57,7 +57,7 @@ class WorkerReport(msgspec.Struct, frozen=True):
 
     incarnation: str
     seen: int
-    stopping: list[tuple[str, int]]
+    stopping: frozenset[tuple[str, int]]
 
 
 class _SlotRow(msgspec.Struct, frozen=True):
@@ -69,7 +69,7 @@ class _SlotRow(msgspec.Struct, frozen=True):
 
 _decode_row: Final = msgspec.json.Decoder(_SlotRow).decode
 _decode_report: Final = msgspec.json.Decoder(WorkerReport).decode
-_encode: Final = msgspec.json.Encoder().encode
+_encode: Final = msgspec.json.Encoder(order="deterministic").encode
 
 
 class PlacementTable:
@@ -81,6 +81,7 @@ class PlacementTable:
         self.epoch = 0
         #: Grows with each record.
         self.version = 0
+        self._assigned: tuple[int, SlotOwner, Mapping[Unit, int]] | None = None
 
     def apply(self, key: bytes | None, value: bytes | None) -> str | None:
         """Fold one record in; returns the connector whose slots changed, if any. Unreadable records are left out."""
@@ -115,14 +116,17 @@ class PlacementTable:
         """The unit's slot."""
         return self.slots.get(unit.connector, {}).get(unit.task)
 
-    def assigned_to(self, owner: SlotOwner) -> dict[Unit, int]:
-        """The units that ``owner`` shall run, each with the epoch of its assignment."""
-        return {
-            Unit(connector, task): slot.epoch
-            for connector, slots in self.slots.items()
-            for task, slot in slots.items()
-            if slot.owner == owner and not slot.revoked
-        }
+    def assigned_to(self, owner: SlotOwner) -> Mapping[Unit, int]:
+        """The units that ``owner`` shall run, each with the epoch of its assignment; kept until the next record."""
+        if self._assigned is None or self._assigned[:2] != (self.version, owner):
+            units = {
+                Unit(connector, task): slot.epoch
+                for connector, slots in self.slots.items()
+                for task, slot in slots.items()
+                if slot.owner == owner and not slot.revoked
+            }
+            self._assigned = self.version, owner, units
+        return self._assigned[2]
 
     def owner(self, unit: Unit) -> SlotOwner | None:
         """The process that runs the unit (or is about to), or None."""
@@ -232,7 +236,6 @@ def lost_units(table: PlacementTable, live: Mapping[str, str]) -> dict[Unit, str
     }
 
 
-def still_held(assigned: Iterable[Unit], running: Iterable[Unit]) -> list[tuple[str, int]]:
+def still_held(assigned: Container[Unit], running: Iterable[Unit]) -> frozenset[tuple[str, int]]:
     """Return the units that a worker has to report as stopping: they run there and are not assigned to it."""
-    mine = set(assigned)
-    return sorted((unit.connector, unit.task) for unit in running if unit not in mine)
+    return frozenset((unit.connector, unit.task) for unit in running if unit not in assigned)
