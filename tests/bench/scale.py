@@ -54,6 +54,11 @@ def timed(call: Callable[[], Any]) -> float:
     return (time.monotonic() - begin) * 1000
 
 
+def cpu_text(before: collections.Counter[str], after: collections.Counter[str]) -> str:
+    """The CPU seconds between two looks at ``Cluster.cpu``."""
+    return "CPU: " + ", ".join(f"{name} {after[name] - before[name]:.0f} s" for name in after)
+
+
 def percentiles(values: Iterable[float]) -> str:
     """``median, 99th, max`` in ms."""
     ordered = sorted(values)
@@ -65,11 +70,14 @@ def percentiles(values: Iterable[float]) -> str:
 class Cluster:
     """The workers and what is asked of them."""
 
-    def __init__(self, folder: Path, bootstrap: str, count: int, processes: int, properties: dict[str, str]) -> None:
+    def __init__(
+        self, folder: Path, kafka: KafkaCluster, count: int, processes: int, properties: dict[str, str]
+    ) -> None:
+        self._brokers = [broker.service.pid for broker in kafka.brokers]
         self.workers = [
             MillraceWorker(
                 folder / f"w{number}",
-                bootstrap,
+                kafka.bootstrap,
                 group="scale",
                 processes=processes,
                 properties=properties,
@@ -123,6 +131,18 @@ class Cluster:
         if not wait_until(settled, _DEADLINE_S, 1):
             raise RuntimeError(f"not all tasks run: {self.states()}")
         return time.monotonic() - begin
+
+    def cpu(self) -> collections.Counter[str]:
+        """CPU seconds so far of the brokers, and of the living workers' control processes and task hosts."""
+        pids = [worker.pid for worker in self.workers if worker.running]
+        control = sum(cpu_seconds(pid, descendants=False) for pid in pids)
+        return collections.Counter(
+            {
+                "brokers": sum(map(cpu_seconds, self._brokers)),
+                "control processes": control,
+                "task hosts": sum(map(cpu_seconds, pids)) - control,
+            }
+        )
 
     def memory(self) -> float:
         """Resident MiB of all processes."""
@@ -198,7 +218,7 @@ def main(argv: list[str]) -> int:
         tempfile.TemporaryDirectory(prefix="millrace-bench-") as name,
         KafkaCluster(Path(name) / "kafka", count=options.brokers, port=None, heap=Heap(256, 1536)) as kafka,
     ):
-        cluster = Cluster(Path(name), kafka.bootstrap, options.workers, options.processes, properties)
+        cluster = Cluster(Path(name), kafka, options.workers, options.processes, properties)
         try:
             for worker in cluster.workers:
                 worker.start()
@@ -215,6 +235,7 @@ def main(argv: list[str]) -> int:
 def run(cluster: Cluster, bootstrap: str, tasks: int, options: argparse.Namespace, empty: float) -> None:
     """All measurements, in order."""
     begin = time.monotonic()
+    cpu = cluster.cpu()
     with ThreadPoolExecutor(4) as pool:
         made = list(
             pool.map(
@@ -240,7 +261,10 @@ def run(cluster: Cluster, bootstrap: str, tasks: int, options: argparse.Namespac
         f"{options.connectors} connectors created in {time.monotonic() - begin:.1f} s by 4 clients: {percentiles(made)}; "
         f"{cluster.busy} times told to try again"
     )
-    print(f"all {tasks} tasks run {cluster.wait_running(tasks):.1f} s after the last was created")
+    print(
+        f"all {tasks} tasks run {cluster.wait_running(tasks):.1f} s after the last was created; "
+        f"{cpu_text(cpu, cluster.cpu())}"
+    )
     settle = time.monotonic()
     time.sleep(20)  # let it come to rest: what follows is a measurement
     before = [cpu_seconds(worker.pid) for worker in cluster.workers]
@@ -277,9 +301,10 @@ def run(cluster: Cluster, bootstrap: str, tasks: int, options: argparse.Namespac
     victim = cluster.workers[-1]
     identity = victim.worker_id
     victim.kill()
+    cpu = cluster.cpu()
     print(
         f"kill -9 of a worker with a {1 / len(cluster.workers):.0%} share: all tasks run elsewhere after "
-        f"{cluster.wait_running(tasks, identity):.1f} s"
+        f"{cluster.wait_running(tasks, identity):.1f} s; {cpu_text(cpu, cluster.cpu())}"
     )
     victim.start()
     lines = _STARTED.findall(victim.service.log_path.read_text(encoding="utf-8"))

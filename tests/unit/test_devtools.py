@@ -128,7 +128,7 @@ def test_other(): pass
     assert devtools.run_tests("unit", []) == code
 
     output = capfd.readouterr().out
-    assert "once more, without the other session: tests/first/test_first.py::test_it\n" in output
+    assert "once more, without other sessions: tests/first/test_first.py::test_it\n" in output
     assert ("UNSTABLE: " in output) is (code == 0)
 
 

@@ -31,23 +31,32 @@ SUITES = (
     (
         "unit",
         "simulation",
+        *(
+            f"integration/{name}"
+            for name in (
+                "connectors",
+                "console",
+                "converters",
+                "host",
+                "metrics",
+                "offsets",
+                "packaging",
+                "plugins",
+                "security",
+                "stack",
+            )
+        ),
+    ),
+    (
         "conformance",
         *(
             f"integration/{name}"
             for name in (
                 "cassandra",
-                "connectors",
                 "control",
-                "converters",
-                "host",
-                "metrics",
                 "mysql",
-                "offsets",
-                "packaging",
-                "plugins",
                 "scylla",
                 "secrets",
-                "security",
                 "spark_jobs/clickhouse",
                 "spark_jobs/hbase",
                 "spark_jobs/http",
@@ -117,8 +126,7 @@ def _require_checkout(purpose: str) -> Path:
 def run_tests(suite: str, pytest_args: list[str]) -> int:
     """Run one suite, or all of them; returns pytest's exit code, of several sessions the first that is not 0.
 
-    All suites are two sessions next to each other: the longer one waits for servers most of the time, the shorter one
-    computes. Unit tests are three, so that two cores always have something to do. Lines of several sessions come as they are
+    All suites are three sessions next to each other, since tests wait for servers half of the time; so are unit tests. Lines of several sessions come as they are
     written, each after its session's number. A few tests that fail there are run once more, alone: those that pass then are
     named as unstable and fail nothing.
     """
@@ -163,7 +171,7 @@ def run_tests(suite: str, pytest_args: list[str]) -> int:
         print(f"session {number} ended with exit code {code}", *reports, sep="\n")
     if not failed_tests:
         return exit_code([code for code, _ in results])
-    print(f"once more, without the other session: {', '.join(failed_tests)}", flush=True)
+    print(f"once more, without other sessions: {', '.join(failed_tests)}", flush=True)
     command = [sys.executable, "-u", "-m", "pytest", *failed_tests, *args]
     code = subprocess.run(command, cwd=root, env=environment, check=False).returncode
     if code == 0:

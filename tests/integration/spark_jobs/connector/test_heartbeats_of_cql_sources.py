@@ -146,6 +146,7 @@ def test_cassandra_through_the_materializer_and_as_copies(
     _check_heartbeats(copies, began)
 
 
+@pytest.mark.slow
 def test_scylla_to_a_database(
     millrace: Callable[..., MillraceWorker],
     scylla: Emulation,
