@@ -171,12 +171,13 @@ class PayloadReader:
         if self.flat is not None:
             fields = {name: schema for name, schema in fields.items() if name not in self.flat.hidden}
         members_of_flat = {} if self.flat is None else _flat_members(self.flat)
-        #: Of those, the ones that are no columns.
-        signals = {signal: (name, kind) for signal, (name, kind) in members_of_flat.items() if name not in fields}
+        #: Of those, the ones that are no columns; one for each member: a time that orders changes, too, is read as a number.
+        attributes = {name: signal for signal, (name, _) in members_of_flat.items() if name not in fields}
+        signals = {signal: members_of_flat[signal] for signal in attributes.values()}
         self.attribute = {name: f"c{index}" for index, name in enumerate(fields)}
         #: Attributes that say what happened: their own, or a column's.
         self.signal = {
-            signal: signal if signal in signals else self.attribute[name]
+            signal: attributes[name] if name in attributes else self.attribute[name]
             for signal, (name, _) in members_of_flat.items()
         }
         self.fields = fields

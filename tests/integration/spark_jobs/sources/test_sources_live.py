@@ -388,6 +388,18 @@ def test_flat_rows_tombstones_and_a_restart_with_nothing_but_a_tombstone(
         assert [(row["id"], row["ums_op_"]) for row in rows(again[0])] == [(1, "d")]
 
 
+def test_one_member_is_the_time_and_the_order(bench: Callable[[str], Bench]) -> None:
+    flat = struct("p.shop.orders.Value", {"id": INT64, "__source_ts_ms": INT64})
+    for encoding in ("plain", "avro"):
+        of = bench(f"order-{encoding}")
+        of.send(of.encode(encoding, flat, [{"id": 1, "__source_ts_ms": 1_700_000_000_123}]))
+        (found,) = of.changes(of.source(PlainSource, encoding, **{"source.order.field": "__source_ts_ms"}))
+        assert [column.name for column in found.schema.columns] == ["id"]
+        (row,) = rows(found)
+        assert row["ums_id_"] == 1_700_000_000_123
+        assert row["ums_ts_"].timestamp() == 1_700_000_000.123
+
+
 def test_ums_and_raw_updates(bench: Callable[[str], Bench], tmp_path: Path) -> None:
     of = bench("ums")
     fields = [
