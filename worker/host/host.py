@@ -26,7 +26,7 @@ from worker.host.job import JobPlan, make_job_plan
 from worker.host.lease import Lease
 from worker.host.options import WORKER
 from worker.host.plan import HostServices, TaskPlan, make_plan
-from worker.host.saved import ConnectorOffsets, OffsetWriter
+from worker.host.saved import ConnectorOffsets, OffsetReads, OffsetWriter
 from worker.host.task_runner import TaskRunner
 from worker.host.tracing import Tracing, make_tracing
 from worker.kafka import clients as kafka_clients
@@ -121,6 +121,7 @@ class TaskHost:
         self._worker: dict[str, str] = {}
         self._keeper = SecretKeeper({}, self._masker.add)
         self._plugins: PluginRegistry | None = None
+        self._offset_reads = OffsetReads(channel.request)
         self._offset_writer = OffsetWriter("", ProducerSettings({}))
         self._client_pool = ClientPool()
         self._tasks: dict[HostTaskId, TaskRunner] = {}
@@ -334,7 +335,7 @@ class TaskHost:
         shared = HostServices(
             self._worker,
             self._known_plugins(),
-            self._channel.request,
+            self._offset_reads,
             self._offset_writer,
             self._client_pool,
             self._starts.turn,
@@ -378,7 +379,7 @@ class TaskHost:
         old = self._connectors.pop(message.name, None)
         if old is not None:
             await old.stop(int(self._worker.get("task.shutdown.graceful.timeout.ms", "5000")) / 1000)
-        offsets = ConnectorOffsets(message.name, self._channel.request, None, {})
+        offsets = ConnectorOffsets(message.name, self._offset_reads, None, {})
         connector = ConnectorRunner(
             message,
             plugins,

@@ -15,7 +15,7 @@ from worker.host.delivery.fast_path import wire_of
 from worker.host.delivery.routes import ProducerSettings
 from worker.host.options import CONNECTOR, WORKER
 from worker.host.questions.written import KafkaReader
-from worker.host.saved import ConnectorOffsets, OffsetWriter
+from worker.host.saved import ConnectorOffsets, OffsetReads, OffsetWriter
 from worker.host.task_metrics import Metrics
 from worker.kafka import clients as kafka_clients
 from worker.logs import connector_logger
@@ -299,7 +299,7 @@ class HostServices:
     Attributes:
         worker: the worker's properties, resolved.
         plugins: finds classes by their names.
-        request: asks the control process.
+        offset_reads: reads what is saved.
         offset_writer: writes to the worker's offsets topic.
         client_pool: gives tasks' producers their clients.
         turn: see ``TaskPlan``.
@@ -307,7 +307,7 @@ class HostServices:
 
     worker: Mapping[str, str]
     plugins: PluginRegistry
-    request: Callable[[Any, float], Awaitable[Any]]
+    offset_reads: OffsetReads
     offset_writer: OffsetWriter
     client_pool: ClientPool
     turn: Callable[[], Awaitable[None]]
@@ -423,7 +423,7 @@ def make_plan(
     admin = clients.admin.arguments
     own_topic = own_offsets_topic(merged, options, worker, boundary)
     key_converter, value_converter, header_converter = _find_converters(merged, host)
-    offsets = ConnectorOffsets(task.connector, host.request, own_topic, admin)
+    offsets = ConnectorOffsets(task.connector, host.offset_reads, own_topic, admin)
     adapter = connector_logger(f"{cls.__module__}.{cls.__qualname__}", task.connector, f"task-{task.task}")
     metrics = Metrics({**cls.metrics, **TOPICS}, WORKER.parse(worker)["metrics.tables.max"], adapter)
     pipeline = build_pipeline(merged)

@@ -38,25 +38,86 @@ def own_offsets_topic_settings(worker: Mapping[str, str], name: str) -> Internal
     )
 
 
+class OffsetReads:
+    """Reads saved offsets for all tasks of a host.
+
+    Tasks of one connector that ask while another read of it is under way share the next one, and its index: with thousands of
+    source partitions and hundreds of tasks an index for each task would take gigabytes.
+
+    Args:
+        request: asks the control process: (message, deadline in seconds) -> answer.
+    """
+
+    def __init__(self, request: Callable[[Any, float], Awaitable[Any]]) -> None:
+        self._request = request
+        #: Reads that have not begun, and the last that has, by connector and its own offsets topic.
+        self._waiting: dict[tuple[str, str | None], asyncio.Task[OffsetIndex]] = {}
+        self._reading: dict[tuple[str, str | None], asyncio.Task[OffsetIndex]] = {}
+
+    async def read(self, connector: str, own_topic: str | None, client: Mapping[str, Any]) -> OffsetIndex:
+        """Read what is saved for ``connector`` at this moment or later; others may get the same index.
+
+        Args:
+            connector: its name.
+            own_topic: its own offsets topic, or None.
+            client: aiokafka client arguments to read that topic with.
+
+        Raises:
+            Retriable: it can't be read now.
+        """
+        key = (connector, own_topic)
+        read = self._waiting.get(key)
+        if read is None:
+            read = self._waiting[key] = asyncio.create_task(self._read_next(key, client), name=f"{connector}|offsets")
+            read.add_done_callback(lambda done: done.cancelled() or done.exception())  # seen, though all may have gone
+        return await asyncio.shield(read)
+
+    async def _read_next(self, key: tuple[str, str | None], client: Mapping[str, Any]) -> OffsetIndex:
+        if key in self._reading:
+            await asyncio.wait({self._reading[key]})
+        # Who asks from now on may want what is saved meanwhile.
+        self._reading[key] = self._waiting.pop(key)
+        connector, own_topic = key
+        try:
+            pairs = await self._read_pairs(connector)
+            if own_topic is not None:
+                pairs += await _read_own_topic(connector, own_topic, client)
+            return OffsetIndex(connector, pairs)
+        finally:
+            del self._reading[key]
+
+    async def _read_pairs(self, connector: str) -> list[tuple[bytes, bytes]]:
+        try:
+            answer = await self._request(ReadOffsets(connector), _READ_DEADLINE_S)
+        except (RemoteError, TimeoutError) as error:
+            raise Retriable(f"the saved offsets of connector {connector!r} can't be read now: {error}") from error
+        return [(bytes(key), bytes(value)) for key, value in answer]
+
+
+async def _read_own_topic(connector: str, topic: str, client: Mapping[str, Any]) -> list[tuple[bytes, bytes]]:
+    store = OffsetStore(topic, client, isolation="read_committed")
+    try:
+        await store.start()
+        # Another connector's tasks may share the topic: see ``Node.read_offsets``.
+        await store.read_to_end(open_transactions=True)
+        return store.raw(connector)
+    finally:
+        await store.stop()
+
+
 class ConnectorOffsets:
     """The ``OffsetReader`` of a task: current after ``load`` and after each ``put`` to its ``index``.
 
     Args:
         connector: its name.
-        request: asks the control process: (message, deadline in seconds) -> answer.
+        reads: of the host.
         own_topic: the connector's own offsets topic, or None.
         client: aiokafka client arguments to read that topic with.
     """
 
-    def __init__(
-        self,
-        connector: str,
-        request: Callable[[Any, float], Awaitable[Any]],
-        own_topic: str | None,
-        client: Mapping[str, Any],
-    ) -> None:
+    def __init__(self, connector: str, reads: OffsetReads, own_topic: str | None, client: Mapping[str, Any]) -> None:
         self._connector = connector
-        self._request = request
+        self._reads = reads
         self._own_topic = own_topic
         self._client = client
         self.index = OffsetIndex(connector)
@@ -72,24 +133,7 @@ class ConnectorOffsets:
         Raises:
             Retriable: they can't be read now.
         """
-        try:
-            answer = await self._request(ReadOffsets(self._connector), _READ_DEADLINE_S)
-        except (RemoteError, TimeoutError) as error:
-            raise Retriable(f"the saved offsets of connector {self._connector!r} can't be read now: {error}") from error
-        pairs = [(bytes(key), bytes(value)) for key, value in answer]
-        if self._own_topic is not None:
-            pairs += await self._read_own(self._own_topic)
-        self.index = OffsetIndex(self._connector, pairs)
-
-    async def _read_own(self, topic: str) -> list[tuple[bytes, bytes]]:
-        store = OffsetStore(topic, self._client, isolation="read_committed")
-        try:
-            await store.start()
-            # Another connector's tasks may share the topic: see ``Node.read_offsets``.
-            await store.read_to_end(open_transactions=True)
-            return store.raw(self._connector)
-        finally:
-            await store.stop()
+        self.index = await self._reads.read(self._connector, self._own_topic, self._client)
 
     def get(self, partition: Position) -> Position | None:
         """The saved offset of ``partition``, or None."""
