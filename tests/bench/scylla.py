@@ -16,6 +16,7 @@ import threading
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from unittest import mock
 
 import orjson
 import uvloop
@@ -28,24 +29,23 @@ from compose.local.scylla.client import Emulation
 from compose.local.scylla.emulation import ScyllaEmulation
 from compose.local.scylla.writes import Insert
 from compose.local.worker import MillraceWorker
+from connectors.cql.cluster.driver import PreparedCql
 from connectors.cql.cluster.session import CqlSession
 from connectors.encoded_parts import EncodedParts
 from connectors.scylla import events
 from connectors.scylla.config.settings import event_settings, read_settings, session_settings
 from connectors.scylla.connector import ScyllaConnector
-from connectors.scylla.events.fast_rows import fast_feed
 from connectors.scylla.model import StreamRun, TableId
 from connectors.scylla.schema import tables
 from connectors.scylla.schema.log_table import META_COLUMNS, log_name
 from tests.bench._common import cpu_seconds, environment, resident_bytes, spread, topic_ends, until_appended
+from tests.bench._scylla_replay import RecordedPages, open_feed, print_scaling
 from worker.converters.json import JsonConverter
-from worker.converters.simple_header import SimpleHeaderConverter
-from worker.host.delivery.fast_path import wire_of
-from worker.transforms.pipeline import build_pipeline
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from connectors.cql.rows import RawRows
     from connectors.scylla.events.contract import ScyllaEventSettings
     from connectors.scylla.model import TableVersion
 
@@ -161,8 +161,11 @@ async def throughput(
             )
 
 
-async def stages(node: ScyllaEmulation, table: str, rows: int, total_us: float | None) -> None:
-    """CPU per row of reading pages, building events, encoding them; measured one after the other on the same rows."""
+async def stages(node: ScyllaEmulation, table: str, rows: int, total_us: float | None) -> RecordedPages:
+    """CPU per row of reading pages, building events, encoding them; measured one after the other on the same rows.
+
+    Returns the pages that were read.
+    """
     parsed = ScyllaConnector.config_def.parse(config(node.direct, table, 1))
     session = await CqlSession.acquire(session_settings(parsed))
     table_id = TableId(*table.split("."))
@@ -173,12 +176,14 @@ async def stages(node: ScyllaEmulation, table: str, rows: int, total_us: float |
         names = ", ".join(f'"{name}"' for name in (*META_COLUMNS, *(name for name, _ in columns)))
         query = f'SELECT {names} FROM {table_id.keyspace}."{log_name(table_id)}"'  # noqa: S608
         types = (None, None, *events_meta_types(), *(kind for _, kind in columns))
-        pages = []
+        pages: list[list[Any]] = []
+        bodies: list[bytes] = []
         cpu, state, seen = time.process_time(), None, 0
         while seen < rows:
-            page = await session.page(
-                query, (), fetch_size=read_settings(parsed).fetch_size, state=state, consistency="ONE", types=types
-            )
+            with keeping_bodies(bodies):
+                page = await session.page(
+                    query, (), fetch_size=read_settings(parsed).fetch_size, state=state, consistency="ONE", types=types
+                )
             pages.append(page.rows)
             seen += len(page.rows)
             state = page.state
@@ -213,18 +218,25 @@ async def stages(node: ScyllaEmulation, table: str, rows: int, total_us: float |
         f"read {read:.2f}, fast.path=off: build {build:.2f}, encode {encode:.2f}{left}; auto: both {fast:.2f}",
         flush=True,
     )
+    return RecordedPages(version, event_settings(parsed), types, bodies)
+
+
+@contextlib.contextmanager
+def keeping_bodies(bodies: list[bytes]) -> Iterator[None]:
+    """Also keep pages as they came."""
+    decode = PreparedCql.decode
+
+    def keep(prepared: PreparedCql, rows: RawRows) -> list[tuple[Any, ...]]:
+        bodies.append(rows.body)
+        return decode(prepared, rows)
+
+    with mock.patch.object(PreparedCql, "decode", keep):
+        yield
 
 
 async def _fast_us(version: TableVersion, settings: ScyllaEventSettings, pages: Sequence[list[Any]]) -> float:
     """CPU microseconds a row of the fast path, from rows to bytes."""
-    converter = JsonConverter({"schemas.enable": "false"})
-    wire = wire_of("auto", build_pipeline({}), converter, converter, SimpleHeaderConverter({}))
-    if wire is None:
-        raise RuntimeError("there is no fast path")
-    builder = events.build_events(version, settings)
-    feed = await fast_feed(wire, builder)
-    if feed is None:
-        raise RuntimeError("the fast path does not take the table")
+    feed = await open_feed(version, settings)
     partition, offset = {"vnode_id": "1"}, {"window_start": "x", "window_end": "y"}
     used, count = 0.0, 0
     for rows in pages:
@@ -324,10 +336,11 @@ async def _run(options: argparse.Namespace, folder: Path) -> None:
                     folder,
                     [(int(tasks), int(processes)) for tasks, processes in shapes],
                 )
-            if "stages" in options.parts:
-                await stages(
-                    node, filled(client, min(options.rows, 100_000)), min(options.rows, 100_000), options.total
-                )
+            if "stages" in options.parts or "processes" in options.parts:
+                rows = min(options.rows, 100_000)
+                recorded = await stages(node, filled(client, rows), rows, options.total)
+                if "processes" in options.parts:
+                    await asyncio.to_thread(print_scaling, recorded, (1, 2, 3), options.seconds)
             if "flat" in options.parts:
                 print("\nflatness, 1 task, 1 process")
                 for rows in options.sizes:
@@ -374,7 +387,8 @@ def main(argv: list[str]) -> int:
         "--parts",
         nargs="*",
         default=["throughput", "stages", "flat", "rest"],
-        choices=["throughput", "stages", "flat", "rest"],
+        choices=["throughput", "stages", "processes", "flat", "rest"],
+        help="processes: recorded pages in one, two and three processes, without server and Kafka",
     )
     options = parser.parse_args(argv)
     print(environment())
