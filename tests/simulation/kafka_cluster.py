@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import zlib
 from collections import deque
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from tests.simulation.kafka_group import REBALANCE_IN_PROGRESS, Group
 from tests.simulation.kafka_log import PartitionLog
-from tests.simulation.kafka_transactions import Transaction, Transactions
+from tests.simulation.kafka_transactions import INVALID_STATE, RETRY_WRITE, Transaction, Transactions
 from tests.simulation.network import Channel
 
 if TYPE_CHECKING:
@@ -149,7 +150,6 @@ class Broker:
     # Records.
 
     def _produce(self, request: Any, reply: Callable[..., None]) -> None:
-        cluster = self.cluster
         answers = []
         for topic, partitions in request.topics:
             rows: list[Any] = []
@@ -159,15 +159,20 @@ class Broker:
                     rows.append((partition, _NOT_LEADER, -1, -1, 0))
                     continue
                 code, offset = log.append(
-                    bytes(data),
-                    lambda producer, epoch, target=(topic, partition): cluster.transactions.check_write(  # type: ignore[misc]
-                        request.transactional_id, producer, epoch, target
-                    ),
+                    bytes(data), partial(self._check_write, request.transactional_id, (topic, partition))
                 )
                 rows.append((partition, code, offset, -1, 0))
             answers.append((topic, rows))
         # Replication and a disk that is slow for a moment.
-        cluster.loop.call_in(self.process, cluster.network.delay(), reply, answers, 0)
+        self.cluster.loop.call_in(self.process, self.cluster.network.delay(), reply, answers, 0)
+
+    def _check_write(self, name: str | None, target: tuple[str, int], producer: int, epoch: int) -> int:
+        """The error code for a producer that writes in a transaction, which its coordinator is asked about."""
+        if name is None:
+            return INVALID_STATE
+        if self.cluster.coordinator(name) is None or self.cluster.is_loading(name):
+            return RETRY_WRITE
+        return self.cluster.transactions.check_write(name, producer, epoch, target)
 
     def _fetch(self, request: Any, reply: Callable[..., None]) -> None:
         logs = [
@@ -231,7 +236,7 @@ class Broker:
         """The error code for a key that this broker does not coordinate, or not yet; else 0."""
         if self.cluster.coordinator(key) is not self:
             return _NOT_COORDINATOR
-        return _LOADING if self.cluster.loop.time() < self.cluster.loaded_at.get(key, 0.0) else 0
+        return _LOADING if self.cluster.is_loading(key) else 0
 
     def _initproducerid(self, request: Any, reply: Callable[..., None]) -> None:
         name = request.transactional_id
@@ -248,23 +253,6 @@ class Broker:
             request.transactional_id, request.producer_id, request.producer_epoch, added
         )
         reply(0, [(topic, [(partition, error) for partition in partitions]) for topic, partitions in request.topics])
-
-    def _addoffsetstotxn(self, request: Any, reply: Callable[..., None]) -> None:
-        error = self._not_mine(request.transactional_id) or self.cluster.transactions.add(
-            request.transactional_id, request.producer_id, request.producer_epoch, set()
-        )
-        reply(0, error)
-
-    def _txnoffsetcommit(self, request: Any, reply: Callable[..., None]) -> None:
-        offsets = {
-            (request.group_id, topic, partition): offset
-            for topic, partitions in request.topics
-            for partition, offset, *_ in partitions
-        }
-        error = self._not_mine(request.group_id) or self.cluster.transactions.commit_offsets(
-            request.transactional_id, request.producer_id, request.producer_epoch, offsets
-        )
-        reply(0, [(topic, [(partition, error) for partition, *_ in rows]) for topic, rows in request.topics])
 
     def _endtxn(self, request: Any, reply: Callable[..., None]) -> None:
         error = self._not_mine(request.transactional_id) or self.cluster.transactions.end(
@@ -346,7 +334,7 @@ class Cluster:
         self.network = network
         self.topics: dict[str, list[PartitionLog]] = {}
         self.leaders: dict[tuple[str, int], int] = {}
-        self.loaded_at: dict[str, float] = {}
+        self._loaded_at: dict[str, float] = {}
         self._coordinators: dict[str, int] = {}
         self._groups: dict[str, Group] = {}
         self.brokers = [Broker(self, number) for number in range(brokers)]
@@ -375,6 +363,10 @@ class Cluster:
         number = self._coordinators[key]
         return self.brokers[number] if number >= 0 and self.brokers[number].process.alive else None
 
+    def is_loading(self, key: str) -> bool:
+        """Whether the coordinator of a group or a transactional id still reads what is known of it."""
+        return self.loop.time() < self._loaded_at.get(key, 0.0)
+
     def group(self, name: str) -> Group:
         """A consumer group."""
         group = self._groups.get(name)
@@ -402,9 +394,6 @@ class Cluster:
     def _write_next_marker(self, transaction: Transaction, partitions_left: list[tuple[str, int]]) -> None:
         """Write the next marker: partitions get theirs one after the other."""
         if not partitions_left:
-            if transaction.state == "Commit":
-                for (group, topic, partition), offset in transaction.offsets.items():
-                    self.group(group).offsets[topic, partition] = offset
             self.transactions.finish(transaction)
             return
         topic, partition = partitions_left[0]
@@ -474,7 +463,7 @@ class Cluster:
 
     def _move_coordinator(self, key: str, number: int) -> None:
         self._coordinators[key] = number
-        self.loaded_at[key] = self.loop.time() + self.loop.random.random() * _LOADING_S
+        self._loaded_at[key] = self.loop.time() + self.loop.random.random() * _LOADING_S
         group = self._groups.get(key)
         if group is not None:
             group.move(self.controller if number < 0 else self.brokers[number].process)

@@ -59,6 +59,9 @@ class PartitionLog:
         self.batches: list[Stored] = []
         self.end = 0
         self.producers: dict[int, ProducerState] = {}
+        #: Producer -> the epoch and the lowest sequence number that the coordinator was asked about, until a batch is written:
+        #: a later batch must not overtake one that will be sent again.
+        self.unverified: dict[int, tuple[int, int]] = {}
         #: Producer -> first offset of its open transaction.
         self.open: dict[int, int] = {}
         #: producer, first offset, offset of the marker.
@@ -80,21 +83,16 @@ class PartitionLog:
         *_, attributes, delta, _first, _last, producer, epoch, sequence, _count = _HEAD.unpack_from(data)
         transactional = bool(attributes & _TRANSACTIONAL_BIT)
         if producer >= 0:
-            # As a broker does: before it looks at the batch, and not again while the transaction is open in the log.
-            error = check_write(producer, epoch) if transactional and producer not in self.open else 0
-            if error:
+            if transactional and (error := self._verify(producer, epoch, sequence, check_write)):
                 return error, -1
             state = self.producers.get(producer)
-            if state is not None and epoch < state.epoch:
-                return INVALID_EPOCH, -1
             if state is not None and epoch == state.epoch:
                 for first, last, base in state.recent:
                     if first == sequence and last == sequence + delta:
                         return 0, base
-                if state.last_sequence >= 0 and sequence != state.last_sequence + 1:
-                    return OUT_OF_ORDER, -1
-            elif state is not None and sequence != 0:
-                return OUT_OF_ORDER, -1
+            if error := self._check(producer, epoch, sequence):
+                return error, -1
+            self.unverified.pop(producer, None)
             if state is None or state.epoch != epoch:
                 state = self.producers[producer] = ProducerState(epoch)
             state.last_sequence = sequence + delta
@@ -105,11 +103,36 @@ class PartitionLog:
         self._wake()
         return 0, base
 
+    def _verify(self, producer: int, epoch: int, sequence: int, check_write: Callable[[int, int], int]) -> int:
+        """Ask the coordinator, unless the log alone has the answer; returns the error code."""
+        state = self.producers.get(producer)
+        if state is not None and epoch < state.epoch:
+            return INVALID_EPOCH
+        if state is not None and epoch == state.epoch and producer in self.open:
+            return 0
+        known_epoch, lowest = self.unverified.get(producer, (epoch, sequence))
+        if epoch > known_epoch or (epoch == known_epoch and sequence < lowest):
+            known_epoch, lowest = epoch, sequence
+        self.unverified[producer] = known_epoch, lowest
+        return check_write(producer, epoch)
+
+    def _check(self, producer: int, epoch: int, sequence: int) -> int:
+        """The error code for a batch that is not a repeated one."""
+        state = self.producers.get(producer)
+        if state is not None and epoch < state.epoch:
+            return INVALID_EPOCH
+        if producer in self.unverified and sequence > self.unverified[producer][1]:
+            return OUT_OF_ORDER
+        if state is None:
+            return 0
+        return 0 if sequence == (state.last_sequence + 1 if epoch == state.epoch else 0) else OUT_OF_ORDER
+
     def write_marker(self, producer: int, epoch: int, time_ms: int, *, commit: bool) -> None:
         """Write the marker that ends a producer's transaction."""
-        state = self.producers.setdefault(producer, ProducerState(epoch))
-        if epoch > state.epoch:
+        state = self.producers.get(producer)
+        if state is None or epoch > state.epoch:
             self.producers[producer] = ProducerState(epoch)
+        self.unverified.pop(producer, None)
         offset = self.end
         self._store(control_batch(producer, epoch, time_ms, commit=commit), 0, producer, epoch, control=True)
         first = self.open.pop(producer, None)

@@ -13,6 +13,8 @@ INVALID_EPOCH: Final = 47
 INVALID_STATE: Final = 48
 INVALID_MAPPING: Final = 49
 CONCURRENT: Final = 51
+#: A broker's answer to a producer whose transaction it could not ask about: "not enough replicas", which all clients retry.
+RETRY_WRITE: Final = 19
 
 Partition = tuple[str, int]
 
@@ -28,7 +30,6 @@ class Transaction:
     #: Empty, Ongoing, Commit, Abort (markers are being written), Committed, Aborted.
     state: str = "Empty"
     partitions: set[Partition] = field(default_factory=set)
-    offsets: dict[tuple[str, str, int], int] = field(default_factory=dict)
     expires: asyncio.TimerHandle | None = None
 
 
@@ -64,11 +65,10 @@ class Transactions:
         if transaction.state in ("Commit", "Abort"):
             return CONCURRENT, -1, -1
         transaction.epoch += 1
-        transaction.timeout_s = timeout_s
         if transaction.state == "Ongoing":
             self._decide(transaction, commit=False)
             return CONCURRENT, -1, -1
-        transaction.state = "Empty"
+        transaction.state, transaction.timeout_s = "Empty", timeout_s
         return 0, transaction.producer, transaction.epoch
 
     def _check(self, name: str, producer: int, epoch: int) -> tuple[int, Transaction | None]:
@@ -86,17 +86,9 @@ class Transactions:
             return CONCURRENT
         if transaction.state != "Ongoing":
             transaction.state = "Ongoing"
-            transaction.partitions, transaction.offsets = set(), {}
+            transaction.partitions = set()
             transaction.expires = self._schedule(transaction)
         transaction.partitions |= partitions
-        return 0
-
-    def commit_offsets(self, name: str, producer: int, epoch: int, offsets: dict[tuple[str, str, int], int]) -> int:
-        """A TxnOffsetCommit request; returns the error code."""
-        error, transaction = self._check(name, producer, epoch)
-        if transaction is None:
-            return error
-        transaction.offsets |= offsets
         return 0
 
     def end(self, name: str, producer: int, epoch: int, *, commit: bool) -> int:
@@ -131,11 +123,11 @@ class Transactions:
         transaction.state = "Committed" if transaction.state == "Commit" else "Aborted"
         transaction.partitions = set()
 
-    def check_write(self, name: str | None, producer: int, epoch: int, partition: Partition) -> int:
+    def check_write(self, name: str, producer: int, epoch: int, partition: Partition) -> int:
         """The error code for a producer that writes to a partition; 0: it has added it to its open transaction."""
-        transaction = self.by_name.get(name or "")
-        if transaction is None or transaction.producer != producer:
-            return INVALID_STATE
-        if transaction.epoch != epoch:
-            return INVALID_EPOCH
-        return 0 if transaction.state == "Ongoing" and partition in transaction.partitions else INVALID_STATE
+        error, transaction = self._check(name, producer, epoch)
+        if transaction is None:
+            return error
+        if transaction.state in ("Commit", "Abort"):
+            return RETRY_WRITE
+        return 0 if partition in transaction.partitions else INVALID_STATE

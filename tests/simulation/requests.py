@@ -7,6 +7,7 @@ is free to choose: producers and members by their order, coordinators not at all
 from __future__ import annotations
 
 import asyncio
+import time
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
@@ -17,9 +18,10 @@ from aiokafka.protocol.group import HeartbeatRequest, JoinGroupRequest, LeaveGro
 from aiokafka.protocol.produce import ProduceRequest
 from aiokafka.protocol.transaction import AddPartitionsToTxnRequest, EndTxnRequest, InitProducerIdRequest
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
+from aiokafka.structs import TopicPartition
 
 from offsets.admin import TopicAdmin
-from offsets.fetch import TopicFetcher
+from offsets.fetch import Isolation, TopicFetcher
 
 #: Answers after which a client asks again: a coordinator loads, moves or writes markers; 19 is a broker's for the last.
 _TRANSIENT: Final = frozenset({6, 14, 15, 16, 19, 51})
@@ -28,25 +30,41 @@ _PAUSE_S: Final = 0.02
 _METADATA: Final = ConsumerProtocolMemberMetadata(0, ["topic"], b"").encode()
 _WAIT_MS: Final = 50
 
-Kind = Literal["init", "add", "produce", "repeat", "gap", "commit", "abort", "read"]
+Kind = Literal["init", "add", "produce", "repeat", "gap", "commit", "abort", "read", "expire"]
+
+_PARTITIONS: Final = (0, 1)
+_LEVELS: Final[tuple[Isolation, ...]] = ("read_committed", "read_uncommitted")
+#: The number that an ``init`` without a transactional id has.
+_PLAIN: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A request: ``number`` chooses among transactional ids, or the producers there have been."""
+    """A request.
+
+    Attributes:
+        kind: what is asked. ``repeat`` sends an earlier batch again, ``gap`` leaves out sequence numbers, ``read`` reads all
+            partitions under both isolation levels, ``expire`` waits until no transaction is open that has written.
+        number: chooses among transactional ids (or none), or the producers there have been.
+        keys: of the records; for ``repeat`` their sum says how many batches lie between.
+        partition: the one that is added or written to.
+        ahead: how much later the epoch is than the one that the producer was given.
+    """
 
     kind: Kind
     number: int = 0
     keys: tuple[int, ...] = (0,)
+    partition: int = 0
+    ahead: int = 0
 
 
 @dataclass
 class _Producer:
-    transactional_id: str
+    transactional_id: str | None
     producer: int
     epoch: int
-    sequence: int = 0
-    last: bytes | None = None
+    sequences: dict[int, int] = field(default_factory=lambda: dict.fromkeys(_PARTITIONS, 0))
+    batches: dict[int, list[bytes]] = field(default_factory=lambda: {partition: [] for partition in _PARTITIONS})
 
 
 @dataclass
@@ -56,11 +74,16 @@ class Conversation:
     Args:
         servers: the brokers' addresses.
         name: makes the names of topics and ids unique.
+        timeout_ms: how long a transaction may take.
     """
 
     servers: str
     name: str
+    timeout_ms: int = 60_000
     _producers: list[_Producer] = field(default_factory=list)
+    #: The last request to end a transaction, by transactional id, while it is not known whether its markers are written.
+    _ending: dict[str, Any] = field(default_factory=dict)
+    _fetchers: list[TopicFetcher] = field(default_factory=list)
     _values: int = 0
 
     @property
@@ -72,59 +95,98 @@ class Conversation:
         """All answers."""
         arguments = {"bootstrap_servers": self.servers}
         async with TopicAdmin(arguments) as admin:
-            await admin.create(self.topic, 1, 1, {"cleanup.policy": "compact"})
+            await admin.create(self.topic, len(_PARTITIONS), 1, {"cleanup.policy": "compact"})
         client = AIOKafkaClient(**arguments)
-        await client.bootstrap()
-        client.set_topics([self.topic])
-        await client.force_metadata_update()
+        self._fetchers = [TopicFetcher(self.topic, arguments, level) for level in _LEVELS]
         try:
-            return [await self._step(client, step) for step in steps] + [await self._read()]
+            await client.bootstrap()
+            client.set_topics([self.topic])
+            await client.force_metadata_update()
+            for fetcher in self._fetchers:
+                await self._start(fetcher)
+            return [await self._step(client, step) for step in [*steps, Step("read")]]
         finally:
             await client.close()
+            for fetcher in self._fetchers:
+                await fetcher.close()
+
+    @staticmethod
+    async def _start(fetcher: TopicFetcher) -> None:
+        """Start it, and wait until the topic, which is new, has its leaders."""
+        await fetcher.start()
+        while True:
+            try:
+                await fetcher.refresh()
+                if (
+                    fetcher.partitions
+                    == frozenset(await fetcher.end_offsets("read_committed"))
+                    == frozenset(_PARTITIONS)
+                ):
+                    return
+            except KafkaError:
+                pass
+            await asyncio.sleep(_PAUSE_S)
 
     async def _step(self, client: AIOKafkaClient, step: Step) -> Any:
         if step.kind == "init":
-            return await self._init(client, f"{self.name}-{step.number % 2}")
+            return await self._init(client, None if step.number == _PLAIN else f"{self.name}-{step.number % 2}")
         if step.kind == "read":
-            return await self._read()
+            return await self._read(client)
+        if step.kind == "expire":
+            return await self._await_expiry()
         if not self._producers:
             return "there is no producer"
         producer = self._producers[step.number % len(self._producers)]
+        if step.kind not in ("add", "commit", "abort"):
+            return await self._produce(client, producer, step)
+        if producer.transactional_id is None:
+            return "it has no transactions"
+        ids = producer.transactional_id, producer.producer, producer.epoch + step.ahead
         if step.kind == "add":
-            request: Any = AddPartitionsToTxnRequest(
-                producer.transactional_id, producer.producer, producer.epoch, [(self.topic, [0])]
-            )
-            return await self._ask(client, producer.transactional_id, request, lambda answer: answer.errors[0][1][0][1])
-        if step.kind in ("commit", "abort"):
-            request = EndTxnRequest(producer.transactional_id, producer.producer, producer.epoch, step.kind == "commit")
-            code = await self._ask(client, producer.transactional_id, request, lambda answer: answer.error_code)
-            # Markers are written after the answer: what a producer may write until then is a matter of time.
-            await self._read()
-            return code
-        return await self._produce(client, producer, step)
+            request: Any = AddPartitionsToTxnRequest(*ids, [(self.topic, [step.partition])])
+            code = await self._ask(client, ids[0], request, lambda answer: answer.errors[0][1][0][1])
+        else:
+            request = EndTxnRequest(*ids, step.kind == "commit")
+            code = await self._ask(client, ids[0], request, _error_code)
+        if code == 0:
+            self._ending.pop(ids[0], None)
+            if step.kind != "add":
+                self._ending[ids[0]] = request
+        return code
 
-    async def _init(self, client: AIOKafkaClient, transactional_id: str) -> Any:
+    async def _settle(self, client: AIOKafkaClient) -> None:
+        """Wait until the markers of ended transactions are written: until then it is a matter of time what may be done."""
+        for transactional_id, request in self._ending.items():
+            await self._ask(client, transactional_id, request, _error_code)
+        self._ending.clear()
+
+    async def _init(self, client: AIOKafkaClient, transactional_id: str | None) -> Any:
         answer: list[Any] = []
 
         def keep(response: Any) -> int:
             answer[:] = [response]
             return int(response.error_code)
 
-        code = await self._ask(client, transactional_id, InitProducerIdRequest(transactional_id, 60_000), keep)
-        if code == 0:
-            self._producers.append(_Producer(transactional_id, answer[0].producer_id, answer[0].producer_epoch))
+        code = await self._ask(client, transactional_id, InitProducerIdRequest(transactional_id, self.timeout_ms), keep)
+        if code:
+            return code
+        self._ending.pop(transactional_id or "", None)
+        self._producers.append(_Producer(transactional_id, answer[0].producer_id, answer[0].producer_epoch))
         producers = list(dict.fromkeys(producer.producer for producer in self._producers))
-        return code, producers.index(answer[0].producer_id) if code == 0 else None
+        return code, producers.index(answer[0].producer_id), answer[0].producer_epoch
 
     async def _produce(self, client: AIOKafkaClient, producer: _Producer, step: Step) -> Any:
-        if step.kind == "repeat" and producer.last is not None:
-            data = producer.last
+        await self._settle(client)
+        batches, sequence = producer.batches[step.partition], producer.sequences[step.partition]
+        new = step.kind != "repeat" or not batches
+        if new:
+            first = 0 if step.ahead else sequence + (5 if step.kind == "gap" else 0)
+            data = self._batch(producer, step.keys, producer.epoch + step.ahead, first)
         else:
-            skipped = 5 if step.kind == "gap" else 0
-            data = self._batch(producer, step.keys, producer.sequence + skipped)
-        request = ProduceRequest(producer.transactional_id, -1, 10_000, [(self.topic, [(0, data)])])
+            data = batches[max(0, len(batches) - 1 - sum(step.keys))]
+        request = ProduceRequest(producer.transactional_id, -1, 10_000, [(self.topic, [(step.partition, data)])])
         while True:
-            leader = client.cluster.leader_for_partition(_partition(self.topic))
+            leader = client.cluster.leader_for_partition(TopicPartition(self.topic, step.partition))
             try:
                 answer = await client.send(leader, request)
             except KafkaError:
@@ -134,30 +196,35 @@ class Conversation:
             if code not in _TRANSIENT:
                 break
             await asyncio.sleep(_PAUSE_S)
-        if code == 0 and step.kind != "repeat":
-            producer.sequence += len(step.keys)
-            producer.last = data
+        if code == 0 and new and not step.ahead:
+            producer.sequences[step.partition] = first + len(step.keys)
+            batches.append(data)
         return code, offset if code == 0 else None
 
-    def _batch(self, producer: _Producer, keys: tuple[int, ...], sequence: int) -> bytes:
+    def _batch(self, producer: _Producer, keys: tuple[int, ...], epoch: int, sequence: int) -> bytes:
         builder = DefaultRecordBatchBuilder(
             magic=2,
             compression_type=0,
-            is_transactional=True,
+            is_transactional=producer.transactional_id is not None,
             producer_id=producer.producer,
-            producer_epoch=producer.epoch,
+            producer_epoch=epoch,
             base_sequence=sequence,
             batch_size=1 << 16,
         )
+        # Markers have a broker's time: after records that are much older it begins a segment, and compacts the old one.
+        now_ms = int(time.time() * 1000)
         for position, key in enumerate(keys):
             self._values += 1
-            builder.append(position, 1_700_000_000_000, b"%d" % key, b"%d" % self._values, [])
+            builder.append(position, now_ms, b"%d" % key, b"%d" % self._values, [])
         return bytes(builder.build())
 
-    async def _ask(self, client: AIOKafkaClient, transactional_id: str, request: Any, code_of: Any) -> int:
+    async def _ask(self, client: AIOKafkaClient, transactional_id: str | None, request: Any, code_of: Any) -> int:
         while True:
             try:
-                node = await client.coordinator_lookup(CoordinationType.TRANSACTION, transactional_id)
+                if transactional_id is None:
+                    node = client.get_random_node()
+                else:
+                    node = await client.coordinator_lookup(CoordinationType.TRANSACTION, transactional_id)
                 answer = await client.send(node, request, group=ConnectionGroup.COORDINATION)
             except KafkaError:
                 await asyncio.sleep(_PAUSE_S)
@@ -167,36 +234,35 @@ class Conversation:
                 return code
             await asyncio.sleep(_PAUSE_S)
 
-    async def _read(self) -> Any:
-        """Both ends of the topic, and its committed records up to there, once markers are written."""
-        committed = TopicFetcher(self.topic, {"bootstrap_servers": self.servers}, "read_committed")
-        await committed.start()
-        try:
-            stable, high = await self._settled_ends(committed)
-            position, records = 0, []
-            while position < stable:
-                (node,) = committed.by_leader({0: position})
-                (fetched,) = await committed.fetch(node, {0: position}, max_wait_ms=_WAIT_MS, max_bytes=1 << 20)
-                records += [(record.offset, record.key, record.value) for batch in fetched.batches for record in batch]
-                position = fetched.position
-            return stable, high, records
-        finally:
-            await committed.close()
+    async def _read(self, client: AIOKafkaClient) -> Any:
+        """Under both isolation levels: the partitions' ends as listed and as fetched, and the records up to there."""
+        await self._settle(client)
+        answers: list[Any] = []
+        for level, fetcher in zip(_LEVELS, self._fetchers, strict=True):
+            for partition, end in sorted((await fetcher.end_offsets(level)).items()):
+                position, records, ends = 0, [], set()
+                while position < end:
+                    (node,) = fetcher.by_leader({partition: position})
+                    (fetched,) = await fetcher.fetch(
+                        node, {partition: position}, max_wait_ms=_WAIT_MS, max_bytes=1 << 20
+                    )
+                    records += [
+                        (record.offset, record.key, record.value) for batch in fetched.batches for record in batch
+                    ]
+                    ends.add(fetched.readable_end)
+                    position = fetched.position
+                # How many fetches it takes is a broker's business.
+                answers += [(end, sorted(ends), records)]
+        return answers
 
-    async def _settled_ends(self, fetcher: TopicFetcher) -> tuple[int, int]:
-        before: tuple[int, int] | None = None
-        while True:
-            ends = (await fetcher.end_offsets("read_committed"))[0], (await fetcher.end_offsets("read_uncommitted"))[0]
-            if ends == before:
-                return ends
-            before = ends
-            await asyncio.sleep(5 * _PAUSE_S)
+    async def _await_expiry(self) -> None:
+        stable, high = self._fetchers
+        while await stable.end_offsets("read_committed") != await high.end_offsets("read_uncommitted"):
+            await asyncio.sleep(_PAUSE_S)
 
 
-def _partition(topic: str) -> Any:
-    from aiokafka.structs import TopicPartition
-
-    return TopicPartition(topic, 0)
+def _error_code(answer: Any) -> int:
+    return int(answer.error_code)
 
 
 async def talk_to_group(servers: str, group: str) -> list[Any]:
