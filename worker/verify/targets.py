@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import pickle
 import time
+from contextlib import suppress
 from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
@@ -28,7 +29,8 @@ from worker.verify.messages import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+    from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+    from importlib.metadata import EntryPoint
 
     from connectors.verify.rows import TableReport
 
@@ -231,10 +233,15 @@ def open_target(connector: Mapping[str, str]) -> VerifiedTarget:
         ConfigInvalid: it can't be read back, or the flow changes rows on their way.
     """
     kind = connector.get("sink.type", "")
-    entry = next((entry for entry in entry_points(group=_SINKS) if entry.name == kind), None)
-    read_back = getattr(entry.load(), "read_back", None) if entry is not None else None
+    sinks = {entry.name: entry for entry in entry_points(group=_SINKS)}
+    sink = sinks[kind].load() if kind in sinks else None
+    read_back = getattr(sink, "read_back", None)
     if read_back is None:
-        raise ConfigInvalid(f"sink.type={kind}: verify reads targets of the type jdbc back, and no others yet")
+        reason = getattr(sink, "not_read_back", "") or "its class has no method read_back"
+        raise ConfigInvalid(
+            f"sink.type={kind}: {reason if sink else 'there is no such sink'}. Verify reads the targets of these sinks back: "
+            f"{', '.join(_list_readable(sinks.values()))}"
+        )
     steps = sorted(name for name in connector if name.startswith(("steps", "mask.")))
     if steps:
         raise ConfigInvalid(f"{steps[0]}: the flow changes rows on their way, so that they are not those of its topics")
@@ -242,3 +249,13 @@ def open_target(connector: Mapping[str, str]) -> VerifiedTarget:
         raise ConfigInvalid("verify reads targets of flows with source.format=debezium and source.topics")
     target: VerifiedTarget = read_back(connector)
     return target
+
+
+def _list_readable(sinks: Iterable[EntryPoint]) -> list[str]:
+    """The names of the sinks whose targets can be read back."""
+    names = []
+    for entry in sinks:
+        with suppress(ImportError):  # a client that is not installed
+            if hasattr(entry.load(), "read_back"):
+                names.append(entry.name)
+    return sorted(names)
