@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from importlib.metadata import entry_points
 from typing import Any
 
 import pytest
@@ -82,6 +83,12 @@ def test_flows_that_can_not_be_compared(change: dict[str, str], message: str) ->
     flow = {"sink.type": "jdbc", "source.format": "debezium", "source.topics": "t", "sink.jdbc.url": "jdbc:sqlite:/x"}
     with pytest.raises(ConfigInvalid, match=message):
         open_target({**flow, **change})
+
+
+def test_each_sink_can_be_read_back_or_says_why() -> None:
+    for entry in entry_points(group="millrace.sinks"):
+        sink = entry.load()
+        assert hasattr(sink, "read_back") != bool(sink.not_read_back), entry.name
 
 
 def test_tables_of_one_topic_are_compared_together() -> None:
