@@ -12,12 +12,9 @@ import math
 import uuid
 from contextlib import suppress
 from decimal import Decimal, InvalidOperation
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import msgspec
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 _EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _MICRO: Final = dt.timedelta(microseconds=1)
@@ -42,22 +39,25 @@ class SparseRow(dict[str, Any]):
 
 def same_row(message: dict[str, Any], target: dict[str, Any]) -> bool:
     """Whether all columns that both have say the same; names are compared without regard to case."""
-    return all(is_same_value(value, other) for _, value, other in _pair_values(message, target))
+    others = {name.lower(): value for name, value in target.items()}
+    sparse = isinstance(target, SparseRow)
+    for name, value in message.items():
+        lower = name.lower()
+        if (lower in others or sparse) and not is_same_value(value, others.get(lower)):
+            return False
+    return True
 
 
 def differing_values(message: dict[str, Any], target: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """The columns that both have and that don't say the same, under the message's names."""
-    pairs = [pair for pair in _pair_values(message, target) if not is_same_value(*pair[1:])]
-    return {name: value for name, value, _ in pairs}, {name: other for name, _, other in pairs}
-
-
-def _pair_values(message: dict[str, Any], target: dict[str, Any]) -> Iterator[tuple[str, Any, Any]]:
-    """The columns that both have: the message's name, its value and the target's."""
     others = {name.lower(): value for name, value in target.items()}
-    sparse = isinstance(target, SparseRow)
-    for name, value in message.items():
-        if sparse or name.lower() in others:
-            yield name, value, others.get(name.lower())
+    names = [
+        name
+        for name, value in message.items()
+        if (name.lower() in others or isinstance(target, SparseRow))
+        and not is_same_value(value, others.get(name.lower()))
+    ]
+    return {name: message[name] for name in names}, {name: others.get(name.lower()) for name in names}
 
 
 def is_same_value(message: Any, target: Any) -> bool:
@@ -118,14 +118,15 @@ def _to_micros(moment: dt.datetime) -> int:
 
 def _same_moment(message: Any, target: dt.datetime) -> bool:
     micros = _to_micros(target)
-    kept = 1_000 if isinstance(target, Milliseconds) else 1
+    said: tuple[int, ...] = ()
     if isinstance(message, int):
-        said = [message // 1000, *(message * unit for unit in _UNITS), message * _DAY]
+        said = (message, message * 1_000, message // 1_000, message * 1_000_000, message * _DAY)
     else:
-        said = []
         with suppress(ValueError, TypeError):
-            said.append(_to_micros(dt.datetime.fromisoformat(message)))
-    return any(moment // kept == micros // kept for moment in said)
+            said = (_to_micros(dt.datetime.fromisoformat(message)),)
+    if micros in said:
+        return True
+    return isinstance(target, Milliseconds) and micros // 1_000 in [moment // 1_000 for moment in said]
 
 
 def _same_time(message: Any, target: dt.time | dt.timedelta) -> bool:

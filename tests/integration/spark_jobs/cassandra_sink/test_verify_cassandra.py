@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
+    from compose.local.scylla.client import Emulation
     from tests.conftest import HasCassandra
 
 
@@ -56,6 +57,14 @@ def test_rows_are_compared_with_the_topic(flow: Callable[..., VerifiedFlow], del
 
 def test_more_rows_than_a_page_has(flow: Callable[..., VerifiedFlow]) -> None:
     check_parts_are_read(flow())
+
+
+@pytest.mark.slow
+def test_rows_of_scylla_are_compared_with_the_topic(
+    flow: Callable[..., VerifiedFlow], scylla: Emulation, scylla_keyspace: Callable[..., str]
+) -> None:
+    rows = flow(hosts=scylla.address, keyspace=scylla_keyspace())
+    check_rows_are_compared(rows, name_of(rows))
 
 
 def test_types_that_only_cassandra_has(flow: Callable[..., VerifiedFlow], client: Any) -> None:
