@@ -202,6 +202,8 @@ class Sink(ABC):
     takes_rows: ClassVar[bool] = False
     #: Sets of pinned jars it needs in addition to Kafka's (``delta``); given to ``session.build_session``.
     extra_jars: ClassVar[tuple[str, ...]] = ()
+    #: Why ``millrace verify`` can't read its target back, for a class without ``read_back`` (docs/verify.md, "Targets").
+    not_read_back: ClassVar[str] = ""
 
     def __init__(self, context: JobContext) -> None:
         self.context = context

@@ -20,13 +20,32 @@ _EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _MICRO: Final = dt.timedelta(microseconds=1)
 #: Units of a message's times, as micros: seconds, ms, µs; nanoseconds are divided.
 _UNITS: Final = (1_000_000, 1_000, 1)
+_DAY: Final = 86_400_000_000
 _FLOAT_TOLERANCE: Final = 1e-6
+
+
+class Milliseconds(dt.datetime):
+    """A moment in a target that keeps no digits below a millisecond."""
+
+    @classmethod
+    def of(cls, moment: dt.datetime) -> Milliseconds:
+        """A moment as one of a target of this kind."""
+        return cls.combine(moment.date(), moment.timetz())
+
+
+class SparseRow(dict[str, Any]):
+    """A row of a target that leaves nulls out: a column that it does not have is null."""
 
 
 def same_row(message: dict[str, Any], target: dict[str, Any]) -> bool:
     """Whether all columns that both have say the same; names are compared without regard to case."""
     others = {name.lower(): value for name, value in target.items()}
-    return all(is_same_value(value, others[name.lower()]) for name, value in message.items() if name.lower() in others)
+    sparse = isinstance(target, SparseRow)
+    for name, value in message.items():
+        lower = name.lower()
+        if (lower in others or sparse) and not is_same_value(value, others.get(lower)):
+            return False
+    return True
 
 
 def differing_values(message: dict[str, Any], target: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -35,9 +54,10 @@ def differing_values(message: dict[str, Any], target: dict[str, Any]) -> tuple[d
     names = [
         name
         for name, value in message.items()
-        if name.lower() in others and not is_same_value(value, others[name.lower()])
+        if (name.lower() in others or isinstance(target, SparseRow))
+        and not is_same_value(value, others.get(name.lower()))
     ]
-    return {name: message[name] for name in names}, {name: others[name.lower()] for name in names}
+    return {name: message[name] for name in names}, {name: others.get(name.lower()) for name in names}
 
 
 def is_same_value(message: Any, target: Any) -> bool:
@@ -79,11 +99,16 @@ def _same_number(message: Any, target: float | Decimal) -> bool:
         if Decimal(message) == target:
             return True
     if isinstance(message, str):
-        # Connect's Decimal: the bytes of the number without its point.
-        with suppress(ValueError):
-            digits = int.from_bytes(base64.b64decode(message, validate=True), "big", signed=True)
-            exponent = target.as_tuple().exponent if isinstance(target, Decimal) else 0
-            return isinstance(exponent, int) and Decimal(digits).scaleb(exponent) == target
+        return _is_unscaled(message, target)
+    return False
+
+
+def _is_unscaled(message: str, target: int | Decimal) -> bool:
+    """Whether a string is Connect's Decimal: the bytes of the number without its point, in base64."""
+    with suppress(ValueError):
+        digits = int.from_bytes(base64.b64decode(message, validate=True), "big", signed=True)
+        exponent = target.as_tuple().exponent if isinstance(target, Decimal) else 0
+        return isinstance(exponent, int) and Decimal(digits).scaleb(exponent) == target
     return False
 
 
@@ -93,11 +118,15 @@ def _to_micros(moment: dt.datetime) -> int:
 
 def _same_moment(message: Any, target: dt.datetime) -> bool:
     micros = _to_micros(target)
+    said: tuple[int, ...] = ()
     if isinstance(message, int):
-        return message // 1000 == micros or any(message * unit == micros for unit in _UNITS)
-    with suppress(ValueError, TypeError):
-        return _to_micros(dt.datetime.fromisoformat(message)) == micros
-    return False
+        said = (message, message * 1_000, message // 1_000, message * 1_000_000, message * _DAY)
+    else:
+        with suppress(ValueError, TypeError):
+            said = (_to_micros(dt.datetime.fromisoformat(message)),)
+    if micros in said:
+        return True
+    return isinstance(target, Milliseconds) and micros // 1_000 in [moment // 1_000 for moment in said]
 
 
 def _same_time(message: Any, target: dt.time | dt.timedelta) -> bool:
@@ -129,11 +158,48 @@ def _same_bytes(message: Any, target: bytes) -> bool:
 
 
 def _same_string(message: Any, target: str) -> bool:
+    """Whether text of a target, which may be that of any type, says the same as a value."""
     if message == target or str(message) == target:
         return True
+    if isinstance(message, bool):
+        return target == str(message).lower()
+    if isinstance(message, int | float):
+        return _same_number_text(message, target) or _same_time_text(message, target)
+    if isinstance(message, str):
+        with suppress(InvalidOperation):
+            if _is_unscaled(message, Decimal(target)):
+                return True
+        return _same_time_text(message, target) or _same_bytes(message, target.encode()) or _same_json(message, target)
+    return _same_json(message, target)
+
+
+def _same_number_text(message: float, target: str) -> bool:
+    with suppress(InvalidOperation):
+        return _same_number(message, Decimal(target))
+    return False
+
+
+def _same_time_text(message: Any, target: str) -> bool:
+    """Whether text in the form of ISO 8601 is the day, the moment or the time of day that a message has as a number.
+
+    Of two strings only moments may have different forms.
+    """
+    kinds: list[Any] = [dt.date, dt.datetime, dt.time]
+    if isinstance(message, str):
+        kinds = [dt.datetime] if "T" in message else []
+    if "-" not in target and ":" not in target:  # some numbers are forms, too
+        return False
+    for kind in kinds:
+        with suppress(ValueError):
+            return is_same_value(message, kind.fromisoformat(target))
+    return False
+
+
+def _same_json(message: Any, target: str) -> bool:
+    """Whether both are the same object or array: JSON has many spellings."""
     with suppress(msgspec.DecodeError):
-        # JSON has many spellings.
-        return bool(_to_plain(message) == msgspec.json.decode(target))
+        decoded = msgspec.json.decode(target)
+        return isinstance(decoded, dict | list) and bool(_to_plain(message) == decoded)
     return False
 
 
@@ -151,12 +217,15 @@ def key_text(values: dict[str, Any]) -> str:
 
 
 def _key_part(value: Any) -> str:
+    """Part of a key; whole days and moments as most messages have them."""
     if isinstance(value, bool):
         return str(int(value))
     if isinstance(value, Decimal):
         return format(value.normalize(), "f")
     if isinstance(value, dt.datetime):
         return str(_to_micros(value))
+    if isinstance(value, dt.date):
+        return str((value - _EPOCH.date()).days)
     if isinstance(value, bytes | bytearray | memoryview):
         return base64.b64encode(bytes(value)).decode()
     return str(value)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from importlib.metadata import entry_points
 from typing import Any
 
 import pytest
@@ -41,6 +42,20 @@ def test_messages_with_and_without_schemas() -> None:
         read_event(None, plain)
 
 
+def test_times_of_day_are_nanoseconds_where_schemas_name_them() -> None:
+    columns = [
+        {"field": "id", "type": "int64"},
+        {"field": "v", "type": "int64", "name": "io.debezium.time.MicroTime"},
+        {"field": "n", "type": "int32", "name": "org.apache.kafka.connect.data.Time"},
+    ]
+    schema = {"fields": [{"field": "before", "fields": columns}, {"field": "after", "fields": columns}]}
+    payload = {**event("c"), "after": {"id": 1, "v": 3_600_000_000, "n": None}}
+    said = read_event(KEY, json.dumps({"schema": schema, "payload": payload}).encode())
+    assert said is not None
+    assert said.row == {"id": 1, "v": 3_600_000_000_000, "n": None}
+    assert read_event(KEY, json.dumps(payload).encode()) == ("shop.t", {"id": 1}, payload["after"])
+
+
 def test_the_last_write_of_a_key_counts() -> None:
     table: Any = None
     assert KeyedRow(table, [], 0).rows == {}
@@ -66,9 +81,17 @@ def test_the_topic_is_the_source_of_a_target() -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"sink.type": "console"}, "jdbc back, and no others yet"),
-        ({"sink.type": "nothing"}, "jdbc back, and no others yet"),
+        ({"sink.type": "console"}, r"it prints rows and keeps none\. Verify reads .*sinks back: .*jdbc, .*opensearch"),
+        (
+            {"sink.type": "kafka"},
+            r"a topic keeps every change as a record: there is no row of a key to compare\. Verify",
+        ),
+        ({"sink.type": "nothing"}, "there is no such sink"),
+        ({"sink.type": "json:JSONDecoder"}, "its class has no method read_back"),
+        ({"sink.type": "json:Nothing"}, "the sink can't be loaded where verify runs"),
+        ({"sinks": "a,b"}, "sinks=a,b: verify reads targets of flows with one sink"),
         ({"steps": "a"}, "changes rows on their way"),
+        ({"transform.steps": "a"}, r"transform\.steps: the flow changes rows on their way"),
         ({"mask.rules": "m"}, "changes rows on their way"),
         ({"source.format": "ums"}, "source.format=debezium"),
         ({"source.topics": ""}, "source.topics"),
@@ -78,6 +101,12 @@ def test_flows_that_can_not_be_compared(change: dict[str, str], message: str) ->
     flow = {"sink.type": "jdbc", "source.format": "debezium", "source.topics": "t", "sink.jdbc.url": "jdbc:sqlite:/x"}
     with pytest.raises(ConfigInvalid, match=message):
         open_target({**flow, **change})
+
+
+def test_each_sink_can_be_read_back_or_says_why() -> None:
+    for entry in entry_points(group="millrace.sinks"):
+        sink = entry.load()
+        assert hasattr(sink, "read_back") != bool(sink.not_read_back), entry.name
 
 
 def test_tables_of_one_topic_are_compared_together() -> None:

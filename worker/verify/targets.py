@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import pickle
 import time
-from importlib.metadata import entry_points
+from contextlib import suppress
+from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 import msgspec
@@ -28,12 +29,18 @@ from worker.verify.messages import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+    from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 
     from connectors.verify.rows import TableReport
 
 _SINKS: Final = "millrace.sinks"
 _SETTLE_S: Final = 5.0
+#: The names of schemas of times of day -> nanoseconds in their units.
+_NANOSECONDS: Final = {
+    "io.debezium.time.Time": 1_000_000,
+    "io.debezium.time.MicroTime": 1_000,
+    "org.apache.kafka.connect.data.Time": 1_000_000,
+}
 _decode: Final = msgspec.json.Decoder().decode
 
 
@@ -190,23 +197,40 @@ class TargetVerification:
 def read_event(key: bytes | None, value: bytes | None) -> _Said | None:
     """The content of a message in JSON as an event of Debezium's form; None: nothing of a row.
 
+    Times of day are nanoseconds, as jobs have them, where the message has schemas, which say what they are.
+
     Raises:
         ValueError: it has no key.
     """
-    event = _read_payload(value)
+    schema, event = _read_payload(value)
     if not isinstance(event, dict) or event.get("op") not in ("c", "r", "u", "d"):
         return None
     source = event["source"]
-    names = _read_payload(key)
+    _, names = _read_payload(key)
     if not isinstance(names, dict):
         raise ValueError("it has no key")  # noqa: TRY004 - as every message that is not understood
     namespace = f"{source.get('db') or source.get('keyspace') or source.get('keyspace_name')}.{source['table']}"
-    return _Said(namespace, names, None if event["op"] == "d" else event["after"])
+    row = None if event["op"] == "d" else event["after"]
+    if row and schema:
+        for column in _find_columns(schema):
+            factor = _NANOSECONDS.get(column.get("name", ""))
+            if factor and row.get(column["field"]) is not None:
+                row[column["field"]] *= factor
+    return _Said(namespace, names, row)
 
 
-def _read_payload(data: bytes | None) -> Any:
+def _read_payload(data: bytes | None) -> tuple[Any, Any]:
+    """The schema, if the message has one, and the content."""
     decoded = None if data is None else _decode(data)
-    return decoded["payload"] if isinstance(decoded, dict) and decoded.keys() == {"schema", "payload"} else decoded
+    if isinstance(decoded, dict) and decoded.keys() == {"schema", "payload"}:
+        return decoded["schema"], decoded["payload"]
+    return None, decoded
+
+
+def _find_columns(schema: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The schemas of a row's columns in that of an event."""
+    parts: list[dict[str, Any]] = schema.get("fields", [])
+    return next((part.get("fields", []) for part in parts if part.get("field") == "after"), [])
 
 
 def swap_sides(report: TableReport) -> TableReport:
@@ -231,14 +255,53 @@ def open_target(connector: Mapping[str, str]) -> VerifiedTarget:
         ConfigInvalid: it can't be read back, or the flow changes rows on their way.
     """
     kind = connector.get("sink.type", "")
-    entry = next((entry for entry in entry_points(group=_SINKS) if entry.name == kind), None)
-    read_back = getattr(entry.load(), "read_back", None) if entry is not None else None
-    if read_back is None:
-        raise ConfigInvalid(f"sink.type={kind}: verify reads targets of the type jdbc back, and no others yet")
-    steps = sorted(name for name in connector if name.startswith(("steps", "mask.")))
+    if connector.get("sinks"):
+        raise ConfigInvalid(f"sinks={connector['sinks']}: verify reads targets of flows with one sink, in sink.type")
+    sinks = {entry.name: entry for entry in entry_points(group=_SINKS)}
+    read_back = _find_reader(kind, sinks)
+    steps = sorted(name for name in connector if name.startswith(("steps", "transform.step", "mask.")))
     if steps:
         raise ConfigInvalid(f"{steps[0]}: the flow changes rows on their way, so that they are not those of its topics")
     if connector.get("source.format") != "debezium" or not connector.get("source.topics"):
         raise ConfigInvalid("verify reads targets of flows with source.format=debezium and source.topics")
-    target: VerifiedTarget = read_back(connector)
+    try:
+        target: VerifiedTarget = read_back(connector)
+    except ImportError as error:
+        raise _lacks_client(kind, error) from error
     return target
+
+
+def _find_reader(kind: str, sinks: Mapping[str, EntryPoint]) -> Callable[[Mapping[str, str]], VerifiedTarget]:
+    """The method ``read_back`` of the class that ``sink.type`` names; raises as ``open_target``."""
+    entry = sinks.get(kind) or (EntryPoint(kind, kind, _SINKS) if ":" in kind else None)
+    reason = "there is no such sink"
+    if entry is not None:
+        try:
+            sink = entry.load()
+        except (ImportError, AttributeError) as error:
+            raise _lacks_client(kind, error) from error
+        if hasattr(sink, "read_back"):
+            read_back: Callable[[Mapping[str, str]], VerifiedTarget] = sink.read_back
+            return read_back
+        reason = getattr(sink, "not_read_back", "") or "its class has no method read_back"
+    raise ConfigInvalid(
+        f"sink.type={kind}: {reason}. Verify reads the targets of these sinks back: "
+        f"{', '.join(_list_readable(sinks.values()))}"
+    )
+
+
+def _lacks_client(kind: str, error: Exception) -> ConfigInvalid:
+    return ConfigInvalid(
+        f"sink.type={kind}: the sink can't be loaded where verify runs: {error}; install what jobs need there "
+        "(pip install 'millrace[spark]')"
+    )
+
+
+def _list_readable(sinks: Iterable[EntryPoint]) -> list[str]:
+    """The names of the sinks whose targets can be read back."""
+    names = []
+    for entry in sinks:
+        with suppress(ImportError):  # a client that is not installed
+            if hasattr(entry.load(), "read_back"):
+                names.append(entry.name)
+    return sorted(names)

@@ -14,9 +14,12 @@ from spark_jobs.sinks.shared.writing import RowTotals, count_totals, key_refusal
 from spark_jobs.write_ahead_log import WriteAheadLogSink
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from connectors.options import Config, ConfigDef
     from spark_jobs.contract import JobContext, TableSchema
     from spark_jobs.metrics import JobMetric
+    from spark_jobs.sinks.cassandra.read_back import CassandraTargetRows
     from spark_jobs.write_ahead_log import BatchSection
 
 
@@ -30,6 +33,17 @@ class CassandraSink(WriteAheadLogSink):
     def __init__(self, context: JobContext) -> None:
         super().__init__(context)
         self._tables = cluster.CassandraTables(parse_settings(context.config))
+
+    @classmethod
+    def read_back(cls, properties: Mapping[str, str]) -> CassandraTargetRows:
+        """The tables that a job with these properties writes, for ``millrace verify``.
+
+        Raises:
+            Fatal: they have no row of each key.
+        """
+        from spark_jobs.sinks.cassandra.read_back import CassandraTargetRows
+
+        return CassandraTargetRows(properties)
 
     @classmethod
     def validate(cls, config: Config) -> list[str]:

@@ -15,9 +15,12 @@ from spark_jobs.sinks.shared.targets import Targets
 from spark_jobs.sinks.shared.writing import key_refusal, row_metrics, write_rows
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from connectors.options import Config, ConfigDef
     from spark_jobs.contract import Batch, JobContext, TableSchema
     from spark_jobs.metrics import JobMetric
+    from spark_jobs.sinks.clickhouse.read_back import ClickHouseRows
 
 
 class ClickHouseSink(Sink):
@@ -30,6 +33,17 @@ class ClickHouseSink(Sink):
     def __init__(self, context: JobContext) -> None:
         super().__init__(context)
         self._targets = Targets(f"{PREFIX}table")
+
+    @classmethod
+    def read_back(cls, properties: Mapping[str, str]) -> ClickHouseRows:
+        """The tables that a job with these properties writes, for ``millrace verify``.
+
+        Raises:
+            Fatal: they have no row of each key.
+        """
+        from spark_jobs.sinks.clickhouse.read_back import ClickHouseRows
+
+        return ClickHouseRows(properties)
 
     @classmethod
     def validate(cls, config: Config) -> list[str]:

@@ -72,6 +72,7 @@ class ConsoleSink(Sink):
         )
     )
     guarantees: ClassVar[tuple[str, ...]] = ("none",)
+    not_read_back: ClassVar[str] = "it prints rows and keeps none"
 
     @classmethod
     def plan(cls, config: Config) -> list[str]:

@@ -47,6 +47,12 @@ CONFIG: Final = ConfigDef(
 )
 
 
+def find_root(config: Mapping[str, Any]) -> str:
+    """The folder of all tables, as delta-rs takes it. Pure."""
+    root = str(config[PATH]).rstrip("/")
+    return root.removeprefix("file://") if root.startswith("file:///") else root
+
+
 def table_name(config: Mapping[str, Any], namespace: str) -> str:
     """The folder of a source table's table, below the path. Pure."""
     return "/".join(part for part in render_template(config[TABLE], namespace).split("/") if part)

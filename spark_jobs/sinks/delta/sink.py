@@ -10,13 +10,25 @@ import os
 from typing import TYPE_CHECKING, ClassVar
 
 from spark_jobs.contract import Batch, JobContext, Sink, TableSchema
-from spark_jobs.sinks.delta.config import CONFIG, PATH, PREFIX, STORAGE, TABLE, name_problem, table_name
+from spark_jobs.sinks.delta.config import (
+    CONFIG,
+    PATH,
+    PREFIX,
+    STORAGE,
+    TABLE,
+    find_root,
+    name_problem,
+    table_name,
+)
 from spark_jobs.sinks.lake.options import lake_settings
 from spark_jobs.sinks.lake.writing import LakeWriter, declare_metrics
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from connectors.options import Config, ConfigDef
     from spark_jobs.metrics import JobMetric
+    from spark_jobs.sinks.delta.read_back import DeltaRows
 
 METRICS = declare_metrics("delta")
 
@@ -35,17 +47,28 @@ class DeltaSink(Sink):
         self._writer: LakeWriter | None = None
 
     @classmethod
+    def read_back(cls, properties: Mapping[str, str]) -> DeltaRows:
+        """The tables that a job with these properties writes, for ``millrace verify``.
+
+        Raises:
+            Fatal: they have no row of each key.
+        """
+        from spark_jobs.sinks.delta.read_back import DeltaRows
+
+        return DeltaRows(properties)
+
+    @classmethod
     def plan(cls, config: Config) -> list[str]:
         """See ``Sink``."""
         chosen = lake_settings(config, PREFIX)
         deletes = f", deletes {chosen.delete_mode}, {chosen.buckets} buckets" if chosen.upsert else ""
-        lines = [f"delta: tables {config[TABLE]} below {_find_root(config)}, mode {chosen.mode}{deletes}"]
+        lines = [f"delta: tables {config[TABLE]} below {find_root(config)}, mode {chosen.mode}{deletes}"]
         return lines + [f"delta: {complaint}" for complaint in cls.check(config)]
 
     @classmethod
     def check(cls, config: Config) -> list[str]:
         """Whether the folder can be written, and a table of a fixed name fits."""
-        root = _find_root(config)
+        root = find_root(config)
         if "://" not in root:
             while not os.path.exists(root):  # noqa: PTH110 - plain strings, as delta-rs takes them
                 root = os.path.dirname(root) or "."  # noqa: PTH120
@@ -55,11 +78,11 @@ class DeltaSink(Sink):
             return []
         from spark_jobs.sinks.delta.table import DeltaLake
 
-        lake = DeltaLake(_find_root(config), config.prefixed(STORAGE))
+        lake = DeltaLake(find_root(config), config.prefixed(STORAGE))
         try:
             table = lake.find(table_name(config, "millrace.check"))
         except Exception as error:  # noqa: BLE001 - whatever a store's client raises is said
-            return [f"{PATH}: {_find_root(config)} can't be used: {' '.join(str(error).split())}"]
+            return [f"{PATH}: {find_root(config)} can't be used: {' '.join(str(error).split())}"]
         chosen = lake_settings(config, PREFIX)
         if table is None or "${" in config[TABLE]:
             return []
@@ -81,7 +104,7 @@ class DeltaSink(Sink):
         self._writer = LakeWriter(
             self.context,
             self._settings,
-            DeltaLake(_find_root(config), config.prefixed(STORAGE)),
+            DeltaLake(find_root(config), config.prefixed(STORAGE)),
             "delta",
             lambda namespace: table_name(config, namespace),
             lambda name: name + self._settings.side_suffix,
@@ -100,7 +123,7 @@ class DeltaSink(Sink):
         try:
             return self._open_writer().write(batch)
         except Exception as error:
-            raise explain_error(error, _find_root(self.context.config)) from error
+            raise explain_error(error, find_root(self.context.config)) from error
 
     def idle(self) -> None:
         """See ``Sink``: merges small files, deletes old ones."""
@@ -109,14 +132,9 @@ class DeltaSink(Sink):
         try:
             self._open_writer().idle()
         except Exception as error:
-            raise explain_error(error, _find_root(self.context.config)) from error
+            raise explain_error(error, find_root(self.context.config)) from error
 
     def _open_writer(self) -> LakeWriter:
         if self._writer is None:
             raise RuntimeError("the sink is not open")
         return self._writer
-
-
-def _find_root(config: Config) -> str:
-    root = str(config[PATH]).rstrip("/")
-    return root.removeprefix("file://") if root.startswith("file:///") else root

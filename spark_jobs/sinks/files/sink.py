@@ -56,6 +56,7 @@ class FilesSink(Sink):
 
     config_def: ClassVar[ConfigDef] = options.CONFIG
     guarantees: ClassVar[tuple[str, ...]] = ("exactly-once", "at-least-once", "none")
+    not_read_back: ClassVar[str] = "the history keeps every change as a row: there is no row of a key to compare"
     metrics: ClassVar[tuple[JobMetric, ...]] = METRICS
 
     def __init__(self, context: JobContext) -> None:

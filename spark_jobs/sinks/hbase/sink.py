@@ -22,9 +22,12 @@ from spark_jobs.sinks.shared.writing import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from connectors.options import Config, ConfigDef
     from spark_jobs.contract import Batch, JobContext, TableSchema
     from spark_jobs.metrics import JobMetric
+    from spark_jobs.sinks.hbase.read_back import HBaseTargetRows
 
 
 class HBaseSink(Sink):
@@ -37,6 +40,17 @@ class HBaseSink(Sink):
     def __init__(self, context: JobContext) -> None:
         super().__init__(context)
         self._targets = Targets(f"{PREFIX}table")
+
+    @classmethod
+    def read_back(cls, properties: Mapping[str, str]) -> HBaseTargetRows:
+        """The tables that a job with these properties writes, for ``millrace verify``.
+
+        Raises:
+            Fatal: they have no row of each key, or its values can't be read.
+        """
+        from spark_jobs.sinks.hbase.read_back import HBaseTargetRows
+
+        return HBaseTargetRows(properties)
 
     @classmethod
     def validate(cls, config: Config) -> list[str]:

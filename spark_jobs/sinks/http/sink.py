@@ -23,6 +23,7 @@ class HttpSink(Sink):
 
     config_def: ClassVar[ConfigDef] = CONFIG_DEF
     guarantees: ClassVar[tuple[str, ...]] = ("at-least-once", "none")
+    not_read_back: ClassVar[str] = "it sends changes to a service, which has no request to read rows"
     pass_through: ClassVar[tuple[str, ...]] = (HEADER,)
     metrics: ClassVar[tuple[JobMetric, ...]] = row_metrics("http")
 

@@ -14,8 +14,11 @@ from spark_jobs.sinks.lake.options import lake_settings
 from spark_jobs.sinks.lake.writing import LakeWriter, declare_metrics
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from connectors.options import Config, ConfigDef
     from spark_jobs.metrics import JobMetric
+    from spark_jobs.sinks.iceberg.read_back import IcebergRows
 
 METRICS = declare_metrics("iceberg")
 
@@ -32,6 +35,17 @@ class IcebergSink(Sink):
         super().__init__(context)
         self._settings = lake_settings(context.config, PREFIX)
         self._writer: LakeWriter | None = None
+
+    @classmethod
+    def read_back(cls, properties: Mapping[str, str]) -> IcebergRows:
+        """The tables that a job with these properties writes, for ``millrace verify``.
+
+        Raises:
+            Fatal: they have no row of each key.
+        """
+        from spark_jobs.sinks.iceberg.read_back import IcebergRows
+
+        return IcebergRows(properties)
 
     @classmethod
     def validate(cls, config: Config) -> list[str]:

@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 from contextlib import closing
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from connectors.errors import Fatal, Retriable
 from connectors.options import ConfigDef
 from spark_jobs.config.keys import FRAME
 from spark_jobs.sinks.jdbc import plan as plans
-from spark_jobs.sinks.jdbc.config import CONFIG_DEF, INSERT, parse_settings
+from spark_jobs.sinks.jdbc.config import CONFIG_DEF, parse_settings
 from spark_jobs.sinks.jdbc.dialect.dialects import load_dialect
 from spark_jobs.sinks.jdbc.model import Fault
+from spark_jobs.sinks.shared.read_back import ROWS_AT_ONCE, demand_row_per_key, parse_own_options, select_present
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
-
-#: Rows that are handed over at once.
-_ROWS: Final = 1_000
-_ACTIVE: Final = "ums_active_"
 
 
 class JdbcTables:
@@ -30,12 +27,9 @@ class JdbcTables:
 
     def __init__(self, properties: Mapping[str, str]) -> None:
         definition = ConfigDef([*CONFIG_DEF.keys.values(), FRAME.keys["guarantee"]])
-        self._settings = parse_settings(
-            definition.parse({name: value for name, value in properties.items() if name in definition.keys})
-        )
+        self._settings = parse_settings(parse_own_options(definition, properties))
         self._dialect = load_dialect(self._settings.login.address.dialect)
-        if self._settings.mode == INSERT:
-            raise Fatal(f"sink.jdbc.mode={INSERT} keeps every change as a row: there is no row of a key to compare")
+        demand_row_per_key("sink.jdbc.mode", self._settings.mode)
 
     def name(self, namespace: str) -> str:
         """The table that a source table is written to."""
@@ -57,9 +51,8 @@ class JdbcTables:
                 with closing(connection.cursor()) as cursor:
                     cursor.execute(f"SELECT * FROM {quoted}")  # noqa: S608 - names are quoted
                     names = [column[0] for column in cursor.description]
-                    while rows := cursor.fetchmany(_ROWS):
-                        named = (dict(zip(names, row, strict=True)) for row in rows)
-                        yield [row for row in named if row.get(_ACTIVE, 1) != 0]
+                    while rows := cursor.fetchmany(ROWS_AT_ONCE):
+                        yield select_present(dict(zip(names, row, strict=True)) for row in rows)
         except Exception as error:
             fault = self._dialect.classify(error)
             kind = Retriable if fault is Fault.RETRY else Fatal

@@ -66,6 +66,7 @@ class KafkaSink(Sink):
 
     config_def: ClassVar[ConfigDef] = CONFIG
     guarantees: ClassVar[tuple[str, ...]] = ("exactly-once", "at-least-once", "none")
+    not_read_back: ClassVar[str] = "a topic keeps every change as a record: there is no row of a key to compare"
     pass_through: ClassVar[tuple[str, ...]] = (PRODUCER, TOPIC_CONFIG, HEADER, REGISTRY)
 
     metrics: ClassVar[tuple[JobMetric, ...]] = (

@@ -47,6 +47,7 @@ class LinesSink(WriteAheadLogSink):
         )
     )
     guarantees: ClassVar[tuple[str, ...]] = ("exactly-once", "at-least-once", "none")
+    not_read_back: ClassVar[str] = "the file keeps every record as a line: there is no row of a key to compare"
     logged: ClassVar[str] = RECORDS
 
     @classmethod

@@ -16,10 +16,13 @@ from spark_jobs.sinks.shared.targets import Targets
 from spark_jobs.sinks.shared.writing import key_of, key_refusal, row_metrics, template_refusal, write_rows
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from connectors.options import Config, ConfigDef
     from spark_jobs.contract import Batch, JobContext, TableSchema
     from spark_jobs.metrics import JobMetric
     from spark_jobs.sinks.mongodb.config import MongoSettings
+    from spark_jobs.sinks.mongodb.read_back import MongoDocuments
 
 #: The server does not know an option of an index: one with MongoDB's protocol and without expiry.
 _UNKNOWN = frozenset({67, 115, 197, 238})
@@ -40,6 +43,17 @@ class MongoSink(Sink):
     def __init__(self, context: JobContext) -> None:
         super().__init__(context)
         self._targets = Targets(f"{PREFIX}collection or {PREFIX}id")
+
+    @classmethod
+    def read_back(cls, properties: Mapping[str, str]) -> MongoDocuments:
+        """The documents that a job with these properties writes, for ``millrace verify``.
+
+        Raises:
+            Fatal: there is no document of each key.
+        """
+        from spark_jobs.sinks.mongodb.read_back import MongoDocuments
+
+        return MongoDocuments(properties)
 
     @classmethod
     def validate(cls, config: Config) -> list[str]:

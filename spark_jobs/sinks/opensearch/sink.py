@@ -16,9 +16,12 @@ from spark_jobs.sinks.shared.targets import Targets
 from spark_jobs.sinks.shared.writing import key_of, key_refusal, row_metrics, template_refusal, write_rows
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from connectors.options import Config, ConfigDef
     from spark_jobs.contract import Batch, JobContext, TableSchema
     from spark_jobs.metrics import JobMetric
+    from spark_jobs.sinks.opensearch.read_back import OpenSearchDocuments
 
 
 class OpenSearchSink(Sink):
@@ -31,6 +34,17 @@ class OpenSearchSink(Sink):
     def __init__(self, context: JobContext) -> None:
         super().__init__(context)
         self._targets = Targets(f"{PREFIX}index or {PREFIX}id")
+
+    @classmethod
+    def read_back(cls, properties: Mapping[str, str]) -> OpenSearchDocuments:
+        """The documents that a job with these properties writes, for ``millrace verify``.
+
+        Raises:
+            Fatal: there is no document of each key.
+        """
+        from spark_jobs.sinks.opensearch.read_back import OpenSearchDocuments
+
+        return OpenSearchDocuments(properties)
 
     @classmethod
     def validate(cls, config: Config) -> list[str]:

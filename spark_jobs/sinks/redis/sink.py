@@ -13,9 +13,12 @@ from spark_jobs.sinks.redis.config import CONFIG_DEF, HASH, PREFIX, STREAM, chec
 from spark_jobs.sinks.shared.writing import key_of, key_refusal, row_metrics, template_refusal, write_rows
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from connectors.options import Config, ConfigDef
     from spark_jobs.contract import Batch, TableSchema
     from spark_jobs.metrics import JobMetric
+    from spark_jobs.sinks.redis.read_back import RedisTargetRows
 
 
 class RedisSink(Sink):
@@ -24,6 +27,17 @@ class RedisSink(Sink):
     config_def: ClassVar[ConfigDef] = CONFIG_DEF
     guarantees: ClassVar[tuple[str, ...]] = ("exactly-once", "at-least-once", "none")
     metrics: ClassVar[tuple[JobMetric, ...]] = row_metrics("redis")
+
+    @classmethod
+    def read_back(cls, properties: Mapping[str, str]) -> RedisTargetRows:
+        """The keys that a job with these properties writes, for ``millrace verify``.
+
+        Raises:
+            Fatal: they have no row of each key, or its columns can't be read.
+        """
+        from spark_jobs.sinks.redis.read_back import RedisTargetRows
+
+        return RedisTargetRows(properties)
 
     @classmethod
     def validate(cls, config: Config) -> list[str]:

@@ -16,7 +16,7 @@ from spark_jobs.steps.lookup.tls import make_tls_context
 from worker.converters.registry.auth import basic_header
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from spark_jobs.steps.lookup.model import LookupAccess
 
@@ -94,8 +94,7 @@ class HttpRequests:
             try:
                 return self._send_request(method, path, content, headers or {})
             except (http.client.HTTPException, OSError) as error:
-                failure = Retriable(f"{self.where} does not answer: {str(error) or type(error).__name__}")
-                failure.__cause__ = error
+                failure = self._explain_failure(error)
             self.close()
             if used and not isinstance(failure.__cause__, TimeoutError):
                 continue
@@ -103,6 +102,37 @@ class HttpRequests:
             left -= 1
             if not left:
                 raise failure
+
+    @contextlib.contextmanager
+    def stream(self, method: str, path: str, content: bytes) -> Iterator[http.client.HTTPResponse]:
+        """Send a request over a connection of its own, and hand over an answer of any size, to be read as it comes.
+
+        Args:
+            method: of HTTP.
+            path: after the node's own, with the query.
+            content: the body.
+
+        Raises:
+            Retriable: no node answers in time, or the answer ends too early.
+            connectors.errors.ConfigInvalid: a file for TLS can't be read.
+        """
+        failure = Retriable(f"{self.where} does not answer")
+        for _ in self.nodes:
+            connection = self._open_connection()
+            with contextlib.closing(connection):
+                try:
+                    connection.request(method, self._prefix + path, body=content, headers=self._make_login_headers())
+                    response = connection.getresponse()
+                except (http.client.HTTPException, OSError) as error:
+                    failure = self._explain_failure(error)
+                    self._node += 1
+                    continue
+                try:
+                    yield response
+                except (http.client.HTTPException, OSError) as error:
+                    raise self._explain_failure(error) from error
+                return
+        raise failure
 
     def close(self) -> None:
         """Close the connection; the next request makes another one."""
@@ -112,12 +142,23 @@ class HttpRequests:
             with contextlib.suppress(Exception):
                 connection.close()
 
+    @property
+    def _prefix(self) -> str:
+        """The beginning of paths, by the node's address."""
+        return urlsplit(self._current_url).path.rstrip("/")
+
+    def _explain_failure(self, error: Exception) -> Retriable:
+        failure = Retriable(f"{self.where} does not answer: {str(error) or type(error).__name__}")
+        failure.__cause__ = error
+        return failure
+
     def _send_request(self, method: str, path: str, content: bytes | None, headers: Mapping[str, str]) -> HttpAnswer:
         deadline = time.monotonic() + self.access.timeout_s
         if self._connection is None:
             self._connection = self._open_connection()
-        prefix = urlsplit(self._current_url).path.rstrip("/")
-        self._connection.request(method, prefix + path, body=content, headers={**self._make_login_headers(), **headers})
+        self._connection.request(
+            method, self._prefix + path, body=content, headers={**self._make_login_headers(), **headers}
+        )
         response = self._connection.getresponse()
         received = bytearray()
         while chunk := response.read(_CHUNK):

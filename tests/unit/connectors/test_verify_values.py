@@ -10,10 +10,12 @@ from typing import Any
 
 import pytest
 
-from connectors.verify.values import is_same_value, key_text, same_row
+from connectors.verify.values import Milliseconds, SparseRow, differing_values, is_same_value, key_text, same_row
 
 MOMENT = dt.datetime(2026, 1, 2, 3, 4, 5, 678_000)  # noqa: DTZ001 - as databases without time zones give it
 MICROS = 1_767_323_045_678_000
+#: The number 150 as Connect writes a decimal without its point.
+UNSCALED = base64.b64encode((150).to_bytes(2, "big", signed=True)).decode()
 
 
 @pytest.mark.parametrize(
@@ -29,8 +31,8 @@ MICROS = 1_767_323_045_678_000
         ("7", 7, True),
         (7, 8, False),
         ("1.50", Decimal("1.5"), True),
-        (base64.b64encode((150).to_bytes(2, "big", signed=True)).decode(), Decimal("1.50"), True),
-        (base64.b64encode((150).to_bytes(2, "big", signed=True)).decode(), Decimal("1.51"), False),
+        (UNSCALED, Decimal("1.50"), True),
+        (UNSCALED, Decimal("1.51"), False),
         (0.1, 0.1, True),
         (0.1, 0.2, False),
         (MICROS, MOMENT, True),
@@ -38,6 +40,10 @@ MICROS = 1_767_323_045_678_000
         (MICROS * 1000, MOMENT, True),
         ("2026-01-02T03:04:05.678Z", MOMENT, True),
         (MICROS + 1, MOMENT, False),
+        (MICROS + 999, Milliseconds.of(MOMENT), True),
+        (MICROS + 1_000, Milliseconds.of(MOMENT), False),
+        ("2026-01-02T03:04:05.678901Z", Milliseconds.of(MOMENT), True),
+        (20_455, dt.datetime(2026, 1, 2, tzinfo=dt.UTC), True),
         ("no moment", MOMENT, False),
         (20_455, dt.date(2026, 1, 2), True),
         (20_456, dt.date(2026, 1, 2), False),
@@ -49,6 +55,27 @@ MICROS = 1_767_323_045_678_000
         ("AQI=", b"\x01\x03", False),
         ("ab", "ab", True),
         ("ab", "ac", False),
+        ("1.50", "1.5", False),
+        ("007", "7", False),
+        (7, "7", True),
+        (7, "8", False),
+        (0.1, "0.1", True),
+        (1e20, "100000000000000000000", True),
+        (True, "true", True),
+        (True, "false", False),
+        (UNSCALED, "1.50", True),
+        (UNSCALED, "1.51", False),
+        (MICROS, "2026-01-02T03:04:05.678000Z", True),
+        (MICROS // 1000, "2026-01-02T03:04:05.678+00:00", True),
+        (MICROS + 1, "2026-01-02T03:04:05.678000Z", False),
+        ("2026-01-02T03:04:05.678Z", "2026-01-02T04:04:05.678000+01:00", True),
+        (20_455, "2026-01-02", True),
+        (20_456, "2026-01-02", False),
+        (20_455, "20260102", False),
+        (3_600_000_000, "01:00:00", True),
+        ("01:00", "01:00:00", False),
+        ("AQI=", "\x01\x02", True),
+        ("AQI=", "AQI=", True),
         ('{"a":1, "b":[2]}', '{"b": [2], "a": 1}', True),
         ('{"a":1}', {"a": 1}, True),
         ({"a": 1}, '{"a": 1}', True),
@@ -62,9 +89,17 @@ def test_the_target_says_what_a_value_means(message: Any, target: Any, *, equal:
 def test_columns_that_both_have_are_compared() -> None:
     assert same_row({"Id": 1, "only_here": 5}, {"id": 1, "ums_id_": 9})
     assert not same_row({"id": 1, "v": "a"}, {"ID": 1, "V": "b"})
+    assert differing_values({"id": 1, "v": "a", "n": None}, {"ID": 1, "V": "b"}) == ({"v": "a"}, {"v": "b"})
+
+
+def test_a_column_that_a_sparse_row_does_not_have_is_null() -> None:
+    assert same_row({"id": 1, "v": None}, SparseRow({"id": 1}))
+    assert not same_row({"id": 1, "v": "a"}, SparseRow({"id": 1}))
+    assert differing_values({"id": 1, "v": "a"}, SparseRow({"id": 1})) == ({"v": "a"}, {"v": None})
 
 
 def test_keys_of_both_sides_are_one_text() -> None:
     assert key_text({"B": "x", "a": 1}) == key_text({"A": Decimal("1.0"), "b": "x"})
     assert key_text({"a": 1}) != key_text({"a": 2})
     assert key_text({"t": MICROS}) == key_text({"t": MOMENT})
+    assert key_text({"d": 20_455}) == key_text({"d": dt.date(2026, 1, 2)})

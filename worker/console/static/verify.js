@@ -34,15 +34,15 @@ export function canVerify(row) {
   return /(^|[.:])(mysqlconnector|mariadbconnector|mysql|scyllaconnector|scylla|cassandra[45]?connector|cassandra)$/i.test(row.class);
 }
 
-/** Whether the target of a flow can be read back, as far as its address tells. */
-function hasReadableTarget(place) {
-  return place.kind === "flow" && place.targets.some((target) => target.startsWith("jdbc:"));
+/** Whether a place is a flow with a target; one that can't be read back is refused with the reason. */
+function isFlowWithTarget(place) {
+  return place.kind === "flow" && place.targets.length > 0;
 }
 
 /** Connectors whose tables can be compared with their topics, and flows whose topics can be with their target. */
 async function comparable() {
   const [rows, pipeline] = await Promise.all([call("GET", "console/connectors"), call("GET", "console/pipeline")]);
-  const flows = new Set(pipeline.connectors.filter(hasReadableTarget).map((place) => place.name));
+  const flows = new Set(pipeline.connectors.filter(isFlowWithTarget).map((place) => place.name));
   return rows.map((row) => ({ ...row, flow: flows.has(row.name) })).filter((row) => row.flow || canVerify(row));
 }
 
@@ -52,7 +52,7 @@ export function VerifyListPage() {
     <div class="head"><h1>Verify</h1></div>
     ${error && html`<${Notice} title="The connectors can't be read">${error.message}</${Notice}>`}
     ${!rows && !error && html`<p class="muted">One moment …</p>`}
-    ${rows?.length === 0 && html`<${Empty} title="Nothing to verify">Tables of MySQL, MariaDB, Scylla and Cassandra connectors can be compared with their topics, and topics of flows with their JDBC target. There is no such connector.</${Empty}>`}
+    ${rows?.length === 0 && html`<${Empty} title="Nothing to verify">Tables of MySQL, MariaDB, Scylla and Cassandra connectors can be compared with their topics, and topics of flows with their target. There is no such connector.</${Empty}>`}
     ${rows?.length > 0 &&
     html`<ul class="cards">${rows.map(
       (row) => html`<li class="card split" key=${row.name}><div class="long"><strong>${row.name}</strong><div class="muted">${row.flow ? "topics with its target" : "tables with its topics"}</div></div>

@@ -1,0 +1,60 @@
+"""``millrace verify`` of a flow into Delta tables: rows that the sink has written, with what the topic says."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.support.verified_target import VerifiedFlow, check_parts_are_read, check_rows_are_compared, make_change
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+
+@pytest.fixture
+def flow(
+    spark: SparkSession, bootstrap: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> Callable[..., VerifiedFlow]:
+    def make(**options: str) -> VerifiedFlow:
+        named = {f"sink.delta.{name.replace('_', '.')}": value for name, value in options.items()}
+        properties = {"sink.type": "delta", "sink.delta.path": str(tmp_path), "sink.delta.buckets": "2", **named}
+        return VerifiedFlow(spark, bootstrap, tmp_path, capsys, properties)
+
+    return make
+
+
+@pytest.mark.parametrize("deletes", ["real", "soft"])
+def test_rows_are_compared_with_the_topic(flow: Callable[..., VerifiedFlow], deletes: str) -> None:
+    rows = flow(delete_mode=deletes)
+    check_rows_are_compared(rows, rows.table.namespace.replace(".", "/"))
+
+
+def test_more_rows_than_a_part_has(flow: Callable[..., VerifiedFlow]) -> None:
+    check_parts_are_read(flow())
+
+
+@pytest.mark.slow
+def test_deletion_vectors_of_another_program_are_respected(
+    flow: Callable[..., VerifiedFlow], spark: SparkSession, tmp_path: Path
+) -> None:
+    rows = flow()
+    rows.write(make_change("i", 1, 1, "one"), make_change("i", 2, 2, "two"), make_change("i", 3, 3, "three"))
+    table = f"delta.`{tmp_path / rows.table.namespace.replace('.', '/')}`"
+    spark.sql(f"ALTER TABLE {table} SET TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')")
+    spark.sql(f"DELETE FROM {table} WHERE id = 2")  # noqa: S608 - own names
+    rows.send(("c", 1, "one"), ("c", 2, "two"), ("c", 3, "three"))
+    code, report = rows.verify()
+    assert (code, report["rows"]) == (1, {"source": 3, "topic": 2})
+    assert report["examples"] == {"missing": ['{"id":"2"}'], "extra": []}
+
+
+def test_tables_that_can_not_be_read(flow: Callable[..., VerifiedFlow]) -> None:
+    rows = flow()
+    rows.send(("c", 1, "one"))
+    # There is no table yet: all of it is missing.
+    assert rows.verify()[1]["missing"] == 1
+    assert "sink.delta.mode=insert keeps every change" in rows.refusal(**{"sink.delta.mode": "insert"})
