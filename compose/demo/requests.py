@@ -43,18 +43,16 @@ class AccessLog:
     Attributes:
         path: Where it is.
         counts: Lines so far by kind: requests, health checks (dropped), others (unknown).
-        start_s: The time before the first line, in seconds since 1970. Kafka deletes records that are older than a week.
     """
 
     path: Path
     counts: dict[str, int] = field(default_factory=lambda: {"requests": 0, "health checks": 0, "others": 0})
-    start_s: int = field(default_factory=lambda: int(time.time()) - 3600)
     _rows: list[dict[str, Any]] = field(default_factory=list)
 
     def add(self, chance: random.Random, customer: int) -> None:
         """Write the line of a request of a customer; every tenth time also one of another kind."""
         number = len(self._rows) + 1
-        second = self.start_s + number
+        second = int(time.time())
         row = {
             "request": number,
             "customer": customer,

@@ -126,9 +126,9 @@ def _require_checkout(purpose: str) -> Path:
 def run_tests(suite: str, pytest_args: list[str]) -> int:
     """Run one suite, or all of them; returns pytest's exit code, of several sessions the first that is not 0.
 
-    All suites are three sessions next to each other, since tests wait for servers half of the time; so are unit tests. Lines of several sessions come as they are
-    written, each after its session's number. A few tests that fail there are run once more, alone: those that pass then are
-    named as unstable and fail nothing.
+    All suites are three sessions next to each other, since tests wait for servers half of the time; so are unit tests.
+    Lines of several sessions come as they are written, each after its session's number. A few tests that fail there are run
+    once more, alone: those that pass then are named as unstable and fail nothing.
     """
     root = _require_checkout("millrace test")
     args = pytest_args[1:] if pytest_args[:1] == ["--"] else pytest_args

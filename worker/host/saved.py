@@ -50,7 +50,7 @@ class OffsetReads:
 
     def __init__(self, request: Callable[[Any, float], Awaitable[Any]]) -> None:
         self._request = request
-        #: Reads that have not begun, and the last that has, by connector and its own offsets topic.
+        #: Reads that wait for the one before, and the one under way, by connector and its own offsets topic.
         self._waiting: dict[tuple[str, str | None], asyncio.Task[OffsetIndex]] = {}
         self._reading: dict[tuple[str, str | None], asyncio.Task[OffsetIndex]] = {}
 

@@ -17,7 +17,7 @@ PARTITION = {"table": "t"}
 
 
 class ControlProcess:
-    """Answers each question when it is told to, with the number of positions that are saved by then."""
+    """Answers each question once its gate is open, with the number of positions that are saved by then."""
 
     def __init__(self) -> None:
         self.asked = 0

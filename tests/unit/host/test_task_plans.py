@@ -166,10 +166,11 @@ def test_failed_batches_are_told_apart(name: str, expected: str) -> None:
     assert classify_error(TimeoutError()) == "rebuild"
 
 
-def test_a_record_that_a_compacted_topic_refuses_says_what_to_do() -> None:
-    from aiokafka.errors import MessageSizeTooLargeError, for_code
+def test_the_refusal_of_a_record_says_what_to_do() -> None:
+    from aiokafka.errors import InvalidTimestampError, MessageSizeTooLargeError, for_code
 
     refused = for_code(87)()
     assert classify_error(refused) == "split"
     assert "set cleanup.policy=delete for t, or heartbeat.to.tables=false" in refusal_hint(refused, "t")
     assert refusal_hint(MessageSizeTooLargeError(), "t") == ""
+    assert "set t's message.timestamp.after.max.ms" in refusal_hint(InvalidTimestampError(), "t")

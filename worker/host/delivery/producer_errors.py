@@ -49,6 +49,11 @@ def classify_error(error: BaseException) -> str:
 
 def refusal_hint(error: BaseException, topic: str) -> str:
     """Return what to do about a record that the broker refuses; "" where the error says it."""
+    if isinstance(error, kafka.InvalidTimestampError):
+        return (
+            f". Its timestamp is too far from the broker's clock: correct what gives it, or set {topic}'s "
+            "message.timestamp.after.max.ms and message.timestamp.before.max.ms, or message.timestamp.type=LogAppendTime"
+        )
     if not isinstance(error, InvalidRecordError):
         return ""
     return (

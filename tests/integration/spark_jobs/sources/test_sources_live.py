@@ -393,9 +393,9 @@ def test_one_member_is_the_time_and_the_order(bench: Callable[[str], Bench]) -> 
     for encoding in ("plain", "avro"):
         of = bench(f"order-{encoding}")
         of.send(of.encode(encoding, flat, [{"id": 1, "__source_ts_ms": 1_700_000_000_123}]))
-        (found,) = of.changes(of.source(PlainSource, encoding, **{"source.order.field": "__source_ts_ms"}))
-        assert [column.name for column in found.schema.columns] == ["id"]
-        (row,) = rows(found)
+        (changes,) = of.changes(of.source(PlainSource, encoding, **{"source.order.field": "__source_ts_ms"}))
+        assert [column.name for column in changes.schema.columns] == ["id"]
+        (row,) = rows(changes)
         assert row["ums_id_"] == 1_700_000_000_123
         assert row["ums_ts_"].timestamp() == 1_700_000_000.123
 

@@ -30,7 +30,7 @@ START = 1_700_000_000_000
 
 
 class SlowLog:
-    """A session that answers no query before it is told to; all of its pages are empty."""
+    """A session that answers queries once it is released; all of its pages are empty."""
 
     def __init__(self) -> None:
         self.released = asyncio.Event()
@@ -44,7 +44,7 @@ class SlowLog:
 
 
 def take_page(page: FetchedPage) -> None:
-    """What makes events of a page: done at once, for a page without rows."""
+    """Finish a page without rows, as the side that makes events of pages does."""
     for state in page.window.groups:
         state.advance(page.window.end_ms)
     page.task.taken.set()
