@@ -64,6 +64,8 @@ class ClickHouseRows:
                 raise Retriable(
                     f"{requests.where}: the rows of {target} can't be read to their end: {error}"
                 ) from error
+            if response.length:
+                raise Retriable(f"{requests.where}: the rows of {target} end {response.length} bytes too early")
 
 
 def _describe_answer(response: HTTPResponse) -> HttpAnswer:

@@ -21,11 +21,10 @@ from spark_jobs.sinks.shared.model import RowTable, SinkRow
 from spark_jobs.sinks.shared.task import NUMBER, rows_of
 from spark_jobs.testing.batches import BatchFeed, change
 from spark_jobs.testing.kit import key_column, make_sink, parse_config
-from tests.support.eventually import eventually
 from tests.support.tls_door import tls_door
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
     from pathlib import Path
 
     from pyspark.sql import SparkSession
@@ -246,16 +245,6 @@ def test_a_server_that_is_killed(rig: Callable[..., Rig], tmp_path: Path) -> Non
             entries.sink.write(batch.frames(entries.spark))
         orders = sorted(int(fields["ums_id_"]) for _, fields in entries.client.xrange(entries.key()))
         assert orders == [*range(20), *range(100, 120)]
-
-
-@pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[Redis]:
-    """A cluster of one node, which has all slots."""
-    with Redis(tmp_path, port=None, arguments=["--cluster-enabled", "yes"]) as server:
-        client: Any = redis_library.Redis(port=server.port or 0)
-        client.execute_command("CLUSTER", "ADDSLOTS", *range(16384))
-        eventually(lambda: b"cluster_state:ok" in client.execute_command("CLUSTER", "INFO"), "the cluster is up")
-        yield server
 
 
 @pytest.mark.parametrize("form", ["hash", "stream"])

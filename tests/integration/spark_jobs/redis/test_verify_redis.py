@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 def flow(
     redis: Redis, spark: SparkSession, bootstrap: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> Callable[..., VerifiedFlow]:
-    def make(**options: str) -> VerifiedFlow:
+    def make(server: Redis = redis, **options: str) -> VerifiedFlow:
         properties = {
             "sink.type": "redis",
-            "sink.redis.url": f"redis://{redis.address}",
-            "sink.redis.password": redis.password,
+            "sink.redis.url": f"redis://{server.address}",
+            "sink.redis.password": server.password,
             **{f"sink.redis.{name.replace('_', '.')}": value for name, value in options.items()},
         }
         return VerifiedFlow(spark, bootstrap, tmp_path, capsys, properties)
@@ -39,6 +39,14 @@ def flow(
 def test_rows_are_compared_with_the_topic(flow: Callable[..., VerifiedFlow], form: str, deletes: str) -> None:
     rows = flow(form=form, delete_mode=deletes)
     check_rows_are_compared(rows, f"{rows.table.namespace}:*")
+
+
+@pytest.mark.parametrize("form", ["hash", "json"])
+def test_rows_of_a_cluster_are_compared_with_the_topic(
+    flow: Callable[..., VerifiedFlow], cluster: Redis, form: str
+) -> None:
+    rows = flow(cluster, cluster="true", form=form, key="{${table}}:${key}")
+    check_rows_are_compared(rows, f"{{{rows.table.namespace.partition('.')[2]}}}:*")
 
 
 def test_more_keys_than_a_part_has(flow: Callable[..., VerifiedFlow]) -> None:

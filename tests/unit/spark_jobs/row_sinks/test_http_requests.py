@@ -23,8 +23,9 @@ ANSWER = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nRetry-After: 3\r\nX-More: a\r
 class Server:
     """Answers a number of requests on each connection, then closes it; with none it is silent."""
 
-    def __init__(self, answers: int) -> None:
+    def __init__(self, answers: int, answer: bytes) -> None:
         self.answers = answers
+        self.answer = answer
         self.requests: list[bytes] = []
         self.listener = socket.create_server(("127.0.0.1", 0))
         self.url = f"http://127.0.0.1:{self.listener.getsockname()[1]}"
@@ -42,13 +43,13 @@ class Server:
                     request = connection.recv(65536)
                     if request:
                         self.requests.append(request)
-                        connection.sendall(ANSWER)
+                        connection.sendall(self.answer)
                 connection.close()
 
 
 @contextlib.contextmanager
-def serving(answers: int) -> Iterator[Server]:
-    server = Server(answers)
+def serving(answers: int, answer: bytes = ANSWER) -> Iterator[Server]:
+    server = Server(answers, answer)
     try:
         yield server
     finally:
@@ -128,3 +129,27 @@ def test_addresses(address: str, complaint: str | None) -> None:
     problem = nodes_problem("sink.x.url", [address], "sink.x.")
     assert problem is None if complaint is None else complaint in str(problem)
     assert "hidden" not in str(problem)
+
+
+def test_a_stream_is_read_as_it_comes() -> None:
+    with serving(1) as server:
+        requests = requests_to(f"http://127.0.0.1:{free_port(None)}", f"{server.url}/base")
+        with requests.stream("POST", "/path", b"body") as response:
+            assert (response.status, response.read(1), response.read(1)) == (200, b"o", b"k")
+        (request,) = server.requests
+        assert request.startswith(b"POST /base/path HTTP/1.1")
+        assert b"Authorization: Basic " in request
+
+
+def test_a_stream_that_breaks_is_retriable() -> None:
+    broken = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nab"
+    with serving(1, broken) as server:
+        requests = requests_to(server.url)
+        with (
+            pytest.raises(Retriable, match=r"Database 127\.0\.0\.1:\d+ does not answer: IncompleteRead"),
+            requests.stream("POST", "/", b"") as response,
+        ):
+            response.read()
+    absent = requests_to(f"http://127.0.0.1:{free_port(None)}")
+    with pytest.raises(Retriable, match="refused"), absent.stream("POST", "/", b""):
+        pass
