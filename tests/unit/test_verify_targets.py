@@ -56,6 +56,17 @@ def test_times_of_day_are_nanoseconds_where_schemas_name_them() -> None:
     assert read_event(KEY, json.dumps(payload).encode()) == ("shop.t", {"id": 1}, payload["after"])
 
 
+def test_cells_are_their_values_where_schemas_name_them() -> None:
+    member = {"field": "value", "type": "int64", "name": "io.debezium.time.MicroTime", "optional": True}
+    cell = {"type": "struct", "name": "ks.t.v.Cell", "fields": [member], "optional": True}
+    columns = [{"field": "id", "type": "int64"}, *({**cell, "field": name} for name in "vno")]
+    schema = {"fields": [{"field": "after", "fields": columns}]}
+    after = {"id": 1, "v": {"value": 5}, "n": {"value": None}, "o": None}
+    payload = {"op": "u", "source": {"keyspace_name": "ks", "table_name": "t"}, "after": after}
+    read = read_event(KEY, json.dumps({"schema": schema, "payload": payload}).encode())
+    assert read == ("ks.t", {"id": 1}, {"id": 1, "v": 5_000, "n": None, "o": None})
+
+
 def test_the_last_write_of_a_key_counts() -> None:
     table: Any = None
     assert KeyedRow(table, [], 0).rows == {}

@@ -35,6 +35,10 @@ if TYPE_CHECKING:
 
 _SINKS: Final = "millrace.sinks"
 _SETTLE_S: Final = 5.0
+#: The members of an event's source that name the database and the table; the first that is there counts.
+_NAMES: Final = (("keyspace", "keyspace_name", "db"), ("table", "table_name"))
+#: The end of the name of a cell's schema.
+_CELL: Final = ".Cell"
 #: The names of schemas of times of day -> nanoseconds in their units.
 _NANOSECONDS: Final = {
     "io.debezium.time.Time": 1_000_000,
@@ -197,7 +201,8 @@ class TargetVerification:
 def read_event(key: bytes | None, value: bytes | None) -> _Said | None:
     """The content of a message in JSON as an event of Debezium's form; None: nothing of a row.
 
-    Times of day are nanoseconds, as jobs have them, where the message has schemas, which say what they are.
+    Times of day are nanoseconds and cells are their values, as jobs have them, where the message has schemas, which say what
+    they are.
 
     Raises:
         ValueError: it has no key.
@@ -209,14 +214,21 @@ def read_event(key: bytes | None, value: bytes | None) -> _Said | None:
     _, names = _read_payload(key)
     if not isinstance(names, dict):
         raise ValueError("it has no key")  # noqa: TRY004 - as every message that is not understood
-    namespace = f"{source.get('db') or source.get('keyspace') or source.get('keyspace_name')}.{source['table']}"
+    database, table = (next((source[name] for name in members if source.get(name)), "") for members in _NAMES)
     row = None if event["op"] == "d" else event["after"]
     if row and schema:
-        for column in _find_columns(schema):
-            factor = _NANOSECONDS.get(column.get("name", ""))
-            if factor and row.get(column["field"]) is not None:
-                row[column["field"]] *= factor
-    return _Said(namespace, names, row)
+        row |= {column["field"]: _read_column(column, row.get(column["field"])) for column in _find_columns(schema)}
+    return _Said(f"{database}.{table}", names, row)
+
+
+def _read_column(schema: Mapping[str, Any], value: Any) -> Any:
+    """A column's value as jobs have it: out of the cell that events of Scylla have around it."""
+    name = schema.get("name") or ""
+    if value is None:
+        return None
+    if name.endswith(_CELL):
+        return _read_column(schema["fields"][0], value["value"])
+    return value * _NANOSECONDS[name] if name in _NANOSECONDS else value
 
 
 def _read_payload(data: bytes | None) -> tuple[Any, Any]:
