@@ -173,7 +173,8 @@ class Simulation:
                 for row in world.watch.runs(unit)
             ):
                 return f"{unit} runs and should not"
-        return self._wrong_status(expected_units, snapshot) or self._wrong_views(snapshot)
+        # In this order: a worker that is not ready has no statuses yet.
+        return self._wrong_views(snapshot) or self._wrong_status(expected_units, snapshot)
 
     def _wrong_status(self, expected_units: dict[Unit, bool], snapshot: Any) -> str:
         """The first wrong status that a worker shows, or that a worker would read if it started now."""
@@ -335,7 +336,9 @@ class Simulation:
 
 
 def _leads(worker: Worker) -> bool:
-    return worker.control is not None and worker.process.alive and worker.control.node.leader.active
+    control = worker.control
+    # Until it has a herder, it is not built.
+    return control is not None and control.herder is not None and worker.process.alive and control.node.leader.active
 
 
 def run_plan(plan: Plan) -> Verdict:
