@@ -107,4 +107,4 @@ def print_scaling(recorded: RecordedPages, processes: Sequence[int], seconds: fl
         with ProcessPoolExecutor(count, context, initializer=_keep_barrier, initargs=(context.Barrier(count),)) as pool:
             rates = list(pool.map(replay, [recorded] * count, [seconds] * count))
         single = single or sum(rates)
-        print(f"{count} process(es): {sum(rates):>9.0f} rows/s   {sum(rates) / single:.2f} x the first", flush=True)
+        print(f"{count} process(es):{sum(rates):>9.0f} rows/s   {sum(rates) / single:.2f} x the first", flush=True)
