@@ -177,7 +177,8 @@ async def test_events_from_a_place_on_and_their_positions(pair: Pair) -> None:
         assert {header.columns for header in rows} == {2}
         assert [header.flags & 1 for header in rows].count(1) == 3
         file, at = "", 0
-        for event in events:
+        last = max(index for index, kind in enumerate(kinds(events)) if kind == types.XID)
+        for event in events[: last + 1]:
             header = parse.read_header(event)
             if header.type == types.ROTATE:
                 file, at = parse.read_rotate(event)
@@ -185,7 +186,9 @@ async def test_events_from_a_place_on_and_their_positions(pair: Pair) -> None:
             begin, after = positions.event_span(header, at)
             assert begin == at
             at = after
-        assert (file, at) == (end.file, end.pos)
+        # A checkpoint, which MariaDB writes when it has time, may stand behind the last transaction.
+        checkpoint = 27 + len(file)
+        assert (file, end.pos - at) in {(end.file, 0), (end.file, checkpoint)}
         assert file != place.file
         assert client.received > 100 * 500
 
