@@ -40,6 +40,7 @@ from connectors.scylla.schema import tables
 from connectors.scylla.schema.log_table import META_COLUMNS, log_name
 from tests.bench._common import cpu_seconds, environment, resident_bytes, spread, topic_ends, until_appended
 from tests.bench._scylla_replay import RecordedPages, open_feed, print_scaling
+from tests.bench._scylla_volume import fill_volume, read_volume
 from worker.converters.json import JsonConverter
 
 if TYPE_CHECKING:
@@ -341,6 +342,8 @@ async def _run(options: argparse.Namespace, folder: Path) -> None:
                 recorded = await stages(node, filled(client, rows), rows, options.total)
                 if "processes" in options.parts:
                     await asyncio.to_thread(print_scaling, recorded, (1, 2, 3), options.seconds)
+            if "volume" in options.parts:
+                await _volume(kafka, node, client, options.rows, folder)
             if "flat" in options.parts:
                 print("\nflatness, 1 task, 1 process")
                 for rows in options.sizes:
@@ -371,6 +374,18 @@ async def _flat(
     )
 
 
+async def _volume(kafka: KafkaCluster, node: ScyllaEmulation, client: Emulation, rows: int, folder: Path) -> None:
+    """One task in one process reads a large log to its end."""
+    name = f"bench.t{secrets.token_hex(4)}"
+    client.create_table(f"CREATE TABLE {name} {_TABLE}")
+    began = time.time()
+    await asyncio.to_thread(fill_volume, client, name, rows)
+    lookback_ms = int((time.time() - began) * 1000) + 600_000
+    properties = config(node.direct, name, 1, **{"scylla.initial.lookback.ms": str(lookback_ms)})
+    with MillraceWorker(folder / "volume", kafka.bootstrap, group="volume", properties=JSON, processes=1) as worker:
+        await read_volume(kafka, worker, properties, rows, max(2.0, rows / 1_000_000))
+
+
 def main(argv: list[str]) -> int:
     """Run it; about fifteen minutes with all parts."""
     parser = argparse.ArgumentParser(prog="millrace bench scylla", description=__doc__)
@@ -387,8 +402,9 @@ def main(argv: list[str]) -> int:
         "--parts",
         nargs="*",
         default=["throughput", "stages", "flat", "rest"],
-        choices=["throughput", "stages", "processes", "flat", "rest"],
-        help="processes: recorded pages in one, two and three processes, without server and Kafka",
+        choices=["throughput", "stages", "processes", "volume", "flat", "rest"],
+        help="processes: recorded pages in one, two and three processes, without server and Kafka; "
+        "volume: a log of --rows rows is read once, with a line every few seconds",
     )
     options = parser.parse_args(argv)
     print(environment())
