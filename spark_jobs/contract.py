@@ -302,6 +302,8 @@ class Source(ABC):
     pass_through: ClassVar[tuple[str, ...]] = ()
     #: As ``Sink.metrics``.
     metrics: ClassVar[tuple[JobMetric, ...]] = ()
+    #: Why ``millrace verify`` can't read rows from its messages, for a class without ``read_messages``.
+    no_rows: ClassVar[str] = ""
 
     def __init__(self, context: JobContext) -> None:
         self.context = context

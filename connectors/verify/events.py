@@ -2,12 +2,26 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
 import msgspec
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+
+class RowChange(NamedTuple):
+    """A change of a row, as a message of a flow's topics says it.
+
+    Attributes:
+        namespace: the table, as the flow's job names it.
+        key: the row's key.
+        row: the row afterwards; None: it is gone.
+    """
+
+    namespace: str
+    key: dict[str, Any]
+    row: dict[str, Any] | None
 
 
 class EventSource(msgspec.Struct, gc=False):

@@ -106,9 +106,10 @@ def _same_number(message: Any, target: float | Decimal) -> bool:
 def _is_unscaled(message: str, target: int | Decimal) -> bool:
     """Whether a string is Connect's Decimal: the bytes of the number without its point, in base64."""
     with suppress(ValueError):
-        digits = int.from_bytes(base64.b64decode(message, validate=True), "big", signed=True)
-        exponent = target.as_tuple().exponent if isinstance(target, Decimal) else 0
-        return isinstance(exponent, int) and Decimal(digits).scaleb(exponent) == target
+        message_digits = int.from_bytes(base64.b64decode(message, validate=True), "big", signed=True)
+        sign, digits, exponent = Decimal(target).as_tuple()
+        # Of any length: Decimal's arithmetic rounds to 28 digits.
+        return isinstance(exponent, int) and message_digits == (-1) ** sign * int("".join(map(str, digits)) or "0")
     return False
 
 

@@ -10,7 +10,10 @@ from spark_jobs.sources.decoding import Decoding
 from spark_jobs.sources.decoding_options import COMMON_KEYS, PASS_THROUGH
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from spark_jobs.contract import Batch, JobContext, TableSchema
+    from spark_jobs.sources.messages import MessageRows
 
 _GROUP: Final = "Debezium"
 
@@ -38,6 +41,13 @@ class DebeziumSource(Source):
     def __init__(self, context: JobContext) -> None:
         super().__init__(context)
         self._decoding = Decoding(context, envelope=True)
+
+    @classmethod
+    def read_messages(cls, properties: Mapping[str, str]) -> MessageRows:
+        """The reader of the job's messages for ``millrace verify``; raises as ``MessageRows``."""
+        from spark_jobs.sources.messages import MessageRows, read_event
+
+        return MessageRows(properties, DEBEZIUM_KEYS, read_event)
 
     def changes(self, batch: Batch) -> list[TableChanges]:
         """See ``Source.changes``."""

@@ -10,7 +10,10 @@ from spark_jobs.sources.decoding import Decoding
 from spark_jobs.sources.decoding_options import COMMON_KEYS, PASS_THROUGH
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from spark_jobs.contract import Batch, JobContext, TableSchema
+    from spark_jobs.sources.messages import MessageRows
 
 _GROUP: Final = "Plain"
 
@@ -65,6 +68,13 @@ class PlainSource(Source):
     def __init__(self, context: JobContext) -> None:
         super().__init__(context)
         self._decoding = Decoding(context, envelope=False)
+
+    @classmethod
+    def read_messages(cls, properties: Mapping[str, str]) -> MessageRows:
+        """The reader of the job's messages for ``millrace verify``; raises as ``MessageRows``."""
+        from spark_jobs.sources.messages import MessageRows, read_flat
+
+        return MessageRows(properties, PLAIN_KEYS, read_flat)
 
     def changes(self, batch: Batch) -> list[TableChanges]:
         """See ``Source.changes``."""

@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from spark_jobs.contract import Batch, JobContext
+    from spark_jobs.sources.messages import MessageRows
     from spark_jobs.sources.records.rows import Report
 
 #: Digits after the point of UMS's decimal, whose messages don't say.
@@ -182,12 +183,13 @@ def layout_of(schema: bytes) -> UmsLayout:
     return UmsLayout(data["namespace"], names, kinds)
 
 
+_KEYS: Final = tuple(key for key in COMMON_KEYS if key.name in {"source.before.rows", "source.key.columns"})
+
+
 class UmsSource(Source):
     """Decodes UMS; heartbeats and terminations are counted (metrics ``ums_heartbeats_total``, ``ums_terminations_total``)."""
 
-    config_def: ClassVar[ConfigDef] = ConfigDef(
-        [each for each in COMMON_KEYS if each.name in {"source.before.rows", "source.key.columns"}]
-    )
+    config_def: ClassVar[ConfigDef] = ConfigDef(_KEYS)
     pass_through: ClassVar[tuple[str, ...]] = ("source.key.columns.",)
 
     def __init__(self, context: JobContext) -> None:
@@ -203,6 +205,13 @@ class UmsSource(Source):
         self._takes_text = SchemaPolicies.of(context.config).takes_text
         self._loaded = False
         self._unsaved = False
+
+    @classmethod
+    def read_messages(cls, properties: Mapping[str, str]) -> MessageRows:
+        """The reader of the job's messages for ``millrace verify``; raises as ``MessageRows``."""
+        from spark_jobs.sources.messages import MessageRows, read_ums
+
+        return MessageRows(properties, _KEYS, read_ums)
 
     def changes(self, batch: Batch) -> list[TableChanges]:
         """See ``Source.changes``; runs one Spark job that looks for schemas."""

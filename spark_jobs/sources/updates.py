@@ -38,6 +38,7 @@ class PartitionUpdateSource(Source):
     """Gives each update as a row ``partition_key``, ``update``; the topic is the table, every row an insert (``ums_op_`` i)."""
 
     config_def: ClassVar[ConfigDef] = ConfigDef()
+    no_rows: ClassVar[str] = "an update of a partition is no image of a row"
 
     def __init__(self, context: JobContext) -> None:
         super().__init__(context)

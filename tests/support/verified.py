@@ -38,13 +38,15 @@ def tables(result: dict[str, Any]) -> dict[str, Any]:
 
 
 def send(bootstrap: str, topic: str, messages: Iterable[tuple[Any, Any]]) -> None:
-    """Write keys and values as JSON to a topic; a key of bytes as it is."""
+    """Write keys and values as JSON to a topic; a key of bytes as it is, and no value for None."""
 
     async def write() -> None:
         async with AIOKafkaProducer(bootstrap_servers=bootstrap) as producer:
             for key, value in messages:
                 await producer.send_and_wait(
-                    topic, json.dumps(value).encode(), key if isinstance(key, bytes) else json.dumps(key).encode()
+                    topic,
+                    None if value is None else json.dumps(value).encode(),
+                    key if isinstance(key, bytes) else json.dumps(key).encode(),
                 )
 
     asyncio.run(write())

@@ -1,70 +1,17 @@
-"""Targets of flows: what messages say, which flows are refused, and how a report is turned."""
+"""Targets of flows: which flows are refused, and how a report is turned."""
 
 from __future__ import annotations
 
-import json
 from importlib.metadata import entry_points
 from typing import Any
 
 import pytest
 
-from connectors.errors import ConfigInvalid
+from connectors.errors import ConfigInvalid, MillraceError
 from connectors.verify.differences import RowDifference
 from connectors.verify.rows import ChecksumRange, TableReport
 from worker.verify.rows import tables_by_topic
-from worker.verify.targets import KeyedRow, open_target, read_event, swap_sides
-
-KEY = b'{"id":1}'
-
-
-def event(op: str, **source: Any) -> dict[str, Any]:
-    """An event of Debezium's form."""
-    return {"op": op, "source": {"db": "shop", "table": "t", **source}, "before": None, "after": {"id": 1, "v": "a"}}
-
-
-def test_messages_with_and_without_schemas() -> None:
-    plain = json.dumps(event("c")).encode()
-    said = read_event(KEY, plain)
-    assert said is not None
-    assert (said.namespace, said.key, said.row) == ("shop.t", {"id": 1}, {"id": 1, "v": "a"})
-    enveloped = json.dumps({"schema": {}, "payload": event("d")}).encode()
-    said = read_event(b'{"schema":{},"payload":{"id":1}}', enveloped)
-    assert said is not None
-    assert said.row is None
-    assert read_event(KEY, json.dumps(event("r", db=None, keyspace_name="k")).encode()) == (
-        "k.t",
-        {"id": 1},
-        {"id": 1, "v": "a"},
-    )
-    for nothing in (None, b"null", b'{"ts_ms":1}', json.dumps(event("m")).encode()):
-        assert read_event(KEY, nothing) is None
-    with pytest.raises(ValueError, match="no key"):
-        read_event(None, plain)
-
-
-def test_times_of_day_are_nanoseconds_where_schemas_name_them() -> None:
-    columns = [
-        {"field": "id", "type": "int64"},
-        {"field": "v", "type": "int64", "name": "io.debezium.time.MicroTime"},
-        {"field": "n", "type": "int32", "name": "org.apache.kafka.connect.data.Time"},
-    ]
-    schema = {"fields": [{"field": "before", "fields": columns}, {"field": "after", "fields": columns}]}
-    payload = {**event("c"), "after": {"id": 1, "v": 3_600_000_000, "n": None}}
-    said = read_event(KEY, json.dumps({"schema": schema, "payload": payload}).encode())
-    assert said is not None
-    assert said.row == {"id": 1, "v": 3_600_000_000_000, "n": None}
-    assert read_event(KEY, json.dumps(payload).encode()) == ("shop.t", {"id": 1}, payload["after"])
-
-
-def test_cells_are_their_values_where_schemas_name_them() -> None:
-    member = {"field": "value", "type": "int64", "name": "io.debezium.time.MicroTime", "optional": True}
-    cell = {"type": "struct", "name": "ks.t.v.Cell", "fields": [member], "optional": True}
-    columns = [{"field": "id", "type": "int64"}, *({**cell, "field": name} for name in "vno")]
-    schema = {"fields": [{"field": "after", "fields": columns}]}
-    after = {"id": 1, "v": {"value": 5}, "n": {"value": None}, "o": None}
-    payload = {"op": "u", "source": {"keyspace_name": "ks", "table_name": "t"}, "after": after}
-    read = read_event(KEY, json.dumps({"schema": schema, "payload": payload}).encode())
-    assert read == ("ks.t", {"id": 1}, {"id": 1, "v": 5_000, "n": None, "o": None})
+from worker.verify.targets import KeyedRow, open_messages, open_target, swap_sides
 
 
 def test_the_last_write_of_a_key_counts() -> None:
@@ -104,7 +51,6 @@ def test_the_topic_is_the_source_of_a_target() -> None:
         ({"steps": "a"}, "changes rows on their way"),
         ({"transform.steps": "a"}, r"transform\.steps: the flow changes rows on their way"),
         ({"mask.rules": "m"}, "changes rows on their way"),
-        ({"source.format": "ums"}, "source.format=debezium"),
         ({"source.topics": ""}, "source.topics"),
     ],
 )
@@ -112,6 +58,20 @@ def test_flows_that_can_not_be_compared(change: dict[str, str], message: str) ->
     flow = {"sink.type": "jdbc", "source.format": "debezium", "source.topics": "t", "sink.jdbc.url": "jdbc:sqlite:/x"}
     with pytest.raises(ConfigInvalid, match=message):
         open_target({**flow, **change})
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"source.format": "partition-update"}, "partition-update: an update of a partition is no image of a row"),
+        ({"source.format": "nothing"}, "there is no such form"),
+        ({"source.value.encoding": "avro", "source.key.encoding": "avro"}, "source.schema.registry.url is missing"),
+        ({"sink.shards": "separate"}, "sink.shards=separate makes the numbers of a shard part of the key"),
+    ],
+)
+def test_topics_that_can_not_be_read(change: dict[str, str], message: str) -> None:
+    with pytest.raises(MillraceError, match=message):
+        open_messages({"source.format": "debezium", **change})
 
 
 def test_each_sink_can_be_read_back_or_says_why() -> None:

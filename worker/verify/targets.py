@@ -11,11 +11,11 @@ import pickle
 import time
 from contextlib import suppress
 from importlib.metadata import EntryPoint, entry_points
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import msgspec
 
-from connectors.errors import ConfigInvalid
+from connectors.errors import ConfigInvalid, Skippable
 from connectors.verify.cells import MOST_OPEN, CellComparison, WriteForms
 from connectors.verify.values import differing_values, key_text, same_row
 from connectors.verify.writes import CellTable
@@ -31,20 +31,12 @@ from worker.verify.messages import (
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 
+    from connectors.verify.events import RowChange
     from connectors.verify.rows import TableReport
 
 _SINKS: Final = "millrace.sinks"
+_SOURCES: Final = "millrace.sources"
 _SETTLE_S: Final = 5.0
-#: The members of an event's source that name the database and the table; the first that is there counts.
-_NAMES: Final = (("keyspace", "keyspace_name", "db"), ("table", "table_name"))
-#: The end of the name of a cell's schema.
-_CELL: Final = ".Cell"
-#: The names of schemas of times of day -> nanoseconds in their units.
-_NANOSECONDS: Final = {
-    "io.debezium.time.Time": 1_000_000,
-    "io.debezium.time.MicroTime": 1_000,
-    "org.apache.kafka.connect.data.Time": 1_000_000,
-}
 _decode: Final = msgspec.json.Decoder().decode
 
 
@@ -79,12 +71,14 @@ _FORMS: Final = WriteForms(
 )
 
 
-class _Said(NamedTuple):
-    """The content of a message: its table, the row's key, and the row after it; None: the row is gone."""
+class FlowMessages(Protocol):
+    """The messages of a flow's topics, read as its job reads them."""
 
-    namespace: str
-    key: dict[str, Any]
-    row: dict[str, Any] | None
+    async def read(self, message: Any) -> list[RowChange]:
+        """The changes of rows that a message says, in order."""
+
+    async def close(self) -> None:
+        """Release what it holds."""
 
 
 class TargetVerification:
@@ -101,6 +95,7 @@ class TargetVerification:
 
     def __init__(self, connector: Mapping[str, str], worker: Mapping[str, str], asked: VerificationRequest) -> None:
         self._target = open_target(connector)
+        self._messages = open_messages(connector)
         self._topics = [topic.strip() for topic in connector.get("source.topics", "").split(",") if topic.strip()]
         bootstrap = connector.get("kafka.bootstrap.servers")
         self._worker = {**worker, **({"bootstrap.servers": bootstrap} if bootstrap else {})}
@@ -137,6 +132,7 @@ class TargetVerification:
         finally:
             self._progress.end()
             await topics.stop()
+            await self._messages.close()
 
     async def _compare_topic(self, topics: TopicReader, topic: str) -> TableReport:
         deadline = time.monotonic() + self._asked.timeout_s
@@ -172,18 +168,18 @@ class TargetVerification:
     async def _add_messages(self, add: Any, messages: Sequence[Any]) -> None:
         for message in messages:
             try:
-                said = read_event(message.key, message.value)
-            except (msgspec.MsgspecError, ValueError, KeyError, TypeError) as error:
+                changes = await self._messages.read(message)
+            except (msgspec.MsgspecError, Skippable, ValueError, KeyError, TypeError) as error:
                 raise unreadable_message(message, error) from error
-            if said is None:
-                continue
-            namespace, _ = self._tables.setdefault(message.topic, (said.namespace, tuple(said.key)))
-            if namespace != said.namespace:
-                raise ConfigInvalid(
-                    f"{message.topic} has events of {namespace} and of {said.namespace}: verify compares one table"
-                )
-            write = ["gone"] if said.row is None else ["set", said.row]
-            add(message.topic, _decode(key_text(said.key)), [write])
+            for change in changes:
+                namespace, _ = self._tables.setdefault(message.topic, (change.namespace, tuple(change.key)))
+                if namespace != change.namespace:
+                    raise ConfigInvalid(
+                        f"{message.topic} has events of {namespace} and of {change.namespace}: verify compares one table; "
+                        "source.tables chooses one"
+                    )
+                write = ["gone"] if change.row is None else ["set", change.row]
+                add(message.topic, _decode(key_text(change.key)), [write])
 
     async def _read_target(self, topic: str, add: Any) -> None:
         if topic not in self._tables:
@@ -196,53 +192,6 @@ class TargetVerification:
                 key = {name: names.get(name.lower()) for name in keys}
                 add(topic, _decode(key_text(key)), [["set", row]])
             await self._throttle.spent(len(rows))
-
-
-def read_event(key: bytes | None, value: bytes | None) -> _Said | None:
-    """The content of a message in JSON as an event of Debezium's form; None: nothing of a row.
-
-    Times of day are nanoseconds and cells are their values, as jobs have them, where the message has schemas, which say what
-    they are.
-
-    Raises:
-        ValueError: it has no key.
-    """
-    schema, event = _read_payload(value)
-    if not isinstance(event, dict) or event.get("op") not in ("c", "r", "u", "d"):
-        return None
-    source = event["source"]
-    _, names = _read_payload(key)
-    if not isinstance(names, dict):
-        raise ValueError("it has no key")  # noqa: TRY004 - as every message that is not understood
-    database, table = (next((source[name] for name in members if source.get(name)), "") for members in _NAMES)
-    row = None if event["op"] == "d" else event["after"]
-    if row and schema:
-        row |= {column["field"]: _read_column(column, row.get(column["field"])) for column in _find_columns(schema)}
-    return _Said(f"{database}.{table}", names, row)
-
-
-def _read_column(schema: Mapping[str, Any], value: Any) -> Any:
-    """A column's value as jobs have it: out of the cell that events of Scylla have around it."""
-    name = schema.get("name") or ""
-    if value is None:
-        return None
-    if name.endswith(_CELL):
-        return _read_column(schema["fields"][0], value["value"])
-    return value * _NANOSECONDS[name] if name in _NANOSECONDS else value
-
-
-def _read_payload(data: bytes | None) -> tuple[Any, Any]:
-    """The schema, if the message has one, and the content."""
-    decoded = None if data is None else _decode(data)
-    if isinstance(decoded, dict) and decoded.keys() == {"schema", "payload"}:
-        return decoded["schema"], decoded["payload"]
-    return None, decoded
-
-
-def _find_columns(schema: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The schemas of a row's columns in that of an event."""
-    parts: list[dict[str, Any]] = schema.get("fields", [])
-    return next((part.get("fields", []) for part in parts if part.get("field") == "after"), [])
 
 
 def swap_sides(report: TableReport) -> TableReport:
@@ -274,13 +223,29 @@ def open_target(connector: Mapping[str, str]) -> VerifiedTarget:
     steps = sorted(name for name in connector if name.startswith(("steps", "transform.step", "mask.")))
     if steps:
         raise ConfigInvalid(f"{steps[0]}: the flow changes rows on their way, so that they are not those of its topics")
-    if connector.get("source.format") != "debezium" or not connector.get("source.topics"):
-        raise ConfigInvalid("verify reads targets of flows with source.format=debezium and source.topics")
+    if not connector.get("source.topics"):
+        raise ConfigInvalid("verify reads targets of flows with source.topics")
     try:
         target: VerifiedTarget = read_back(connector)
     except ImportError as error:
         raise _lacks_client(kind, error) from error
     return target
+
+
+def open_messages(connector: Mapping[str, str]) -> FlowMessages:
+    """The reader of a flow's messages.
+
+    Raises:
+        ConfigInvalid: rows can't be read from messages of their form, or an option is missing.
+    """
+    form = connector.get("source.format", "")
+    entry = {entry.name: entry for entry in entry_points(group=_SOURCES)}.get(form)
+    source: Any = None if entry is None else entry.load()
+    if source is None or not hasattr(source, "read_messages"):
+        reason = getattr(source, "no_rows", "") or "there is no such form, or its class has no method read_messages"
+        raise ConfigInvalid(f"source.format={form}: {reason}. Verify reads topics of flows in other forms")
+    messages: FlowMessages = source.read_messages(connector)
+    return messages
 
 
 def _find_reader(kind: str, sinks: Mapping[str, EntryPoint]) -> Callable[[Mapping[str, str]], VerifiedTarget]:

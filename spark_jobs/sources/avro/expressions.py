@@ -49,21 +49,29 @@ _NAMES: Final = {
 }
 
 
+def converter_options(config: Config) -> dict[str, str]:
+    """The options of the Avro converter that a job gives with ``source.schema.registry.``.
+
+    Raises:
+        ConfigInvalid: the registry is missing.
+    """
+    known_names = set(AVRO_OPTIONS.keys) | {alias for key in AVRO_OPTIONS.keys.values() for alias in key.aliases}
+    options = {
+        f"schema.registry.{name}" if f"schema.registry.{name}" in known_names else name: value
+        for name, value in config.prefixed("source.schema.registry.").items()
+    }
+    if not options.get("schema.registry.url"):
+        raise ConfigInvalid(
+            "source.schema.registry.url is missing: values or keys in Avro name their schemas by ids of a registry."
+        )
+    return options
+
+
 class RegistrySchemas:
     """Asks the schema registry for schemas by id, on the driver; blocks. Answers are kept by the caller."""
 
     def __init__(self, config: Config) -> None:
-        registry_options = config.prefixed("source.schema.registry.")
-        known_names = set(AVRO_OPTIONS.keys) | {alias for key in AVRO_OPTIONS.keys.values() for alias in key.aliases}
-        options = {
-            f"schema.registry.{name}" if f"schema.registry.{name}" in known_names else name: value
-            for name, value in registry_options.items()
-        }
-        if not options.get("schema.registry.url"):
-            raise ConfigInvalid(
-                "source.schema.registry.url is missing: values or keys in Avro name their schemas by ids of a registry."
-            )
-        self._settings = registry_settings(AVRO_OPTIONS.parse(options))
+        self._settings = registry_settings(AVRO_OPTIONS.parse(converter_options(config)))
 
     def text(self, schema_id: int) -> str:
         """The schema with this id, in Avro's JSON form.

@@ -17,6 +17,9 @@ MICROS = 1_767_323_045_678_000
 #: The number 150 as Connect writes a decimal without its point.
 UNSCALED = base64.b64encode((150).to_bytes(2, "big", signed=True)).decode()
 
+#: More digits than decimals have in arithmetic.
+LONG_UNSCALED = base64.b64encode((12345678901234567890123456780000000001).to_bytes(16, "big")).decode()
+
 
 @pytest.mark.parametrize(
     ("message", "target", "equal"),
@@ -33,6 +36,8 @@ UNSCALED = base64.b64encode((150).to_bytes(2, "big", signed=True)).decode()
         ("1.50", Decimal("1.5"), True),
         (UNSCALED, Decimal("1.50"), True),
         (UNSCALED, Decimal("1.51"), False),
+        (LONG_UNSCALED, Decimal("1234567890123456789012345678.0000000001"), True),
+        (LONG_UNSCALED, Decimal("1234567890123456789012345678.0000000002"), False),
         (0.1, 0.1, True),
         (0.1, 0.2, False),
         (MICROS, MOMENT, True),

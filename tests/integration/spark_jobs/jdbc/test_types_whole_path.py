@@ -18,6 +18,8 @@ from tests.integration.spark_jobs.jdbc.mysql_pipeline import Pipeline, sink
 from tests.integration.spark_jobs.sources.test_sources_live import Bench
 from worker.converters.avro import AvroConverter
 from worker.converters.json import JsonConverter
+from worker.verify.messages import VerificationRequest
+from worker.verify.targets import TargetVerification
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
     from compose.local.mariadb import MariaDb
     from compose.local.registry import SchemaRegistry
     from connectors.api import SourceRecord
+    from connectors.verify.rows import TableReport
     from tests.integration.spark_jobs.jdbc.conftest import Database, Rig
 
 #: Column, its type at the source, in PostgreSQL, and a value as the source's SQL has it.
@@ -137,10 +140,30 @@ async def test_types_arrive_as_such_in_postgresql_and_parquet(
                 )
             )
             assert {column: types[column] for column in NAMES} == {column: kind for column, _, kind, _ in COLUMNS}
+            report = await verify_table(bench.topic, bootstrap, postgresql, name, url)
+            assert report.equal, report
         files = Sinks(spark, tmp_path / encoding)
         assert files.make().write(Batch(0, None, {(bench.topic, 0): (0, 2)}, lambda first=first: first)) == 2  # type: ignore[arg-type, misc]
         read = [row for file in files.path.rglob("*.parquet") for row in pq.ParquetFile(file).read().to_pylist()]
         assert differences(map(from_parquet, sorted(read, key=lambda row: row["id"])), wanted) == [], encoding
+
+
+async def verify_table(topic: str, bootstrap: str, database: Database, table: str, registry: str) -> TableReport:
+    """The comparison of a topic with the table that a flow has written."""
+    encoding = "avro" if registry else "json"
+    flow = {
+        "source.topics": topic,
+        "source.format": "debezium",
+        "source.value.encoding": encoding,
+        "source.key.encoding": encoding,
+        **({"source.schema.registry.url": registry} if registry else {}),
+        "sink.type": "jdbc",
+        "sink.jdbc.table": table,
+        **database.options,
+    }
+    request = VerificationRequest(lambda _: True, settle_s=0.1)
+    (report,) = await TargetVerification(flow, {"bootstrap.servers": bootstrap}, request).run()
+    return report
 
 
 def differences(found: Iterable[dict[str, Any]], wanted: list[dict[str, Any]]) -> list[tuple[str, Any, Any]]:

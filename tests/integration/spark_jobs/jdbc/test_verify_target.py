@@ -6,14 +6,14 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from tests.support.verified import send
 from worker.cli import main
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
-
-    import pytest
 
     from tests.integration.spark_jobs.jdbc.conftest import Database
 
@@ -98,3 +98,69 @@ def test_rows_of_the_target_are_compared_with_the_topic(
     path.write_text(json.dumps({**config, "sink.type": "console"}))
     assert main(command) == 2
     database.query(f"DROP TABLE {database.quote(table)}")
+
+
+def plain(op: str, key: int, name: str) -> tuple[Any, Any]:
+    """A flat row; a delete has no value."""
+    return {"id": key}, None if op == "d" else {"id": key, "name": name, "__op": op}
+
+
+def ums(op: str, key: int, name: str) -> tuple[Any, Any]:
+    """A UMS message with one row."""
+    names = {"ums_id_": "long", "ums_ts_": "datetime", "ums_op_": "string", "id": "long", "name": "string"}
+    fields = [{"name": name, "type": kind, "nullable": True} for name, kind in names.items()]
+    row = [str(key), "2026-01-02 03:04:05.000", op.replace("c", "i"), str(key), name]
+    message = {
+        "protocol": {"type": "data_increment_data", "version": "1.3"},
+        "schema": {"namespace": "mysql.crm.shop.orders.0.0.0", "fields": fields},
+        "payload": [{"tuple": row}],
+    }
+    return "data_increment_data.mysql.crm.shop.orders.0.0.0", message
+
+
+@pytest.mark.parametrize(("form", "make_message"), [("plain", plain), ("ums", ums)])
+def test_topics_of_flat_rows_and_of_ums_are_compared(
+    form: str,
+    make_message: Callable[[str, int, str], tuple[Any, Any]],
+    sqlite: Database,
+    bootstrap: str,
+    unique: Callable[[str], str],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    topic = unique("orders")
+    sqlite.query("CREATE TABLE target (id INTEGER PRIMARY KEY, name TEXT, ums_id_ INTEGER, ums_active_ INTEGER)")
+    for key, name in ((1, "one"), (2, "other"), (3, "three")):
+        sqlite.query("INSERT INTO target VALUES (%s, %s, 1, 1)", (key, name))
+    changes = [
+        ("c", 1, "one"),
+        ("c", 2, "zero"),
+        ("u", 2, "two"),
+        ("c", 3, "three"),
+        ("d", 3, "three"),
+        ("c", 4, "four"),
+    ]
+    send(bootstrap, topic, [make_message(*change) for change in changes])
+    flow = {
+        "name": "flow",
+        "connector.class": "spark",
+        "source.topics": topic,
+        "source.format": form,
+        **({"source.key.columns": "id"} if form == "ums" else {}),
+        "sink.type": "jdbc",
+        "sink.jdbc.table": "target",
+        **sqlite.options,
+    }
+    path = tmp_path / "flow.json"
+    path.write_text(json.dumps(flow))
+    command = ["verify", "--connector-config", str(path), "--bootstrap-servers", bootstrap, "--settle", "0.2", "--json"]
+    assert main(command) == 1
+    (report,) = json.loads(capsys.readouterr().out)["tables"]
+    assert report["examples"] == {"missing": ['{"id":"4"}'], "extra": ['{"id":"3"}'], "different": ['{"id":"2"}']}
+    for statement in (
+        "UPDATE target SET name = 'two' WHERE id = 2",
+        "UPDATE target SET ums_active_ = 0 WHERE id = 3",
+        "INSERT INTO target VALUES (4, 'four', 1, 1)",
+    ):
+        sqlite.query(statement)
+    assert main(command) == 0, capsys.readouterr()

@@ -1,0 +1,301 @@
+"""The rows that messages are about, as a job reads them, one message at a time: for ``millrace verify``. No Spark session.
+
+Where a message has a schema, which says what they are, times of day are nanoseconds, decimals are their digits, and cells are
+their values, as jobs have them. Everything else is as JSON has it.
+"""
+
+from __future__ import annotations
+
+import base64
+import datetime as dt
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+
+import msgspec
+
+from connectors.errors import Fatal
+from connectors.formats.ums import BEFORE, DELETE, OPERATION, SIGNALS, WITH_ROWS
+from connectors.options import ConfigDef
+from connectors.schema import DECIMAL
+from connectors.verify.events import RowChange
+from spark_jobs.config.keys import FRAME, REFUSE, SEPARATE, SHARDS, TABLES
+from spark_jobs.contract import UMS_COLUMNS
+from spark_jobs.sources.avro.expressions import converter_options
+from spark_jobs.sources.declared import KEYS, declared_keys
+from spark_jobs.sources.records.flat import flat_of, op_of
+from spark_jobs.sources.records.reader import namespace_of
+from spark_jobs.sources.table_filter import is_selected
+from spark_jobs.sources.ums import layout_of
+from worker.converters.avro import AvroConverter
+from worker.converters.json import JsonConverter
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from connectors.options import Config, ConfigKey
+
+_REGISTRY: Final = "source.schema.registry."
+_FRAME_KEYS: Final = ("source.value.encoding", "source.key.encoding", f"{_REGISTRY}url", TABLES, SHARDS)
+_EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+#: The end of the name of a cell's schema.
+_CELL: Final = ".Cell"
+#: The names of schemas of times of day -> nanoseconds in their units.
+_NANOSECONDS: Final = {
+    "io.debezium.time.Time": 1_000_000,
+    "io.debezium.time.MicroTime": 1_000,
+    "org.apache.kafka.connect.data.Time": 1_000_000,
+}
+_VARIABLE_SCALE: Final = "io.debezium.data.VariableScaleDecimal"
+_decode: Final = msgspec.json.Decoder().decode
+
+
+class Message(Protocol):
+    """A record of a topic."""
+
+    topic: str
+    key: bytes | None
+    value: bytes | None
+
+
+class Content(NamedTuple):
+    """The content of a key or a value, with its schema in the form of JSON's envelope; None: it has none."""
+
+    schema: Any
+    value: Any
+
+
+class RowImage(NamedTuple):
+    """The statement of a message about one row.
+
+    Attributes:
+        namespace: its table.
+        row: the row afterwards; None: it is gone.
+        before: the row that is gone, as far as the message has it.
+    """
+
+    namespace: str
+    row: dict[str, Any] | None
+    before: dict[str, Any] | None = None
+
+
+class MessageRows:
+    """Reads the messages of a job's topics.
+
+    Args:
+        properties: of the job, references resolved.
+        keys: the options of the source.
+        read_images: reads the images of rows in a message.
+
+    Raises:
+        ConfigInvalid: an option is missing or wrong.
+        Fatal: the job changes keys in a way that can't be followed.
+    """
+
+    def __init__(
+        self,
+        properties: Mapping[str, str],
+        keys: tuple[ConfigKey, ...],
+        read_images: Callable[[str, Content, Content, Config], Iterator[RowImage]],
+    ) -> None:
+        names = {key.name for key in keys} | set(_FRAME_KEYS)
+        prefixes = (f"{KEYS}.", _REGISTRY)
+        definition = ConfigDef([*keys, *(FRAME.keys[name] for name in _FRAME_KEYS)])
+        self._config = definition.parse(
+            {name: text for name, text in properties.items() if name in names or name.startswith(prefixes)}
+        )
+        if (self._config.get(SHARDS) or REFUSE) == SEPARATE:
+            raise Fatal(f"{SHARDS}={SEPARATE} makes the numbers of a shard part of the key, which no message has")
+        self._read_images = read_images
+        self._declared = declared_keys(self._config)
+        self._tables = tuple(self._config.get(TABLES) or ())
+        avro = "avro" in (self._config["source.value.encoding"], self._config["source.key.encoding"])
+        options = converter_options(self._config) if avro else {}
+        self._key = self._make_reader(str(self._config["source.key.encoding"]), options, is_key=True)
+        self._value = self._make_reader(str(self._config["source.value.encoding"]), options, is_key=False)
+
+    @staticmethod
+    def _make_reader(encoding: str, options: Mapping[str, str], *, is_key: bool) -> _ContentReader:
+        if encoding == "avro":
+            return _AvroContent(AvroConverter(options, is_key=is_key))
+        return _ContentReader() if encoding == "json" else _NoContent()
+
+    async def read(self, message: Message) -> list[RowChange]:
+        """The changes of rows that a message says, in order.
+
+        Raises:
+            ValueError, KeyError, TypeError, msgspec.MsgspecError, Skippable: it is not understood.
+            Retriable: the schema registry is unavailable.
+        """
+        key = await self._key.read(message.topic, message.key)
+        value = await self._value.read(message.topic, message.value)
+        return [
+            RowChange(image.namespace, self._find_key(image, key.value), image.row)
+            for image in self._read_images(message.topic, key, value, self._config)
+            if is_selected(self._tables, image.namespace)
+        ]
+
+    def _find_key(self, image: RowImage, key: Any) -> dict[str, Any]:
+        """The key of a row: the declared columns of it, or the message's key."""
+        names = self._declared.get(image.namespace, self._declared.get(""))
+        if names is None:
+            if not isinstance(key, dict):
+                raise ValueError(f"it has no key, and {KEYS} is not set")
+            return key
+        values = image.row or image.before or (key if isinstance(key, dict) else {})
+        missing = [name for name in names if name not in values]
+        if missing:
+            raise ValueError(f"{KEYS}: what it says of the row lacks {', '.join(missing)}")
+        return {name: values[name] for name in names}
+
+    async def close(self) -> None:
+        """Release what the converters hold."""
+        await self._key.close()
+        await self._value.close()
+
+
+class _ContentReader:
+    """Reads JSON, with or without a schema."""
+
+    async def read(self, topic: str, data: bytes | None) -> Content:
+        """The content of a key or value."""
+        del topic
+        decoded = None if data is None else _decode(data)
+        if isinstance(decoded, dict) and decoded.keys() == {"schema", "payload"}:
+            return Content(decoded["schema"], decoded["payload"])
+        return Content(None, decoded)
+
+    async def close(self) -> None:
+        """Release what it holds."""
+
+
+class _NoContent(_ContentReader):
+    """Leaves bytes alone."""
+
+    async def read(self, topic: str, data: bytes | None) -> Content:
+        del topic, data
+        return Content(None, None)
+
+
+class _AvroContent(_ContentReader):
+    """Reads Avro as if it were written in JSON with its schema."""
+
+    def __init__(self, converter: AvroConverter) -> None:
+        self._converter = converter
+        self._writer = JsonConverter({"schemas.enable": "true"})
+
+    async def read(self, topic: str, data: bytes | None) -> Content:
+        if data is None:
+            return Content(None, None)
+        await self._converter.prepare_data(topic, data)
+        schema, value = self._converter.to_connect(topic, data)
+        return await super().read(topic, self._writer.encoder(topic, schema)(value))
+
+    async def close(self) -> None:
+        await self._converter.close()
+
+
+def read_event(topic: str, key: Content, value: Content, config: Config) -> Iterator[RowImage]:
+    """The row that an event of Debezium's form is about."""
+    del key, config
+    event = value.value
+    if not isinstance(event, dict) or event.get("op") not in ("c", "r", "u", "d"):
+        return
+    namespace = namespace_of(event.get("source") or {}, topic)
+    before = _read_columns(value.schema, "before", event.get("before"))
+    if event["op"] == "d":
+        yield RowImage(namespace, None, before)
+    else:
+        yield RowImage(namespace, _read_columns(value.schema, "after", event["after"]))
+
+
+def read_flat(topic: str, key: Content, value: Content, config: Config) -> Iterator[RowImage]:
+    """The row that a message without an envelope is; the topic is its table."""
+    row = value.value
+    if row is None:
+        # Heartbeats have no key; a tombstone is a delete unless the job ignores it.
+        if key.value is not None and config.get("source.tombstones", "delete") == "delete":
+            yield RowImage(topic, None)
+        return
+    if not isinstance(row, dict):
+        raise TypeError("the value is no row: it has no members")
+    flat = flat_of(row, config)
+    gone = op_of(row.get(flat.op), row.get(flat.deleted)) == "d"
+    columns = {column["field"]: column for column in (value.schema or {}).get("fields", [])}
+    image = {
+        name: _read_column(columns[name], member) if name in columns else member
+        for name, member in row.items()
+        if name not in flat.hidden
+    }
+    yield RowImage(topic, None, image) if gone else RowImage(topic, image)
+
+
+def read_ums(topic: str, key: Content, value: Content, config: Config) -> Iterator[RowImage]:
+    """The rows that a UMS message has; images before updates are left out."""
+    del topic, key, config
+    document = value.value
+    if document is None:
+        return
+    protocol = document["protocol"]["type"]
+    if protocol in SIGNALS:
+        return
+    if protocol not in WITH_ROWS:
+        raise ValueError(f"the protocol {protocol!r} is unknown")
+    layout = layout_of(msgspec.json.encode(document["schema"]))
+    for item in document["payload"]:
+        row = {
+            name: _read_string(text, kind)
+            for name, kind, text in zip(layout.names, layout.kinds, item["tuple"], strict=True)
+        }
+        operation = row[OPERATION]
+        if operation == BEFORE:
+            continue
+        image = {name: member for name, member in row.items() if name not in UMS_COLUMNS}
+        yield RowImage(layout.table, None, image) if operation == DELETE else RowImage(layout.table, image)
+
+
+def _read_string(text: str | None, kind: str) -> Any:
+    """A value of UMS as messages in JSON have it: times in microseconds since 1970, dates in days."""
+    if text is None:
+        return None
+    match kind:
+        case "int" | "long":
+            return int(text)
+        case "float" | "double":
+            return float(text)
+        case "boolean":
+            return text.lower() == "true"
+        case "date":
+            return (dt.date.fromisoformat(text) - _EPOCH.date()).days
+        case "datetime":
+            return (dt.datetime.fromisoformat(text).replace(tzinfo=dt.UTC) - _EPOCH) // dt.timedelta(microseconds=1)
+        case _:
+            return text
+
+
+def _read_decimal(digits: str, scale: int) -> str:
+    """A decimal as text, of the bytes of the number without its point in base64."""
+    number = int.from_bytes(base64.b64decode(digits), "big", signed=True)
+    return format(Decimal((int(number < 0), tuple(map(int, str(abs(number)))), -scale)), "f")
+
+
+def _read_columns(schema: Any, member: str, row: Any) -> Any:
+    """The row in a member of an event, with its columns as jobs have them."""
+    if not row or not schema:
+        return row
+    parts: list[dict[str, Any]] = schema.get("fields", [])
+    columns: list[dict[str, Any]] = next((part.get("fields", []) for part in parts if part.get("field") == member), [])
+    return row | {column["field"]: _read_column(column, row.get(column["field"])) for column in columns}
+
+
+def _read_column(schema: Mapping[str, Any], value: Any) -> Any:
+    """A column's value as jobs have it: out of the cell that events of Scylla have around it."""
+    name = schema.get("name") or ""
+    if value is None:
+        return None
+    if name.endswith(_CELL):
+        return _read_column(schema["fields"][0], value["value"])
+    if name == DECIMAL and isinstance(value, str):
+        return _read_decimal(value, int(schema["parameters"]["scale"]))
+    if name == _VARIABLE_SCALE:
+        return _read_decimal(value["value"], value["scale"])
+    return value * _NANOSECONDS[name] if name in _NANOSECONDS else value

@@ -1,0 +1,190 @@
+"""The rows that messages are about, as ``millrace verify`` reads them from the topics of a flow."""
+
+from __future__ import annotations
+
+import base64
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from connectors.errors import Skippable
+from connectors.verify.events import RowChange
+from spark_jobs.sources.debezium import DebeziumSource
+from spark_jobs.sources.plain import PlainSource
+from spark_jobs.sources.ums import UmsSource
+
+if TYPE_CHECKING:
+    from spark_jobs.sources.messages import MessageRows
+
+KEY = {"id": 1}
+#: Of any message that has no rows.
+NOTHING: list[RowChange] = []
+
+
+@dataclass
+class Record:
+    """A record of a topic."""
+
+    key: bytes | None
+    value: bytes | None
+    topic: str = "s.shop.t"
+
+
+async def read(reader: MessageRows, key: Any, value: Any) -> list[RowChange]:
+    """The changes in a record with this key and value in JSON; bytes and None stay as they are."""
+    key_data, data = (
+        part if part is None or isinstance(part, bytes) else json.dumps(part).encode() for part in (key, value)
+    )
+    return await reader.read(Record(key_data, data))
+
+
+def event(op: str, **source: Any) -> dict[str, Any]:
+    """An event of Debezium's form."""
+    row = {"id": 1, "v": "a"}
+    parts = {"before": row, "after": None} if op == "d" else {"before": None, "after": row}
+    return {"op": op, "source": {"db": "shop", "table": "t", **source}, **parts}
+
+
+async def test_events_with_and_without_schemas() -> None:
+    reader = DebeziumSource.read_messages({})
+    assert await read(reader, KEY, event("c")) == [RowChange("shop.t", KEY, {"id": 1, "v": "a"})]
+    enveloped = {"schema": {}, "payload": event("d")}
+    assert await read(reader, {"schema": {}, "payload": KEY}, enveloped) == [RowChange("shop.t", KEY, None)]
+    for value in (None, b"null", {"ts_ms": 1}, event("m")):
+        assert await read(reader, KEY, value) == NOTHING
+    with pytest.raises(ValueError, match=r"it has no key, and source\.key\.columns is not set"):
+        await read(reader, None, event("c"))
+
+
+@pytest.mark.parametrize(
+    ("source", "namespace"),
+    [
+        ({"db": None, "keyspace_name": "k", "table_name": "t", "table": None}, "k.t"),
+        ({"db": "d", "schema": "public"}, "d.public.t"),
+        ({"logical_db": "all", "logical_table": "orders", "database_partition": 1, "table_partition": 2}, "all.orders"),
+        ({"table": None}, "s.shop.t"),
+    ],
+)
+async def test_tables_have_the_names_that_jobs_give_them(source: dict[str, Any], namespace: str) -> None:
+    (change,) = await read(DebeziumSource.read_messages({}), KEY, event("r", **source))
+    assert change.namespace == namespace
+
+
+async def test_declared_columns_are_the_key() -> None:
+    reader = DebeziumSource.read_messages({"source.key.columns": "v", "source.key.encoding": "bytes"})
+    assert await read(reader, b"\0\1", event("u")) == [RowChange("shop.t", {"v": "a"}, {"id": 1, "v": "a"})]
+    assert await read(reader, b"\0\1", event("d")) == [RowChange("shop.t", {"v": "a"}, None)]
+    reader = DebeziumSource.read_messages({"source.key.columns": "v", "source.key.columns.shop.t": "id,w"})
+    with pytest.raises(ValueError, match=r"source\.key\.columns: what it says of the row lacks w"):
+        await read(reader, KEY, event("u"))
+
+
+async def test_records_of_tables_that_the_job_does_not_read_are_left_out() -> None:
+    reader = DebeziumSource.read_messages({"source.tables": "shop.t*"})
+    assert len(await read(reader, KEY, event("c"))) == 1
+    assert await read(reader, KEY, event("c", table="other")) == NOTHING
+
+
+async def test_values_with_schemas_are_as_jobs_have_them() -> None:
+    cell = {"type": "struct", "name": "ks.t.v.Cell", "optional": True}
+    columns = [
+        {"field": "id", "type": "int64"},
+        {"field": "micros", "type": "int64", "name": "io.debezium.time.MicroTime"},
+        {"field": "millis", "type": "int32", "name": "org.apache.kafka.connect.data.Time"},
+        {"field": "price", "name": "org.apache.kafka.connect.data.Decimal", "parameters": {"scale": "2"}},
+        {"field": "ratio", "name": "io.debezium.data.VariableScaleDecimal"},
+        {**cell, "field": "at", "fields": [{"field": "value", "name": "io.debezium.time.MicroTime"}]},
+        {**cell, "field": "unset", "fields": [{"field": "value", "type": "int32"}]},
+        {**cell, "field": "null", "fields": [{"field": "value", "type": "int32"}]},
+    ]
+    digits = base64.b64encode((-150).to_bytes(2, "big", signed=True)).decode()
+    row = {
+        "id": 1,
+        "micros": 3_600_000_000,
+        "millis": None,
+        "price": digits,
+        "ratio": {"scale": 3, "value": digits},
+        "at": {"value": 5},
+        "unset": None,
+        "null": {"value": None},
+    }
+    expected = {
+        "id": 1,
+        "micros": 3_600_000_000_000,
+        "millis": None,
+        "price": "-1.50",
+        "ratio": "-0.150",
+        "at": 5_000,
+        "unset": None,
+        "null": None,
+    }
+    schema = {"fields": [{"field": "before", "fields": columns}, {"field": "after", "fields": columns}]}
+    reader = DebeziumSource.read_messages({})
+    (change,) = await read(reader, KEY, {"schema": schema, "payload": {**event("c"), "after": row}})
+    assert change.row == expected
+    (change,) = await read(PlainSource.read_messages({}), KEY, {"schema": {"fields": columns}, "payload": row})
+    assert change == RowChange("s.shop.t", KEY, expected)
+
+
+async def test_flat_rows_and_their_deletes() -> None:
+    reader = PlainSource.read_messages({})
+    assert await read(reader, KEY, {"id": 1, "__op": "u", "__x": 2}) == [
+        RowChange("s.shop.t", KEY, {"id": 1, "__x": 2})
+    ]
+    for gone in ({"id": 1, "__op": "d"}, {"id": 1, "__deleted": "true"}, None):
+        assert await read(reader, KEY, gone) == [RowChange("s.shop.t", KEY, None)]
+    assert await read(reader, None, None) == NOTHING  # a heartbeat
+    with pytest.raises(Skippable, match="known are c, r"):
+        await read(reader, KEY, {"id": 1, "__op": "x"})
+    with pytest.raises(TypeError, match="the value is no row"):
+        await read(reader, KEY, [1])
+    reader = PlainSource.read_messages({"source.tombstones": "ignore", "source.op.field": "change"})
+    assert await read(reader, KEY, None) == NOTHING
+    assert await read(reader, KEY, {"id": 1, "change": "delete"}) == [RowChange("s.shop.t", KEY, None)]
+
+
+def ums(protocol: str, *rows: list[str | None]) -> dict[str, Any]:
+    """A UMS message."""
+    kinds = {"ums_id_": "long", "ums_ts_": "datetime", "ums_op_": "string", "ums_uid_": "string", "id": "long"}
+    kinds |= {
+        "price": "decimal",
+        "day": "date",
+        "at": "datetime",
+        "flag": "boolean",
+        "ratio": "double",
+        "raw": "binary",
+    }
+    fields = [{"name": name, "type": kind, "nullable": True} for name, kind in kinds.items()]
+    return {
+        "protocol": {"type": protocol, "version": "1.3"},
+        "schema": {"namespace": "mysql.crm.shop.t.2.0.0", "fields": fields},
+        "payload": [{"tuple": [str(number), "2026-01-02 03:04:05.000", *row]} for number, row in enumerate(rows)],
+    }
+
+
+async def test_rows_of_ums() -> None:
+    reader = UmsSource.read_messages({"source.key.columns": "id"})
+    row = ["7", "1.50", "2026-01-02", "2026-01-02 03:04:05.678000", "true", "0.5", "AQI="]
+    document = ums(
+        "data_increment_data", ["i", "u1", *row], ["b", "u2", *row], ["d", "u3", "8", *[None] * (len(row) - 1)]
+    )
+    image = {
+        "id": 7,
+        "price": "1.50",
+        "day": 20_455,
+        "at": 1_767_323_045_678_000,
+        "flag": True,
+        "ratio": 0.5,
+        "raw": "AQI=",
+    }
+    key = b'"data_increment_data.mysql.crm.shop.t.2.0.0"'
+    assert await read(reader, key, document) == [
+        RowChange("mysql.crm.shop.t", {"id": 7}, image),
+        RowChange("mysql.crm.shop.t", {"id": 8}, None),
+    ]
+    assert await read(reader, None, ums("data_increment_heartbeat")) == NOTHING
+    assert await read(reader, None, None) == NOTHING
+    with pytest.raises(ValueError, match="the protocol 'other' is unknown"):
+        await read(reader, None, ums("other"))
