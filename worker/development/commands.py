@@ -58,6 +58,7 @@ SUITES = (
                 "scylla",
                 "secrets",
                 "spark_jobs/clickhouse",
+                "spark_jobs/files",
                 "spark_jobs/hbase",
                 "spark_jobs/http",
                 "spark_jobs/mongodb",
