@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from connectors.api import Position
-    from connectors.mysql.position.start import ShardDone, Spot, Start
+    from connectors.mysql.position.start import RowPosition, ShardDone, Start
     from connectors.mysql.source.gtid import GtidSet
 
 
@@ -99,9 +99,9 @@ class BinlogCursor:
         if not self.open:
             self.settle()
 
-    def spot(self, row: int = 0) -> Spot:
+    def row_position(self, row: int = 0) -> RowPosition:
         """The comparable place of a row of the present event."""
-        return start.Spot(positions.file_number(self.restart_file), self.restart_pos, self.events, row)
+        return start.RowPosition(positions.file_number(self.restart_file), self.restart_pos, self.events, row)
 
     def offset(self, events: int, row: int, tx_rows: int) -> Position:
         """The offset after this number of events, and of rows of the next one; a new mapping."""
@@ -177,7 +177,7 @@ class BinlogCursor:
                 self.executed.add(transaction)
             self._executed_text = self.executed.text()
 
-    def place(self) -> BinlogPosition:
+    def restart_position(self) -> BinlogPosition:
         """The place up to which everything is done: where the open transaction begins, or ``pos``."""
         return BinlogPosition(
             file=self.restart_file,

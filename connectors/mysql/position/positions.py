@@ -44,7 +44,7 @@ def from_offset(offset: Mapping[str, Any]) -> BinlogPosition:
         raise ValueError(f"{FILE} must be the name of a binlog file, not {file!r}")
     gtids = offset.get(GTIDS)
     if not isinstance(gtids, str | None):
-        raise ValueError(f"{GTIDS} must be a text, not {gtids!r}")  # noqa: TRY004 - a wrong value for whoever wrote it
+        raise ValueError(f"{GTIDS} must be a string, not {gtids!r}")  # noqa: TRY004 - a wrong value for whoever wrote it
     return BinlogPosition(
         file=file,
         pos=max(_read_number(offset, POS), FIRST),
