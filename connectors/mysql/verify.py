@@ -1,4 +1,4 @@
-"""The source's side of ``millrace verify``: tables in one read view at a known place, and what events say of rows.
+"""The source's side of ``millrace verify``: tables in one read view at a known position, and what events say of rows.
 
 Rows of the source are made events by the connector's own code, and both sides' events are read by the same function here, so
 that two forms of one value don't count as a difference.
@@ -276,9 +276,9 @@ def cut_packets(received: bytearray, first: bytes = b"") -> tuple[list[bytes], b
 
 
 async def open_view(opened: Any, info: ServerInfo) -> BinlogPosition:
-    """Begin a transaction with a read view, and tell its place in the binlog.
+    """Begin a transaction with a read view, and tell its position in the binlog.
 
-    MariaDB tells the place of a view itself. MySQL doesn't: writes are locked out for the moment in which it is opened.
+    MariaDB tells the position of a view itself. MySQL doesn't: writes are locked out for the moment in which it is opened.
 
     Raises:
         Retriable: the connection is lost.
@@ -407,7 +407,7 @@ class MessageReader:
             key = None
         before, after = event.before, event.after
         if self._view_position is not None:
-            # What begins at the view's place comes after it, but for rows that were read, which are as of their place.
+            # What begins at the view's position comes after it, but for rows that were read, which are as of their position.
             file, start = self._file
             if source.file != file:
                 start = position_number(str(source.file), 0)

@@ -45,7 +45,7 @@ async def find_start(
     """Decide where to begin.
 
     Raises:
-        PurgedError: the server does not have the saved place any more, and has no GTIDs to look for it by.
+        PurgedError: the server does not have the saved position any more, and has no GTIDs to look for it by.
         Retriable: the server can't be asked now.
         ConfigInvalid: a saved offset is not understood.
     """
@@ -56,14 +56,14 @@ async def find_start(
         plan.snapshot == "initial" and start.needs_initial(settings.prefix, settings.shard, pairs, INITIAL)
     )
     position = run_start.position
-    # Debezium says in the offset if its own snapshot has not come to its end: then its place is where it would begin again.
+    # Debezium says in the offset if its own snapshot has not come to its end: then its position is where it would begin again.
     unfinished = any(
         offset.get("snapshot") not in {None, False, "false"}
         for partition, offset in pairs
         if start.is_stream(settings.prefix, partition) and start.LAYOUT not in offset
     )
     if position is None or (takes_snapshot and unfinished):
-        position = await _new_place(settings, server, info)
+        position = await _new_position(settings, server, info)
         return RunStart(
             run_start._replace(position=None, resume=start.Resume(), done=()),
             position,
@@ -87,7 +87,7 @@ async def find_start(
     return RunStart(run_start, position, by_gtid, same, initial=takes_snapshot)
 
 
-async def _new_place(settings: StreamSettings, server: SourceServer, info: ServerInfo) -> BinlogPosition:
+async def _new_position(settings: StreamSettings, server: SourceServer, info: ServerInfo) -> BinlogPosition:
     if settings.plan.begin == "oldest":
         logs = await server.logs()
         if logs:

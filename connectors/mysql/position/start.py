@@ -1,10 +1,10 @@
-"""Where a task begins: its own saved place, or that of the tasks that owned its rows before. Pure functions.
+"""Where a task begins: its own saved position, or that of the tasks that owned its rows before. Pure functions.
 
-Places are saved per shard. One task saves under ``{"server": PREFIX}``, which is Debezium's partition, several under
-``{"server": PREFIX, "shard": "INDEX/COUNT"}``. When the number of tasks changes, a new *layout* begins: each task starts at the
-earliest place of the layout before, and leaves out what the former owner of a row has delivered already. The layout's number is
-part of the offset. A place without it is Debezium's or an operator's, and counts as the newest unless a layout says that it
-began there.
+Positions are saved per shard. One task saves under ``{"server": PREFIX}``, which is Debezium's partition, several under
+``{"server": PREFIX, "shard": "INDEX/COUNT"}``. When the number of tasks changes, a new *layout* begins: each task starts at
+the earliest position of the layout before, and leaves out what the former owner of a row has delivered already. The layout's
+number is part of the offset. A position without it is Debezium's or an operator's, and counts as the newest unless a layout
+says that it began there.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ SERVER: Final = "server"
 SHARD: Final = "shard"
 SNAPSHOT: Final = "snapshot"
 LAYOUT: Final = "shard_layout"
-#: In an offset: what former owners of rows have delivered beyond the place, see ``ShardDone``.
+#: In an offset: what former owners of rows have delivered beyond the position, see ``ShardDone``.
 DONE: Final = "shard_done"
-#: In an offset: the place without a layout at which this layout began; or where the first task of all began, after ``_FRESH``.
+#: In an offset: the position without a layout at which this layout began; or where the first task began, after ``_FRESH``.
 ORIGIN: Final = "shard_origin"
 _FRESH: Final = "new:"
 #: In an offset: id of the server that was read; the unfinished transaction's GTID, and its rows before event ``event``.
@@ -55,7 +55,7 @@ class ShardDone(NamedTuple):
 
 
 class Resume(NamedTuple):
-    """How to find the place again on another server, where events are cut differently.
+    """How to find the position again on another server, where events are cut differently.
 
     Attributes:
         server: the id of the server whose binlog was read, 0: unknown.
@@ -73,9 +73,9 @@ class Start(NamedTuple):
 
     Attributes:
         position: the position, or None: there is no saved one.
-        resume: what only our own offsets say about the place.
+        resume: what only our own offsets say about the position.
         layout: number of the layout that this task saves under.
-        origin: the place that this layout goes back to, as ``text_of`` writes it; "": this task's own is the first.
+        origin: the position that this layout goes back to, as ``text_of`` writes it; "": this task's own is the first.
         done: what former owners have delivered beyond ``position``.
     """
 
@@ -114,7 +114,7 @@ class _Saved(NamedTuple):
 
 
 def stream_partition(prefix: str, shard: Shard) -> Position:
-    """The source partition of a task's place in the stream."""
+    """The source partition of a task's position in the stream."""
     return {SERVER: prefix} if shard.count == 1 else {SERVER: prefix, SHARD: shards.format_shard(shard)}
 
 
@@ -129,7 +129,7 @@ def row_position_of(position: BinlogPosition) -> RowPosition:
 
 
 def is_stream(prefix: str, source: Mapping[str, Any]) -> bool:
-    """Whether a partition is that of a place in the stream of this connector."""
+    """Whether a partition is that of a position in the stream of this connector."""
     return source.get(SERVER) == prefix and SNAPSHOT not in source
 
 
@@ -165,7 +165,7 @@ def _read_saved(prefix: str, saved: Iterable[tuple[Position, Position]]) -> list
 
 
 def _number_layouts(saved_positions: list[_Saved]) -> list[_Saved]:
-    """Every place with a layout, also those that were written without one."""
+    """Every position with a layout, also those that were written without one."""
     newest = max((saved.layout for saved in saved_positions if saved.layout is not None), default=0)
     counts = {saved.shard.count for saved in saved_positions if saved.layout == newest}
     used = {saved.origin for saved in saved_positions}
@@ -203,7 +203,7 @@ def start_of(prefix: str, shard: Shard, saved: Iterable[tuple[Position, Position
         layout, origin = newest, members[0].origin
         former = [candidate for candidate in numbered if candidate.text == origin or candidate.layout == newest - 1]
         if not former:
-            return Start(_place_of(origin), Resume(), layout, origin, ())
+            return Start(_position_of(origin), Resume(), layout, origin, ())
     else:
         former, layout, origin = members, newest + 1, members[0].origin
         if any(candidate.text in unnumbered for candidate in members):
@@ -245,11 +245,11 @@ def fresh_origin(position: BinlogPosition) -> str:
 
 
 def text_of(position: BinlogPosition) -> str:
-    """A place as ``ORIGIN`` has it."""
+    """A position as ``ORIGIN`` has it."""
     return f"{position.file}:{position.pos}:{position.event}:{position.row}"
 
 
-def _place_of(packed: str) -> BinlogPosition | None:
+def _position_of(packed: str) -> BinlogPosition | None:
     parts = packed.removeprefix(_FRESH).rsplit(":", 3)
     return (
         BinlogPosition(file=parts[0], pos=int(parts[1]), event=int(parts[2]), row=int(parts[3]))
