@@ -27,7 +27,7 @@ SNAPSHOT_RUNNING: Final = f"{PREFIX}SnapshotRunning"
 
 #: Attribute -> (kind, help).
 _ATTRIBUTES: Final[dict[str, tuple[str, str]]] = {
-    "Connected": ("gauge", "1 while the connection to the source stands."),
+    "Connected": ("gauge", "1 while the source is connected."),
     "MilliSecondsBehindSource": (
         "gauge",
         "Milliseconds since the change that was read last was made; 0 while none is new.",
@@ -148,7 +148,7 @@ class Labelled:
 
 def in_order(snapshots: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     """Snapshots from the oldest to the newest; one that has not started counts as old."""
-    return sorted(snapshots, key=lambda each: each.get("started_ms") or 0)
+    return sorted(snapshots, key=lambda snapshot: snapshot.get("started_ms") or 0)
 
 
 def tables_of(snapshot: Mapping[str, Any]) -> list[Mapping[str, Any]]:

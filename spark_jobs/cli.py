@@ -89,7 +89,7 @@ def make_parser() -> argparse.ArgumentParser:
     stop.add_argument("jobs", nargs="+", metavar="JOB", help="name or file")
     stop.add_argument("--timeout", type=float, default=150.0, metavar="S", help="seconds to wait (default 150)")
     stop.add_argument(
-        "--kill", action="store_true", help="kill what has not ended by then: its batch is done again at the next start"
+        "--kill", action="store_true", help="kill what has not ended by then: its batch is repeated at the next start"
     )
     stop.set_defaults(run=_stop_jobs)
 
@@ -352,7 +352,7 @@ def _stop_jobs(options: argparse.Namespace) -> int:
         if not control.running():
             print(f"{name}: is not running on this machine")
         elif not status.get("pid") or not is_alive(status["pid"], status["age"]):
-            print(f"{name}: is just starting; try again", file=sys.stderr)
+            print(f"{name}: is just starting; retry in a moment", file=sys.stderr)
             return FAILED
         elif status.get("application"):
             print(
@@ -373,13 +373,13 @@ def _stop_jobs(options: argparse.Namespace) -> int:
         elif options.kill:
             os.kill(status["pid"], signal.SIGKILL)
             print(
-                f"{name}: did not end within {options.timeout:.0f} s and was killed; its batch is done again at the next "
+                f"{name}: did not end within {options.timeout:.0f} s and was killed; its batch is repeated at the next "
                 f"start"
             )
         else:
             print(
                 f"{name}: process {status['pid']} still finishes its batch after {options.timeout:.0f} s; wait, or "
-                "give it up with --kill (the batch is done again at the next start)",
+                "give it up with --kill (the batch is repeated at the next start)",
                 file=sys.stderr,
             )
             code = FAILED

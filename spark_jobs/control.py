@@ -93,7 +93,7 @@ class FileLock:
             self._file = None
 
     @staticmethod
-    def held(path: Path) -> bool:
+    def is_locked(path: Path) -> bool:
         """Whether some process has it."""
         try:
             with path.open("r+", encoding="utf-8") as file:
@@ -210,7 +210,7 @@ class Control:
 
     def running(self) -> bool:
         """Whether a run is alive."""
-        return FileLock.held(self.lock.path)
+        return FileLock.is_locked(self.lock.path)
 
     def status(self) -> dict[str, Any]:
         """The status that the last run wrote; empty if there was no run."""

@@ -125,7 +125,7 @@ FRAME_METRICS: Final = (
         "retrying",
         "gauge",
         "",
-        "1 while the job tries something again: its target, Kafka or its topics are away (the log and `job status` say "
+        "1 while the job tries something again: its target, Kafka or its topics are unavailable (the log and `job status` say "
         "since when and why).",
     ),
     JobMetric(
@@ -147,7 +147,7 @@ FRAME_METRICS: Final = (
         "retries_total",
         "counter",
         "",
-        "How often something was tried again in this run, because the sink or Kafka was away or a Python worker died.",
+        "How often something was retried in this run, because the sink or Kafka was unavailable or a Python worker died.",
     ),
     JobMetric(
         "dead_letters_total", "counter", "records", "Records that could not be decoded and were put aside in this run."

@@ -209,7 +209,7 @@ class Runner:
         def run_query() -> bool:
             done, began = self._progress.last_batch, time.monotonic()
             query = self._start_query(spark)
-            if not self._progress.told_at:
+            if not self._progress.reported_at:
                 self._tell_start(spark)
             fault = None
             try:
@@ -258,7 +258,7 @@ class Runner:
     def _watch_query(self, query: Any) -> None:
         """Until the query ends or a stop is asked for: progress, idle calls, signs of life."""
         every = min(_IDLE_S, max(0.1, self.job.config["trigger.interval.ms"] / 1000))
-        self._progress.told_at = time.monotonic()
+        self._progress.reported_at = time.monotonic()
         self._progress.lag.begin(self._get_input.start())
         while query.isActive and not self._stop.wait(_WATCH_S):
             self._progress.report(query)
@@ -268,7 +268,7 @@ class Runner:
                     self._call_idle()
                 finally:
                     self._busy.release()
-            if time.monotonic() - self._progress.told_at >= _HEARTBEAT_S:
+            if time.monotonic() - self._progress.reported_at >= _HEARTBEAT_S:
                 if not self._progress.position:
                     self._progress.lag.begin(self._get_input.start())
                 if query.lastProgress:
@@ -344,7 +344,7 @@ class Runner:
             return None
         if self._error is None and not self._is_settled():
             _log.warning(
-                "batch %s was not done in stop.timeout.ms=%d and is given up; it is done again at the next start",
+                "batch %s was not done in stop.timeout.ms=%d and is given up; it is repeated at the next start",
                 self._current,
                 self.job.config["stop.timeout.ms"],
             )

@@ -63,7 +63,7 @@ class Captures:
     """The known state of all tables' cdc, by table id (16 bytes)."""
 
     def __init__(self) -> None:
-        self._known: dict[bytes, Capture] = {}
+        self._captures: dict[bytes, Capture] = {}
         #: Tables that had cdc and have no last segment yet: since when their cdc is known to be off, ms since 1970.
         self._off_since: dict[bytes, int] = {}
         #: The same tables: since when they wait for their last segment, whatever the nodes did since.
@@ -71,11 +71,11 @@ class Captures:
 
     def of(self, table_id: bytes) -> Capture:
         """Return the known state of a table's cdc."""
-        return self._known.get(table_id, NEVER)
+        return self._captures.get(table_id, NEVER)
 
     def remember(self, table_id: bytes, saved: Capture) -> None:
         """Take what was saved before; what the cluster has said since counts more."""
-        self._known.setdefault(table_id, saved)
+        self._captures.setdefault(table_id, saved)
 
     def observe(self, table_id: bytes, *, cdc: bool, altered_us: int, listed: bool, created: bool, now_ms: int) -> bool:
         """Take note of a table's definition as the cluster has it.
@@ -91,10 +91,10 @@ class Captures:
         Returns:
             Whether more of its updates count now than before.
         """
-        before = self._known.get(table_id)
+        before = self._captures.get(table_id)
         if cdc:
             again_us = 0 if before is None else altered_us if before.ever and not before.now else before.again_us
-            self._known[table_id] = Capture(now=True, ever=True, altered_us=altered_us, again_us=again_us)
+            self._captures[table_id] = Capture(now=True, ever=True, altered_us=altered_us, again_us=again_us)
             self._off_since.pop(table_id, None)
             self._waiting.pop(table_id, None)
             return before is None or not before.now
@@ -104,7 +104,7 @@ class Captures:
             altered = before.altered_us not in (0, altered_us)
         ever = before.ever or (listed and altered)
         last_segment = None if altered else before.last_segment
-        self._known[table_id] = Capture(
+        self._captures[table_id] = Capture(
             ever=ever, last_segment=last_segment, altered_us=altered_us, again_us=before.again_us
         )
         if ever and last_segment is None and (altered or table_id not in self._off_since):
@@ -137,7 +137,7 @@ class Captures:
         ended = [key for key, since in settled.items() if self._off_since.get(key) == since]
         for key in ended:
             del self._off_since[key], self._waiting[key]
-            self._known[key] = self._known[key]._replace(last_segment=newest_segment)
+            self._captures[key] = self._captures[key]._replace(last_segment=newest_segment)
         return ended
 
 

@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from connectors.cassandra.model import LogChunk, LogPosition
 
 #: Batches under way whose times are kept; beyond it the oldest are forgotten.
-_MARKS: Final = 1000
+_MOST_BATCHES: Final = 1000
 
 
-class _Mark(NamedTuple):
-    place: LogPosition
+class _ReadBatch(NamedTuple):
+    position: LogPosition
     read_ms: int
     written_ms: int
 
@@ -34,17 +34,17 @@ class CassandraLatency:
     def __init__(self, to: TaskMetrics, node: str) -> None:
         self._metrics = to
         self._labels = {"node": node}
-        self._marks: deque[_Mark] = deque(maxlen=_MARKS)
+        self._batches: deque[_ReadBatch] = deque(maxlen=_MOST_BATCHES)
         self._shown: dict[str, float] = {}
 
-    def read(self, stretch: LogChunk, records: Sequence[SourceRecord], place: LogPosition) -> None:
-        """A chunk was taken up to ``place``; records carry their write times as timestamps."""
+    def read(self, chunk: LogChunk, records: Sequence[SourceRecord], position: LogPosition) -> None:
+        """A chunk was taken up to ``position``; records carry their write times as timestamps."""
         if not records or records[-1].timestamp is None:
             return
         now = time.time_ns() // 1_000_000
         written = records[-1].timestamp
-        readable = stretch.written_ms or now
-        self._marks.append(_Mark(place, now, written))
+        readable = chunk.written_ms or now
+        self._batches.append(_ReadBatch(position, now, written))
         self._shown[metrics.LATENCY_WRITE_TO_LOG] = max(0, readable - written) / 1000
         self._shown[metrics.LATENCY_LOG_TO_READ] = max(0, now - readable) / 1000
         self._shown[metrics.LAST_EVENT] = written / 1000
@@ -52,8 +52,8 @@ class CassandraLatency:
     def delivered(self, position: LogPosition) -> None:
         """Kafka has everything up to ``position``."""
         now = time.time_ns() // 1_000_000
-        while self._marks and self._marks[0].place <= position:
-            stage = self._marks.popleft()
+        while self._batches and self._batches[0].position <= position:
+            stage = self._batches.popleft()
             self._shown[metrics.LATENCY_READ_TO_TOPIC] = max(0, now - stage.read_ms) / 1000
             self._shown[metrics.LATENCY_WRITE_TO_TOPIC] = max(0, now - stage.written_ms) / 1000
 

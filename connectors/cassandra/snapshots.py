@@ -116,7 +116,7 @@ class CassandraSnapshots:
         if self._reader is None or not self._settings.new_tables or self._settings.mode == "never":
             return
         requests = [new_request(new_table.table_id, str(new_table)) for new_table in self._reader.uncovered()]
-        again = self._reader.reopened(
+        reopened_requests = self._reader.reopened(
             (table, again_us)
             for table in self._catalog.tables(self._settings.tables)
             if (again_us := self._catalog.captures.of(id_bytes(table.table_id)).again_us)
@@ -125,9 +125,9 @@ class CassandraSnapshots:
             self._log.info(
                 "%s came after the first snapshot: it is read on its own (%s)", request.tables[0], request.id
             )
-        for request in again:
+        for request in reopened_requests:
             self._log.info("cdc of %s was off for a while: it is read again (%s)", request.tables[0], request.id)
-        requests += again
+        requests += reopened_requests
         if requests:
             self._list.add(*requests)
             self._list.hand_over()

@@ -42,10 +42,10 @@ class Definitions(Protocol):
     def captured(self, table: CqlTableDefinition, segment: int) -> bool:
         """Whether its changes in a segment are delivered."""
 
-    def wanted(self, table: CqlTableDefinition) -> bool:
+    def is_deliverable(self, table: CqlTableDefinition) -> bool:
         """Whether they would be if it had cdc."""
 
-    def known(self) -> list[CqlTableDefinition]:
+    def list_known_tables(self) -> list[CqlTableDefinition]:
         """All tables."""
 
 
@@ -87,7 +87,7 @@ class _StreamTable(msgspec.Struct):
         events: makes the records; None: updates are passed over.
         captured: whether the table is.
         refused: whether its updates can't be captured.
-        wanted: whether they are passed over only because it has no cdc.
+        deliverable: whether they are passed over only because it has no cdc.
         fast: encodes updates without records, where the runtime agrees.
     """
 
@@ -95,7 +95,7 @@ class _StreamTable(msgspec.Struct):
     events: CassandraTableEvents | None
     captured: bool = False
     refused: bool = False
-    wanted: bool = False
+    deliverable: bool = False
     fast: FastEntries | None = None
 
 
@@ -130,7 +130,7 @@ class CassandraStream:
         #: The entry that ``take`` continues with.
         self.number = 0
         #: Up to where the log was taken.
-        self.place = position or LogPosition(0)
+        self.position = position or LogPosition(0)
         #: Whether definitions are newer than what ``take`` is given; else tables without cdc are asked for (``Missing.doubt``).
         self.sure = True
         self._where = where
@@ -206,33 +206,33 @@ class CassandraStream:
                 "before this connector began" if old else "before its definition could be read",
             )
 
-    def take(self, stretch: LogChunk, first: int, limit: int, out: list[SourceRecord], bad: list[BadRecord]) -> int:
+    def take(self, chunk: LogChunk, first: int, limit: int, out: list[SourceRecord], bad: list[BadRecord]) -> int:
         """Append the records of a chunk's entries from number ``first`` on, until there are ``limit`` or more.
 
         What the fast path takes is in ``encoded``, in order with the records.
 
         Returns:
-            The number of the entry to continue with; ``len(stretch.entries)``: all are taken.
+            The number of the entry to continue with; ``len(chunk.entries)``: all are taken.
 
         Raises:
-            Missing: a definition for the entry right after ``self.place``; nothing of the entry was appended. Continue with
+            Missing: a definition for the entry right after ``self.position``; nothing of the entry was appended. Continue with
                 the same entry, whose number is ``self.number``.
         """
-        where, log_position = self._where, self.place
-        if stretch.segment != log_position.segment:
-            log_position = LogPosition(stretch.segment)
-        if stretch.segment != where.segment:
-            self._check_captures(stretch.segment)
-        where.segment, where.version = stretch.segment, stretch.version
+        where, log_position = self._where, self.position
+        if chunk.segment != log_position.segment:
+            log_position = LogPosition(chunk.segment)
+        if chunk.segment != where.segment:
+            self._check_captures(chunk.segment)
+        where.segment, where.version = chunk.segment, chunk.version
         where.read_ms = time.time_ns() // 1_000_000
-        data, entries = stretch.data, stretch.entries
+        data, entries = chunk.data, chunk.entries
         counts = self.counts
         number = first
         # What was delivered of an entry counts only if the entry comes again.
-        before, done = log_position.position, 0 if stretch.lost is not None else log_position.done
+        before, done = log_position.position, 0 if chunk.lost is not None else log_position.done
         self.number = number
         total = len(entries)
-        tables, version, encoded = self._tables, stretch.version, self.encoded
+        tables, version, encoded = self._tables, chunk.version, self.encoded
         try:
             while number < total and (room := limit - len(out) - encoded.count) > 0:
                 start, end, position = entries[number]
@@ -269,9 +269,9 @@ class CassandraStream:
                 number += 1
         finally:
             self.number = number
-            self.place = LogPosition(stretch.segment, before, done)
+            self.position = LogPosition(chunk.segment, before, done)
         if number == total:
-            self.place = LogPosition(stretch.segment, max(before, stretch.position), done, stretch.finished)
+            self.position = LogPosition(chunk.segment, max(before, chunk.position), done, chunk.finished)
         return number
 
     def _take_entry(self, data: bytes, start: int, end: int, out: list[SourceRecord], bad: list[BadRecord]) -> None:
@@ -308,7 +308,7 @@ class CassandraStream:
                         )
                         return
                 else:
-                    if table.wanted and not self.sure:
+                    if table.deliverable and not self.sure:
                         raise Missing(identity, None, None, doubt=True)
                     if table.refused:
                         self.counts.counters += 1
@@ -332,7 +332,7 @@ class CassandraStream:
         """
         ids = [
             bytes.fromhex(identity.table_id.replace("-", ""))
-            for identity in self._definitions.known()
+            for identity in self._definitions.list_known_tables()
             if self._definitions.captured(identity, self._where.segment)
         ]
         return min((offset for identity in ids if (offset := data.find(identity, at, end)) >= 0), default=-1)
@@ -347,8 +347,8 @@ class CassandraStream:
         captured = self._definitions.captured(definition, self._where.segment)
         refused = captured and definition.has_counters
         events = self._builder(definition, version) if captured and not refused else None
-        is_wanted = not captured and self._definitions.wanted(definition)
-        table = self._tables[version, identity] = _StreamTable(definition, events, captured, refused, is_wanted)
+        deliverable = not captured and self._definitions.is_deliverable(definition)
+        table = self._tables[version, identity] = _StreamTable(definition, events, captured, refused, deliverable)
         if events is not None and self._wire is not None:
             self._new.append(table)
         return table

@@ -80,8 +80,8 @@ def _parse_class(text: str, depth: int) -> CqlType:
     head, bracket, rest = text.partition("(")
     short = head.strip().removeprefix(PACKAGE)
     if not bracket:
-        known = _CLASSES.get(short)
-        return CqlType(known) if known else CqlType("custom", class_name=text)
+        type_name = _CLASSES.get(short)
+        return CqlType(type_name) if type_name else CqlType("custom", class_name=text)
     if not rest.endswith(")"):
         raise UnknownType(f"the type class {text!r} is not understood: a ')' is missing")
     parts = _split_arguments(rest[:-1], text)
@@ -149,9 +149,9 @@ def read_type(read: Callable[[int], bytes]) -> CqlType:
 def _read_type(read: Callable[[int], bytes], depth: int) -> CqlType:
     check_depth(depth)
     (code,) = _short(read(2))
-    known = _CODES.get(code)
-    if known is not None:
-        return CqlType(known)
+    type_name = _CODES.get(code)
+    if type_name is not None:
+        return CqlType(type_name)
     if code == _CODE_CUSTOM:
         name = _read_string(read)
         try:

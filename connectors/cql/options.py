@@ -146,9 +146,7 @@ def cluster_keys(prefix: str, wording: ClusterWording) -> ClusterKeys:
         ),
         query_timeout=_CONNECTION.low.integer(
             f"{prefix}query.timeout.ms",
-            "How long to wait for a page before the query counts as failed and is tried again"
-            + wording.query_retry
-            + ".",
+            "How long to wait for a page before the query counts as failed and is retried" + wording.query_retry + ".",
             default=12_000,
             unit="ms",
             validator=at_least(100),

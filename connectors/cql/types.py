@@ -165,7 +165,7 @@ class _CqlTypeParser:
         self.resolve = resolve
         self.keyspace = keyspace
         self.tokens = self._split_tokens()
-        self.place = 0
+        self.index = 0
 
     def _split_tokens(self) -> list[tuple[str, str]]:
         tokens: list[tuple[str, str]] = []
@@ -185,11 +185,11 @@ class _CqlTypeParser:
 
     def _next_token(self) -> tuple[str, str]:
         token = self._peek_token()
-        self.place += 1
+        self.index += 1
         return token
 
     def _peek_token(self) -> tuple[str, str]:
-        return self.tokens[self.place] if self.place < len(self.tokens) else ("end", "")
+        return self.tokens[self.index] if self.index < len(self.tokens) else ("end", "")
 
     def _expect_mark(self, symbol: str) -> None:
         if self._next_token() != ("mark", symbol):
@@ -198,8 +198,8 @@ class _CqlTypeParser:
     def whole(self) -> CqlType:
         """All of the text."""
         result = self._parse_type()
-        if self.place < len(self.tokens):
-            raise self._make_error(f"{self.tokens[self.place][1]!r} follows a complete type")
+        if self.index < len(self.tokens):
+            raise self._make_error(f"{self.tokens[self.index][1]!r} follows a complete type")
         return result
 
     def _parse_type(self) -> CqlType:
@@ -218,7 +218,7 @@ class _CqlTypeParser:
 
     def _parse_udt(self, name: str) -> CqlType:
         if self._peek_token() == ("mark", "."):
-            self.place += 1
+            self.index += 1
             if self.keyspace and name != self.keyspace:
                 raise self._make_error(f"it is of another keyspace, {name!r}")
             kind, token = self._next_token()
@@ -244,7 +244,7 @@ class _CqlTypeParser:
             arguments.append(self._parse_type())
             if self._peek_token() != ("mark", ","):
                 break
-            self.place += 1
+            self.index += 1
         self._expect_mark(">")
         self.depth -= 1
         arity = _ARITY[name]

@@ -116,7 +116,7 @@ CONFIG: Final = ConfigDef(
             unit="bytes",
             validator=between(0, 10_000_000),
             importance=Importance.LOW,
-            doc="About how large a row is as JSON without schema: a text field payload makes up for what the other fields "
+            doc="About how large a row is as JSON without schema: the string field payload makes up for what the other fields "
             "lack. 0 for no payload.",
         ),
         ConfigKey(
@@ -188,7 +188,7 @@ CONFIG: Final = ConfigDef(
             importance=Importance.LOW,
             group=_FAULTS,
             unit="sequence number",
-            doc="Wait for ever before the record of this sequence number; -1 for never.",
+            doc="Wait forever before the record of this sequence number; -1 for never.",
         ),
         ConfigKey(
             name=HANG_STUBBORN,
@@ -215,7 +215,7 @@ CONFIG: Final = ConfigDef(
             unit="ms",
             importance=Importance.LOW,
             group=_FAULTS,
-            doc="How long fault.block.loop.after blocks; -1 for ever.",
+            doc="How long fault.block.loop.after blocks; -1: forever.",
         ),
         ConfigKey(
             name=BAD_EVERY,

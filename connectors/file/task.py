@@ -70,7 +70,8 @@ async def _standard_input(options: FileReadSettings, topic: str) -> AsyncGenerat
             lines = splitter.feed(data) if data else splitter.finish()
             now = int(time.time() * 1000)
             records = [
-                SourceRecord(partition, offset, topic, input_line, STRING, timestamp=now) for input_line in lines.texts
+                SourceRecord(partition, offset, topic, input_line, STRING, timestamp=now)
+                for input_line in lines.strings
             ]
             bad = tuple(
                 BadRecord(partition, offset, Skippable(f"standard input: {line.error}"), line.raw, topic)

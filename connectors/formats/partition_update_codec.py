@@ -334,21 +334,21 @@ def _read_column(field: str, schema: Schema) -> _Column:
     return _Column(field, name, "", make_reader(schema), None, ())
 
 
-def _read_cells(row: Mapping[str, Any], own: CellStamp, columns: Iterable[_Column]) -> Iterable[Cell]:
+def _read_cells(row: Mapping[str, Any], row_stamp: CellStamp, columns: Iterable[_Column]) -> Iterable[Cell]:
     values: Mapping[str, Any] = row.get("cells") or {}
     deleted = row.get("deleted") or ()
     stamps: Mapping[str, Any] = row.get("stamps") or {}
     for column in columns:
         value = values.get(column.field)
         if not column.shape:
-            cell = _read_simple(column, value, deleted, stamps, own)
+            cell = _read_simple(column, value, deleted, stamps, row_stamp)
             if cell is not None:
                 yield Cell(column.name, None, *cell)
         elif value is None:
             continue
         elif column.shape == "elements":
             for entry in value:
-                stamp = _read_stamp(entry.get("stamp"), own)
+                stamp = _read_stamp(entry.get("stamp"), row_stamp)
                 item = entry.get("value")
                 if item is None:
                     stamp = CellStamp(stamp.write_time)
@@ -360,7 +360,7 @@ def _read_cells(row: Mapping[str, Any], own: CellStamp, columns: Iterable[_Colum
         else:
             deleted_fields, field_stamps = value.get("deleted") or (), value.get("stamps") or {}
             for field in column.members:
-                cell = _read_simple(field, value["fields"].get(field.field), deleted_fields, field_stamps, own)
+                cell = _read_simple(field, value["fields"].get(field.field), deleted_fields, field_stamps, row_stamp)
                 if cell is not None:
                     yield Cell(column.name, field.name, *cell)
 

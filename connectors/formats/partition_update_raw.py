@@ -134,7 +134,7 @@ def form_of(parameters: Callable[[str], str | None]) -> RawForm:
     """
     if parameters("form") != FORM:
         raise Fatal(
-            f"A schema with form {parameters('form')!r} is none of raw partition updates: its parameters need form="
+            f"A schema with form {parameters('form')!r} is not one of raw partition updates: its parameters need form="
             f"{FORM} (in Avro in connect.parameters; the converter's connect.meta.data must not be off)."
         )
     if parameters("form.version") != FORM_VERSION:

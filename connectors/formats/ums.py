@@ -152,7 +152,7 @@ def make_message(
     }
 
 
-def pull_protocol(batch: int) -> str:
+def snapshot_protocol(batch: int) -> str:
     """``protocol.type`` of a snapshot's rows: the first one of a table has no id."""
     return BATCH if batch else INITIAL
 

@@ -69,7 +69,7 @@ def text_of(kind: CqlType) -> Callable[[Any], str]:
         if change is None:
             return lambda value: encode(value).decode()
         return lambda value: encode(change(value)).decode()
-    return _TEXTS.get(kind.name, _keep_value)
+    return _FORMATTERS.get(kind.name, _keep_value)
 
 
 def time_text(nanos: int) -> str:
@@ -112,7 +112,7 @@ def _encode_base64(value: bytes) -> str:
     return base64.b64encode(value).decode()
 
 
-_TEXTS: Final[dict[str, Callable[[Any], str]]] = {
+_FORMATTERS: Final[dict[str, Callable[[Any], str]]] = {
     "tinyint": str,
     "smallint": str,
     "int": str,

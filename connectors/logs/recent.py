@@ -188,7 +188,7 @@ def _lines_of(
 
 def _pair_positions(lines: TextLines, before: int) -> list[tuple[str, int]]:
     starts = [before, *lines.ends]
-    return list(zip(lines.texts, starts, strict=False))
+    return list(zip(lines.strings, starts, strict=False))
 
 
 def _join_lines(lines: Sequence[tuple[str, int]], joining: JoinSettings) -> list[tuple[str, int]]:

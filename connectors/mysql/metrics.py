@@ -10,7 +10,7 @@ import time
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from connectors import debezium_metrics as debezium
-from connectors.mysql.snapshot import model as pulls_model
+from connectors.mysql.snapshot import model as snapshot_model
 from connectors.mysql.stream import latency as heartbeats
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ SINCE_LAST_S: Final = f"{_PREFIX}SecondsSinceLastEvent"
 POSITION: Final = f"{_PREFIX}BinlogPosition"
 FILE: Final = "mysql_binlog_file_number"
 GTIDS: Final = f"{_PREFIX}IsGtidModeEnabled"
-PULL_TOTAL: Final = "mysql_snapshot_rows_estimated"
+SNAPSHOT_ROWS_ESTIMATED: Final = "mysql_snapshot_rows_estimated"
 SCHEMA_CHANGES: Final = "mysql_schema_changes_total"
 
 _STREAMING: Final = (
@@ -85,13 +85,13 @@ _IN_SNAPSHOT: Final = {"context": debezium.SNAPSHOT}
 METRICS: Final[dict[str, tuple[str, str]]] = {
     **debezium.declare_metrics(*_STREAMING, *_SNAPSHOT, *_HISTORY),
     FILE: ("gauge", "Number of the binlog file that is being read."),
-    PULL_TOTAL: ("gauge", "Rows that it has to send, as the server estimates."),
+    SNAPSHOT_ROWS_ESTIMATED: ("gauge", "Rows that it has to send, as the server estimates."),
     SCHEMA_CHANGES: (
         "counter",
         "Changes of the structure of captured tables that were seen since the task's start, by table.",
     ),
     **heartbeats.METRICS,
-    **pulls_model.METRICS,
+    **snapshot_model.METRICS,
 }
 
 _TOTALS: Final = {
@@ -138,7 +138,7 @@ def report_task(
     cursor: At,
     client: ClientState,
     latency: Mapping[str, float],
-    pulls: Sequence[Mapping[str, Any]],
+    snapshots: Sequence[Mapping[str, Any]],
     behind: debezium.Behind,
     behind_bytes: int | None = None,
     keep_going: bool = True,
@@ -151,7 +151,7 @@ def report_task(
         cursor: where the stream is.
         client: reads for it.
         latency: ``HeartbeatLatency.numbers``.
-        pulls: ``MySqlSnapshotReader.progress``.
+        snapshots: ``MySqlSnapshotReader.progress``.
         behind: of the task.
         keep_going: whether rows that can't be decoded are left out.
         behind_bytes: bytes of the binlog that were not read, if that is known.
@@ -184,7 +184,7 @@ def report_task(
         to.set(heartbeats.LAG_BYTES, behind_bytes)
     for name, seconds in latency.items():
         to.set(name, seconds)
-    _report_pulls(to, pulls, now_ms, before, counters.snapshot_bad, keep_going=keep_going)
+    _report_snapshots(to, snapshots, now_ms, before, counters.snapshot_bad, keep_going=keep_going)
 
 
 def report_stopped(to: TaskMetrics) -> None:
@@ -201,7 +201,7 @@ class SchemaHistory:
         self._recovered = recovered
         self._began = self._applied_at = time.time()
         self._new = recovered
-        self._told = False
+        self._reported = False
         self._changed: list[str] = []
 
     def applied(self, tables: Iterable[str]) -> None:
@@ -213,7 +213,7 @@ class SchemaHistory:
     def report(self, to: TaskMetrics) -> None:
         """Report it. Does not block."""
         now = time.time()
-        to.add(f"{_PREFIX}ChangesRecovered", 0 if self._told else self._recovered)
+        to.add(f"{_PREFIX}ChangesRecovered", 0 if self._reported else self._recovered)
         to.add(f"{_PREFIX}ChangesApplied", self._new)
         for table in self._changed:
             to.add(SCHEMA_CHANGES, 1, {"table": table})
@@ -221,30 +221,30 @@ class SchemaHistory:
         to.set(f"{_PREFIX}RecoveryStartTime", int(self._began))
         to.set(f"{_PREFIX}MilliSecondsSinceLastRecoveredChange", (now - self._began) * 1000)
         to.set(f"{_PREFIX}MilliSecondsSinceLastAppliedChange", (now - self._applied_at) * 1000)
-        self._new, self._told = 0, True
+        self._new, self._reported = 0, True
 
 
-def _report_pulls(
+def _report_snapshots(
     to: TaskMetrics,
-    pulls: Sequence[Mapping[str, Any]],
+    snapshots: Sequence[Mapping[str, Any]],
     now_ms: int,
     before: dict[str, int],
     bad: int,
     *,
     keep_going: bool,
 ) -> None:
-    running = sum(snapshot.get("state") == "running" for snapshot in pulls)
+    running = sum(snapshot.get("state") == "running" for snapshot in snapshots)
     to.set(heartbeats.SNAPSHOT_RUNNING, running)
-    debezium.report_snapshots(to, pulls, now_ms)
+    debezium.report_snapshots(to, snapshots, now_ms)
     to.set(f"{_PREFIX}HoldingGlobalLock", 0)
-    for snapshot in debezium.in_order(pulls):
+    for snapshot in debezium.in_order(snapshots):
         for table in debezium.tables_of(snapshot):
             total = table.get("rows_total", table.get("total"))
             if total is not None:
-                to.set(PULL_TOTAL, total, {"table": str(table.get("table"))})
-    finished = max((snapshot.get("finished_ms") or 0 for snapshot in pulls), default=0)
+                to.set(SNAPSHOT_ROWS_ESTIMATED, total, {"table": str(table.get("table"))})
+    finished = max((snapshot.get("finished_ms") or 0 for snapshot in snapshots), default=0)
     to.set(SINCE_LAST_MS, 0 if running else now_ms - finished if finished else -1, _IN_SNAPSHOT)
-    rows = sum(debezium.rows_of(table) for snapshot in pulls for table in debezium.tables_of(snapshot))
+    rows = sum(debezium.rows_of(table) for snapshot in snapshots for table in debezium.tables_of(snapshot))
     for name, total in ((EVENTS, rows), (ERRONEOUS, bad), (OMITTED, bad if keep_going else 0), (FILTERED, 0)):
         # a completed snapshot may be forgotten: its numbers are not subtracted
         to.add(name, max(0, total - before.get(f"snapshot {name}", 0)), _IN_SNAPSHOT)

@@ -299,13 +299,13 @@ class SnapshotPlan(msgspec.Struct, frozen=True, kw_only=True):
     """The meaning of a value of ``snapshot.mode``.
 
     Attributes:
-        pull: when a snapshot is taken at the start: never, without saved positions (``initial``), or always.
+        snapshot: when a snapshot is taken at the start: never, without saved positions (``initial``), or always.
         stream: whether the stream is read (False: the task ends after the snapshot).
         on_purged: whether a new snapshot is taken, and the stream starts from it, when the saved position was purged.
         begin: where the stream starts without saved positions: at the server's position, or with its oldest binlog.
     """
 
-    pull: Literal["never", "initial", "always"]
+    snapshot: Literal["never", "initial", "always"]
     stream: bool
     on_purged: bool
     begin: Literal["now", "oldest"]

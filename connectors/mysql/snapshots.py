@@ -68,20 +68,20 @@ class RunSnapshots:
         self._settings = settings
         self._tables = source.tables
         self._server = source.tables.server
-        self._known = known_tables
+        self._known_tables = known_tables
         self._signals = signals
         self._log = log
         #: Whether the stream has come to a position.
         self.reached = source.position.reached
         self._list = RequestList(self._make_partition, self._set_requests)
         self._requests, self._saved = self._list.requests, self._list.saved
-        again = initial and settings.plan.pull == "always"
+        repeats_initial = initial and settings.plan.snapshot == "always"
         for partition, offset in offsets:
             request = partition.get(start.SNAPSHOT)
             if (
                 request is not None
                 and partition == start.snapshot_partition(settings.prefix, request, shard)
-                and not (again and request == INITIAL)
+                and not (repeats_initial and request == INITIAL)
             ):
                 self._saved[request] = offset
         if initial and not self._list.ended(INITIAL):
@@ -129,7 +129,7 @@ class RunSnapshots:
             ConfigInvalid: it refuses the account.
         """
         names = await self._server.names(self._tables.is_captured)
-        await self._read_new(self._known.discover(names, all_read=self._all_read))
+        await self._read_new(self._known_tables.discover(names, all_read=self._all_read))
         if INITIAL in self._requests:
             await self.reader.resolve()
         self.reader.start()
@@ -174,7 +174,7 @@ class RunSnapshots:
         """
         for name in statement.tables or (None,):
             self.reader.altered(name)
-        effect = self._known.statement(statement)
+        effect = self._known_tables.statement(statement)
         for name in effect.complete:
             self._drop_new(name)
         await self._read_new(effect.new)
@@ -315,7 +315,7 @@ class RunSnapshots:
             snapshot["id"] == INITIAL and snapshot["tables"] for snapshot in self.reader.progress()
         ):
             return []  # its tables are not known yet
-        return [name for name in self._known.names() if str(name) not in reading]
+        return [name for name in self._known_tables.names() if str(name) not in reading]
 
     def bad(self, chunk: SnapshotChunk, partition: Position, offset: Position) -> tuple[BadRecord, ...]:
         """The chunk's rows that can't be decoded."""
@@ -335,7 +335,7 @@ class RunSnapshots:
 
         They must be saved no later than the position in the stream that led to the decision.
         """
-        return (*self._list.take_unsaved(), *self._known.take())
+        return (*self._list.take_unsaved(), *self._known_tables.take())
 
     def progress(self) -> list[dict[str, Any]]:
         """The progress of each snapshot of this task."""

@@ -1,4 +1,4 @@
-"""The source's side of ``millrace verify``: tables in one read view at a known place, and what events say of rows.
+"""The source's side of ``millrace verify``: tables in one read view at a known position, and what events say of rows.
 
 Rows of the source are made events by the connector's own code, and both sides' events are read by the same function here, so
 that two forms of one value don't count as a difference.
@@ -76,9 +76,9 @@ class TableEntry:
         name: ``database.table``.
         table: its structure.
         key: the names of the key's fields; () for no key.
-        fields: names of the row's fields, as ``made`` writes them.
+        fields: names of the row's fields, as ``builder`` writes them.
         logical: the logical table that it is a partition of.
-        made: makes its records.
+        builder: makes its records.
         bad: rows that could not be read.
         complaint: about the first of them.
     """
@@ -90,7 +90,7 @@ class TableEntry:
         self.key = tuple(field.name for field in self.layout.key)
         self.fields = tuple(field.name for field in self.layout.values)
         self.logical = parse_mapping(settings.logical).of(table.name)
-        self.made: MySqlTableEvents = events.make_builder(self.layout, 0, settings, {})
+        self.builder: MySqlTableEvents = events.make_builder(self.layout, 0, settings, {})
         self.bad = 0
         self.complaint = ""
         self._options = options
@@ -111,7 +111,7 @@ class TableEntry:
         """The records that a snapshot would make of rows read at ``position``."""
         out: list[SourceRecord] = []
         source = RowSource(ts_ms=0, ts_us=0, server_id=position.server_id, file=position.file, pos=position.pos)
-        self.made.snapshot(rows, source, "true", {}, out)
+        self.builder.snapshot(rows, source, "true", {}, out)
         return out
 
 
@@ -119,7 +119,7 @@ class SourceView:
     """The captured tables as they are in one read view. A connection of its own; not for several tasks at the same time.
 
     Attributes:
-        place: where in the binlog the view is: everything before it is in the view and nothing after it.
+        position: where in the binlog the view is: everything before it is in the view and nothing after it.
         tables: by name.
     """
 
@@ -128,14 +128,14 @@ class SourceView:
         self._connection: Any = None
         self._info: ServerInfo
         self._names: list[TableName] = []
-        self.place: BinlogPosition
+        self.position: BinlogPosition
         self.tables: dict[str, TableEntry] = {}
 
-    async def open(self, wanted: Callable[[str], bool]) -> None:
+    async def open(self, is_selected: Callable[[str], bool]) -> None:
         """Find the tables and open the view; see ``find`` for the arguments and errors."""
-        await self.find(wanted)
+        await self.find(is_selected)
         settings, options = self._event_shape()
-        self.place = await open_view(self._connection, self._info)
+        self.position = await open_view(self._connection, self._info)
         for name, table in (await catalog.read_definitions(self._connection, self._names)).items():
             self.tables[str(name)] = TableEntry(table, settings, options)
 
@@ -174,7 +174,7 @@ class SourceView:
         ]
         if not names:
             raise ConfigInvalid(
-                "no table is captured and wanted: check database.include.list, table.include.list and "
+                "no table is captured and selected: check database.include.list, table.include.list and "
                 f"--tables, and whether {settings.user!r} may see the tables (SHOW GRANTS)"
             )
         return [str(name) for name in names]
@@ -205,10 +205,10 @@ class SourceView:
                     entry.bad += 1
                     entry.complaint = entry.complaint or str(error)
             if len(rows) >= _ROWS:
-                yield entry.records(rows, self.place)
+                yield entry.records(rows, self.position)
                 rows = []
         if rows:
-            yield entry.records(rows, self.place)
+            yield entry.records(rows, self.position)
 
     async def _read_packets(self, sql: str) -> AsyncIterator[list[bytes]]:
         """The row packets of a result, some at a time, without its being held in memory anywhere."""
@@ -276,9 +276,9 @@ def cut_packets(received: bytearray, first: bytes = b"") -> tuple[list[bytes], b
 
 
 async def open_view(opened: Any, info: ServerInfo) -> BinlogPosition:
-    """Begin a transaction with a read view, and tell its place in the binlog.
+    """Begin a transaction with a read view, and tell its position in the binlog.
 
-    MariaDB tells the place of a view itself. MySQL doesn't: writes are locked out for the moment in which it is opened.
+    MariaDB tells the position of a view itself. MySQL doesn't: writes are locked out for the moment in which it is opened.
 
     Raises:
         Retriable: the connection is lost.
@@ -371,7 +371,7 @@ class MessageReader:
     ) -> None:
         self._tables = tables
         self._topics = topics
-        self._place = None if position is None else position_number(position.file, position.pos)
+        self._view_position = None if position is None else position_number(position.file, position.pos)
         #: The file of the last event, and the number of its beginning.
         self._file: tuple[Any, int] = (None, 0)
         # A namespace has no dots within its parts.
@@ -406,14 +406,14 @@ class MessageReader:
         if not names:
             key = None
         before, after = event.before, event.after
-        if self._place is not None:
-            # What begins at the view's place comes after it, but for rows that were read, which are as of their place.
+        if self._view_position is not None:
+            # What begins at the view's position comes after it, but for rows that were read, which are as of their position.
             file, start = self._file
             if source.file != file:
                 start = position_number(str(source.file), 0)
                 self._file = (source.file, start)
             at = start + int(source.pos or 0)
-            if at > self._place or (at == self._place and op != "r"):
+            if at > self._view_position or (at == self._view_position and op != "r"):
                 return (MessageChange("later", table, key, None),)
         if op != "d" and after is not None and (key is not None or op != "u"):
             return (MessageChange("set", table, key, after),)
@@ -457,7 +457,7 @@ class MessageReader:
             op = values.get(ums.OPERATION)
             shown = {name: member for name, member in values.items() if not name.startswith("ums_")}
             key = {name: shown.get(name) for name in names} if names else None
-            if self._place is not None and int(values.get(ums.ID) or 0) > self._place:
+            if self._view_position is not None and int(values.get(ums.ID) or 0) > self._view_position:
                 yield MessageChange("later", table, key, None)
             elif op in (ums.BEFORE, ums.DELETE):
                 yield MessageChange("gone", table, key, shown if key is None else None)

@@ -299,7 +299,7 @@ def parse_partition(partition: Mapping[str, Any]) -> tuple[TableId, int, str]:
     for name in expected_names:
         value = partition.get(name)
         if not isinstance(value, str) or not value:
-            raise ConfigInvalid(f"a partition must have '{name}', a text, not {value!r}")
+            raise ConfigInvalid(f"a partition must have '{name}', a string, not {value!r}")
     unknown = sorted(set(partition) - set(expected_names))
     if unknown:
         raise ConfigInvalid(

@@ -214,8 +214,8 @@ class ScyllaReader:
                         elif time.perf_counter() - began > _TURN_S:
                             await asyncio.sleep(0)
                             began = time.perf_counter()
-                    self.fetcher.gate.made(len(item.rows))
-                    item.task.taken.set()
+                    self.fetcher.gate.release_rows(len(item.rows))
+                    item.task.page_taken.set()
                 self._report.send(self._output.total, self.states, self.now_ms())
         finally:
             await self._stop_jobs()

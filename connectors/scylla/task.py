@@ -153,7 +153,7 @@ class _ScyllaRun:
         self.snapshots: ScyllaSnapshot | None = None
         self.groups: list[StreamGroup] = []
         #: Version of the schema that the definitions are of.
-        self._known = ""
+        self._schema_version = ""
 
     async def start(self) -> ScyllaReader:
         """Everything is read that has to be known, and a reader made."""
@@ -177,7 +177,7 @@ class _ScyllaRun:
             session, self._options, self._metrics, self._log, refresh=self.refresh, hook=hook, signals=promises
         )
         if pulse is not None:
-            self._known = pulse.version
+            self._schema_version = pulse.version
             self._note_pulse(reader, pulse)
         sections: dict[tuple[TableId, int], list[StreamGroup]] = {}
         for group in groups:
@@ -220,7 +220,7 @@ class _ScyllaRun:
             position = saved or first_position(group, kept_ms)
             if position.window_end_ms < kept_ms and group.generation.end_ms is None:
                 self._log.warning(
-                    "%s: group %s stands %.0f s before now, and rows of its log expire after %d s: changes "
+                    "%s: group %s is %.0f s before now, and rows of its log expire after %d s: changes "
                     "between may be gone",
                     table,
                     group.name,
@@ -278,14 +278,14 @@ class _ScyllaRun:
         """Ask for clock and version of the schema; if that is another one, definitions are read again."""
         pulse = await self._ask_pulse()
         if pulse is not None:
-            if reader.stale.is_set() or pulse.version != self._known:
+            if reader.stale.is_set() or pulse.version != self._schema_version:
                 reader.stale.clear()
                 for table in list(self._feeds):
                     try:
                         await self._load_history(table)
                     except tables.TableUnavailable as error:
                         self._log.warning("%s", error)
-            self._known = pulse.version
+            self._schema_version = pulse.version
             self._note_pulse(reader, pulse)
 
     @staticmethod

@@ -38,10 +38,10 @@ _CODE: Final = (".py", ".pyc", ".so", ".pth", ".zip")
 class _BlockingWatch:
     """Notes the blocking calls of code that runs in its context on one thread."""
 
-    __slots__ = ("found", "looking", "thread")
+    __slots__ = ("calls", "looking", "thread")
 
     def __init__(self, calls: list[str]) -> None:
-        self.found = calls
+        self.calls = calls
         self.thread = threading.get_ident()
         self.looking = False
 
@@ -53,7 +53,7 @@ class _BlockingWatch:
         self.looking = True  # looking at the stack opens files
         try:
             frames = "".join(traceback.format_stack(sys._getframe(2), limit=6))  # noqa: SLF001 - the audited call's frame
-            self.found.append(f"{event}{arguments!r} was called on the event loop:\n{frames}")
+            self.calls.append(f"{event}{arguments!r} was called on the event loop:\n{frames}")
         finally:
             self.looking = False
 

@@ -72,7 +72,7 @@ def _same_continuation(
         repeated += start
         common = min(len(mine) - start, len(theirs))
         assert mine[start : start + common] == theirs[:common], (
-            f"{where}: {partition} went on with {mine}, not with {theirs}"
+            f"{where}: {partition} continued with {mine}, not with {theirs}"
         )
     assert repeated <= bound, f"{where}: {repeated} records came before the ones that had to; allowed are {bound}"
 
@@ -198,8 +198,8 @@ async def reports_bad_input(connector: Source, harness: Harness) -> None:
             result = await run.take(harness.timeout)
             assert result is not None, "nothing came after the bad record"
             got += result[1].records
-            again = [item for item in result[1].bad if harness.identity_of_bad(item) in bad_identities]
-            assert not again, f"the bad record came again after a restart: {again}"
+            repeated_bad = [item for item in result[1].bad if harness.identity_of_bad(item) in bad_identities]
+            assert not repeated_bad, f"the bad record came again after a restart: {repeated_bad}"
     assert not set(map(harness.identity, got)) & set(map(harness.identity, records)) or harness.duplicate_bound
 
 
@@ -255,8 +255,8 @@ async def checks_altered_offsets(connector: Source, harness: Harness) -> None:
             raise AssertionError(f"alter_offsets accepts {partition!r}: {offset!r}, which no task can resume from")
     if harness.replayable:
         async with Run(connector, raw, max_tasks=harness.max_tasks) as run:
-            again = await run.read(5, harness.timeout)
-        _same_continuation(again, first, harness, 0, "started over after a reset")
+            reread = await run.read(5, harness.timeout)
+        _same_continuation(reread, first, harness, 0, "started over after a reset")
 
 
 async def keeps_secrets(connector: Source, harness: Harness) -> None:
@@ -386,8 +386,8 @@ async def marks_transactions(connector: Source, harness: Harness) -> None:
         assert committed, "no transaction was committed although the connector says it can define boundaries"
         await harness.add(1)
         async with Run(connector, raw, offsets=offsets, max_tasks=1, boundary="connector") as run:
-            again = await run.read(1, harness.timeout)
-        assert not set(map(harness.identity, again)) & set(map(harness.identity, committed)), (
+            resumed_records = await run.read(1, harness.timeout)
+        assert not set(map(harness.identity, resumed_records)) & set(map(harness.identity, committed)), (
             "committed records came again"
         )
 

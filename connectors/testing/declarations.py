@@ -67,7 +67,7 @@ def check_naming(connector: type[SourceConnector]) -> Iterator[str]:
         if kind not in {"gauge", "counter"}:
             yield f"metric {name!r} is of kind {kind!r}; it must be gauge or counter"
         if not description.strip():
-            yield f"metric {name!r} has no text"
+            yield f"metric {name!r} has no description"
 
 
 def check_documentation(connector: type[SourceConnector]) -> Iterator[str]:
@@ -146,12 +146,12 @@ def _round_trip(key: ConfigKey) -> Iterator[str]:
         return
     raw = ",".join(map(java_string, key.default)) if isinstance(key.default, list | tuple) else java_string(key.default)
     try:
-        again = parse_value(key, raw)
+        parsed = parse_value(key, raw)
     except ConfigInvalid as error:
         yield f"option {key.name!r}: its default is not of its type: {error}"
         return
-    if again != key.default and list(again) != list(key.default):
-        yield f"option {key.name!r}: its default {key.default!r} becomes {again!r} when it is written and read"
+    if parsed != key.default and list(parsed) != list(key.default):
+        yield f"option {key.name!r}: its default {key.default!r} becomes {parsed!r} when it is written and read"
 
 
 #: The checks by name.

@@ -118,7 +118,7 @@ class Follower:
         """Whether a file is held open."""
         return self._stream is not None
 
-    def mark(self, position: int) -> str:
+    def fingerprint_at(self, position: int) -> str:
         """The fingerprint to save with ``position``."""
         return fingerprint_head(self.head, position)
 
@@ -141,7 +141,7 @@ class Follower:
         if self._stream is None or self._queue or not isinstance(self._stream, PlainStream):
             return
         self._parked = (self._identity, self._stream.at)
-        self._resume = (position, self.mark(position))
+        self._resume = (position, self.fingerprint_at(position))
         self._close_current()
 
     def forget(self) -> None:
@@ -240,7 +240,7 @@ class Follower:
         if now - self._quiet_since >= self._wait:
             if self._queue:
                 return self._begin_next(
-                    0, f"{self.path} was rotated: the renamed file is read to its end, going on with the new one"
+                    0, f"{self.path} was rotated: the renamed file is read to its end, continuing with the new one"
                 )
             if self._missing:
                 return FollowerStep(StepKind.GONE)
@@ -274,7 +274,7 @@ class Follower:
         """Continue in the copy of a file that was truncated; None if no copy has anything behind the position."""
         if not position or self._pattern == "":
             return None
-        copies = locate_position(self.path, position, self.mark(position), self._compression, self._pattern)
+        copies = locate_position(self.path, position, self.fingerprint_at(position), self._compression, self._pattern)
         if copies is None or copies.position != position or len(copies.paths) < 2:
             return None
         opened = [fd for path in copies.paths[:-1] if (fd := open_file(path)) is not None]

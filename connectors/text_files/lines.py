@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 #: Bytes in one code unit of the encodings in which a line feed is not the single byte 0x0A.
 _WIDE: Final = {"utf-16-le": 2, "utf-16-be": 2, "utf-32-le": 4, "utf-32-be": 4}
-_MARKS: Final = {
+_BYTE_ORDER_MARKS: Final = {
     "utf-16": (codecs.BOM_UTF16_LE, "utf-16-le", codecs.BOM_UTF16_BE, "utf-16-be"),
     "utf-32": (codecs.BOM_UTF32_LE, "utf-32-le", codecs.BOM_UTF32_BE, "utf-32-be"),
 }
@@ -41,12 +41,12 @@ class TextLines(NamedTuple):
     """Lines in order.
 
     Attributes:
-        texts: the lines without their terminators.
+        strings: the lines without their terminators.
         ends: for each, the position just after its terminator.
-        bad: lines that are not among ``texts``.
+        bad: lines that are not among ``strings``.
     """
 
-    texts: list[str]
+    strings: list[str]
     ends: Sequence[int]
     bad: Sequence[BadLine] = ()
 
@@ -59,7 +59,7 @@ def encoding_problem(name: str) -> str | None:
     """Why lines can't be read in this encoding, or None if they can."""
     try:
         canonical = codecs.lookup(name).name
-        if canonical in _WIDE or canonical in _MARKS:
+        if canonical in _WIDE or canonical in _BYTE_ORDER_MARKS:
             return None
         probe = b"\n".join(bytes([value]) for value in range(0x21, 0x7F)) + b"a" * 100 + b"\r\n"
         decoded = probe.decode(canonical)
@@ -76,10 +76,10 @@ def encoding_problem(name: str) -> str | None:
 def byte_order(name: str, head: bytes) -> str:
     """The encoding with its byte order, from the first bytes of the file; little endian where there is no mark."""
     canonical = codecs.lookup(name).name
-    marks = _MARKS.get(canonical)
-    if marks is None:
+    variants = _BYTE_ORDER_MARKS.get(canonical)
+    if variants is None:
         return canonical
-    _, little, big_mark, big = marks
+    _, little, big_mark, big = variants
     return big if head.startswith(big_mark) else little
 
 
@@ -88,10 +88,10 @@ def mark_length(name: str, head: bytes) -> int:
     canonical = codecs.lookup(name).name
     if canonical == "utf-8-sig":
         return 3 if head.startswith(codecs.BOM_UTF8) else 0
-    marks = _MARKS.get(canonical)
-    if marks is None:
+    variants = _BYTE_ORDER_MARKS.get(canonical)
+    if variants is None:
         return 0
-    return len(marks[0]) if head.startswith((marks[0], marks[2])) else 0
+    return len(variants[0]) if head.startswith((variants[0], variants[2])) else 0
 
 
 class LineSplitter:
@@ -110,9 +110,9 @@ class LineSplitter:
         "_cut",
         "_decode_incrementally",
         "_discarding",
-        "_held",
         "_limit",
         "_parts",
+        "_pending_bytes",
         "_replace",
         "_start",
         "_unit",
@@ -129,7 +129,7 @@ class LineSplitter:
         self._replace = replace
         self._cut = cut
         self._parts: list[bytes] = []
-        self._held = 0
+        self._pending_bytes = 0
         self._start = position
         self._discarding: bytes | None = None
 
@@ -141,7 +141,7 @@ class LineSplitter:
     @property
     def fed(self) -> int:
         """Just after the last byte fed."""
-        return self._start + self._held
+        return self._start + self._pending_bytes
 
     def feed(self, block: bytes) -> TextLines:
         """The lines that ``block`` completes."""
@@ -150,7 +150,7 @@ class LineSplitter:
             if parts and parts[-1].endswith(b"\r"):
                 block = b"".join([*parts, block])
                 parts.clear()
-                self._held = 0
+                self._pending_bytes = 0
             stop = block.rfind(b"\n") + 1
             returns = b"\r" in block
             if returns:
@@ -158,13 +158,13 @@ class LineSplitter:
         else:
             block = b"".join([*parts, block])
             parts.clear()
-            self._held = 0
+            self._pending_bytes = 0
             returns = True
             stop = self._wide_stop(block)
         if not stop:
             parts.append(block)
-            self._held += len(block)
-            return self._take_overflow() if self._held > self._limit + 2 * self._unit else NOTHING
+            self._pending_bytes += len(block)
+            return self._take_overflow() if self._pending_bytes > self._limit + 2 * self._unit else NOTHING
         body = block[:stop]
         if parts:
             body = b"".join([*parts, body])
@@ -175,10 +175,10 @@ class LineSplitter:
             result = self._all_at_once(body, returns=returns)
         self._start += len(body)
         remainder = block[stop:]
-        self._held = len(remainder)
+        self._pending_bytes = len(remainder)
         if remainder:
             parts.append(remainder)
-            if self._held > self._limit + 2 * self._unit:
+            if self._pending_bytes > self._limit + 2 * self._unit:
                 return _join_lines(result, self._take_overflow())
         return result
 
@@ -186,7 +186,7 @@ class LineSplitter:
         """The unfinished line as one that ended, because nothing will follow it."""
         data = b"".join(self._parts)
         self._parts.clear()
-        self._held = 0
+        self._pending_bytes = 0
         if not data and self._discarding is None:
             return NOTHING
         result = self._one_by_one(data)
@@ -304,7 +304,7 @@ class LineSplitter:
             self._start += len(data) - keep
             data = data[-keep:]
             self._parts.append(data)
-            self._held = len(data)
+            self._pending_bytes = len(data)
             return NOTHING
         strings: list[str] = []
         ends: list[int] = []
@@ -315,7 +315,7 @@ class LineSplitter:
             ends.append(self._start)
             data = data[length:]
         self._parts.append(data)
-        self._held = len(data)
+        self._pending_bytes = len(data)
         return TextLines(strings, ends)
 
     def _whole_characters(self, data: bytes) -> int:
@@ -326,4 +326,4 @@ class LineSplitter:
 
 
 def _join_lines(first: TextLines, second: TextLines) -> TextLines:
-    return TextLines(first.texts + second.texts, [*first.ends, *second.ends], [*first.bad, *second.bad])
+    return TextLines(first.strings + second.strings, [*first.ends, *second.ends], [*first.bad, *second.bad])

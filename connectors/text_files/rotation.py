@@ -62,7 +62,7 @@ def locate_position(
         if _holds_position(sibling, position, saved_fingerprint, compression):
             paths = [sibling, *reversed(newer), path]
             return FileLocation(
-                paths, position, f"{path} was rotated while it was not read: going on in {sibling} at {position}"
+                paths, position, f"{path} was rotated while it was not read: continuing in {sibling} at {position}"
             )
         newer.append(sibling)
     if not Path(path).exists():

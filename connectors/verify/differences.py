@@ -78,17 +78,17 @@ def row_difference(
     if source is not None and topic is not None:
         source, topic = differing(source, topic)
     names = list({**(source or {}), **(topic or {})})
-    texts: tuple[dict[str, str], dict[str, str]] = ({}, {})
+    shown_rows: tuple[dict[str, str], dict[str, str]] = ({}, {})
     for name in islice(names, MOST_COLUMNS):
         sides = [None if row is None or name not in row else _text(row[name]) for row in (source, topic)]
-        for shown, text in zip(texts, cut(*sides), strict=True):
+        for shown, text in zip(shown_rows, cut(*sides), strict=True):
             if text is not None:
                 shown[name] = text
     return RowDifference(
         kind,
         key,
-        None if source is None else texts[0],
-        None if topic is None else texts[1],
+        None if source is None else shown_rows[0],
+        None if topic is None else shown_rows[1],
         max(len(names) - MOST_COLUMNS, 0),
     )
 

@@ -85,7 +85,7 @@ class Sample(msgspec.Struct):
         key: as text.
         identity: see ``key_identity``.
         in_source: whether the source has it.
-        place: of the message that says how it is on the topic (``message_place``); None: it is not there.
+        position: of the message that says how it is on the topic (``message_position``); None: it is not there.
         source: the row, once it is read again.
         topic: likewise.
     """
@@ -94,13 +94,13 @@ class Sample(msgspec.Struct):
     key: str
     identity: bytes
     in_source: bool
-    place: int | None
+    position: int | None
     source: Mapping[str, Any] | None = None
     topic: Mapping[str, Any] | None = None
 
     def is_read(self) -> bool:
         """Whether the row is read again on each side that has it."""
-        return self.in_source == (self.source is not None) and (self.place is None) == (self.topic is None)
+        return self.in_source == (self.source is not None) and (self.position is None) == (self.topic is None)
 
 
 class TableReport(msgspec.Struct):
@@ -179,14 +179,14 @@ class TableReport(msgspec.Struct):
             examples_of_kind.append(key)
 
 
-def message_place(partition: int, offset: int) -> int:
+def message_position(partition: int, offset: int) -> int:
     """A message of a topic as one number."""
     return partition << _OFFSET_BITS | offset
 
 
-def split_place(place: int) -> tuple[int, int]:
-    """The partition and the offset of ``message_place``."""
-    return place >> _OFFSET_BITS, place & ((1 << _OFFSET_BITS) - 1)
+def split_position(position: int) -> tuple[int, int]:
+    """The partition and the offset of ``message_position``."""
+    return position >> _OFFSET_BITS, position & ((1 << _OFFSET_BITS) - 1)
 
 
 class Structures:
@@ -249,7 +249,7 @@ class RowFiles:
         #: What is not written yet, of each file.
         self._blocks: list[list[_Entry]] = [[] for _ in range(count)]
 
-    def put(self, kind: int, table: str, key: Any, structure: int = 0, digests: bytes = b"", place: int = 0) -> None:
+    def put(self, kind: int, table: str, key: Any, structure: int = 0, digests: bytes = b"", position: int = 0) -> None:
         """Write one row or event of a table with a key."""
         number = NO_NUMBER
         if isinstance(key, dict):
@@ -260,7 +260,7 @@ class RowFiles:
         text = _encode(key)
         identity = _identity_of_text(text)
         shown = b"" if identity is text else text[:_KEY_TEXT]
-        self._add((kind, self._numbers[table], structure, number, identity, digests, shown, place))
+        self._add((kind, self._numbers[table], structure, number, identity, digests, shown, position))
 
     def put_loose(self, kind: int, table: str, row: Mapping[str, Any], structure: int, digest: bytes) -> None:
         """Write one row or event of a table without key."""
@@ -320,14 +320,14 @@ class TopicRows:
         self.files = RowFiles(folder, "topic", count, list(tables))
         self.structures = {name: Structures(columns) for name, columns in tables.items()}
 
-    def row(self, table: str, key: Any, row: Mapping[str, Any], place: int = 0) -> None:
+    def row(self, table: str, key: Any, row: Mapping[str, Any], position: int = 0) -> None:
         """The row is like this now; for a table without key (None), there is one more like it.
 
         Args:
             table: its name.
             key: the row's.
             row: the row.
-            place: of the message (``message_place``).
+            position: of the message (``message_position``).
         """
         structures = self.structures[table]
         number = structures.number(row)
@@ -335,7 +335,7 @@ class TopicRows:
         if key is None:
             self.files.put_loose(_PLUS, table, row, number, digest)
         else:
-            self.files.put(_SET, table, key, number, digest, place)
+            self.files.put(_SET, table, key, number, digest, position)
 
     def gone(self, table: str, key: Any, row: Mapping[str, Any] | None = None) -> None:
         """The row is deleted; ``row`` is needed for a table without key."""
@@ -475,9 +475,9 @@ class Comparison:
         report = self.reports[self._names[table]]
         full = _to_sum(digests)
         sums = ChecksumRange(source_rows=1, source_checksum=full)
-        kind, place = "missing", None
+        kind, position = "missing", None
         if state is not None and state[0] == _SET:
-            _, _, structure, _, _, topic_digest, _, place = state
+            _, _, structure, _, _, topic_digest, _, position = state
             if digests[structure * _SIZE : (structure + 1) * _SIZE] == topic_digest:
                 kind = ""
                 sums.topic_rows, sums.topic_checksum = 1, full
@@ -487,7 +487,7 @@ class Comparison:
                 sums.topic_rows, sums.topic_checksum = 1, _to_sum(topic_digest)
         report.count(number, sums)
         if kind:
-            self._keyed(report, kind, text or identity, identity, is_later, in_source=True, place=place)
+            self._keyed(report, kind, text or identity, identity, is_later, in_source=True, position=position)
 
     def _keyed(
         self,
@@ -498,14 +498,14 @@ class Comparison:
         later: bool,  # noqa: FBT001 - a part of the row's state
         *,
         in_source: bool,
-        place: int | None,
+        position: int | None,
     ) -> None:
         """Report a row with a key."""
         kind = "unsettled" if later else kind
         self._report_difference(report, kind, text)
         samples = self.samples[report.table]
         if getattr(report, kind) <= min(MOST_ROWS, self._examples):
-            samples.append(Sample(kind, text.decode("utf-8", "replace"), identity, in_source, place))
+            samples.append(Sample(kind, text.decode("utf-8", "replace"), identity, in_source, position))
 
     def _report_difference(self, report: TableReport, kind: str, key_json: bytes, *, times: int = 1) -> None:
         setattr(report, kind, getattr(report, kind) + times)
@@ -519,12 +519,14 @@ class Comparison:
         keys_json: Mapping[tuple[int, int, bytes], bytes],
     ) -> None:
         for entries in states:
-            for kind, table, _, number, identity, digest, text, place in entries.values():
+            for kind, table, _, number, identity, digest, text, position in entries.values():
                 if kind == _SET:
                     report = self.reports[self._names[table]]
                     report.count(number, ChecksumRange(topic_rows=1, topic_checksum=_to_sum(digest)))
                     is_later = (table, identity) in later
-                    self._keyed(report, "extra", text or identity, identity, is_later, in_source=False, place=place)
+                    self._keyed(
+                        report, "extra", text or identity, identity, is_later, in_source=False, position=position
+                    )
         for (table, structure, identity), count in loose.items():
             report = self.reports[self._names[table]]
             if structure and count:

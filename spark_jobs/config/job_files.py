@@ -162,7 +162,7 @@ def _format_plain(name: str, value: Any, where: str) -> str:
 
 def _format_scalar(name: str, item: Any, where: str) -> bool:
     if isinstance(item, list) or item is None:
-        raise ConfigInvalid(f"{where}{name}: a list may hold texts, numbers and booleans only")
+        raise ConfigInvalid(f"{where}{name}: a list may hold strings, numbers and booleans only")
     return True
 
 

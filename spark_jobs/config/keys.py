@@ -143,7 +143,7 @@ FRAME: Final = ConfigDef(
             group=_KAFKA,
             validator=_allow_missing(non_empty),
             doc="The consumer group to which the job commits what it has consumed, so that Kafka's tools show its "
-            "lag. The job never reads these offsets back: its checkpoint says where it stands. Not set: "
+            "lag. The job never reads these offsets back: its checkpoint holds its position. Not set: "
             "`millrace-<name>`.",
         ),
         ConfigKey(
@@ -259,7 +259,7 @@ FRAME: Final = ConfigDef(
             group=_SOURCE,
             validator=at_least(1),
             doc="The most that one batch reads, over all partitions. It bounds memory and the time that a batch "
-            "takes, and with it how much is done again after a crash.",
+            "takes, and with it how much is repeated after a crash.",
         ),
         ConfigKey(
             name="source.fail.on.data.loss",
@@ -442,7 +442,7 @@ FRAME: Final = ConfigDef(
             group=_RUN,
             validator=at_least(0),
             doc="How long a job that is asked to stop may take to finish its batch. After that the batch is given "
-            "up; it is done again at the next start.",
+            "up; it is repeated at the next start.",
         ),
         ConfigKey(
             name="errors.tolerance",
@@ -486,7 +486,7 @@ FRAME: Final = ConfigDef(
             unit="ms",
             group=_ERRORS,
             validator=at_least(-1),
-            doc="How long the same batch is tried again while the sink is away, before the job fails. -1: without end.",
+            doc="How long the same batch is retried while the sink is unavailable, before the job fails. -1: without end.",
         ),
         ConfigKey(
             name="errors.retry.delay.ms",
@@ -516,7 +516,7 @@ FRAME: Final = ConfigDef(
             group=_ERRORS,
             validator=at_least(1),
             doc="How often in a row a batch may crash Python workers of Spark (killed, out of memory, a fault in C code) "
-            "before the job fails. Until then the batch is done again. Workers that end because Kafka's client hung "
+            "before the job fails. Until then the batch is repeated. Workers that end because Kafka's client hung "
             "don't count.",
         ),
         ConfigKey(

@@ -54,7 +54,7 @@ def _visit_node(prefix: str, node: Any, values: dict[str, str], lines: dict[str,
     for key, value in node.value:
         line = key.start_mark.line + 1
         if not isinstance(key, yaml.ScalarNode) or key.tag == _MERGE:
-            raise ConfigInvalid(f"{path}:{line}: option names must be plain texts (merge keys are not supported)")
+            raise ConfigInvalid(f"{path}:{line}: option names must be plain strings (merge keys are not supported)")
         name = f"{prefix}{_join_surrogates(str(key.value), line, path)}"
         if isinstance(value, yaml.MappingNode):
             _visit_node(f"{name}.", value, values, lines, path, depth + 1)
@@ -113,5 +113,5 @@ def _list_item_value(name: str, node: Any, path: str) -> str:
 
     where = f"{path}:{node.start_mark.line + 1}: "
     if not isinstance(node, yaml.ScalarNode) or node.tag in (_NULL, _BINARY):
-        raise ConfigInvalid(f"{where}{name}: a list may hold texts, numbers and booleans only")
+        raise ConfigInvalid(f"{where}{name}: a list may hold strings, numbers and booleans only")
     return list_item(name, _read_scalar(node, path), where)

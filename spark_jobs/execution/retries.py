@@ -109,7 +109,7 @@ class StepRetries:
             subject = names.get(part, part)
             crash_error = Fatal(
                 f"{subject} has crashed Spark's Python workers {max_crashes} times in a row (errors.worker.crashes.max) and is "
-                f"not tried again. The last time: {error}"
+                f"not retried. The last time: {error}"
             )
             crash_error.trace = getattr(error, "trace", None)
             raise crash_error

@@ -37,7 +37,7 @@ class RunProgress:
     Attributes:
         last_batch: the last one that is committed.
         position: behind it; empty where nothing was read yet.
-        told_at: monotonic time of the last event; 0 before the first.
+        reported_at: monotonic time of the last event; 0 before the first.
         lag: asks how far behind the job is.
     """
 
@@ -46,7 +46,7 @@ class RunProgress:
         self._troubles = troubles
         self.last_batch: int | None = None
         self.position: ranges.Offsets = {}
-        self.told_at = 0.0
+        self.reported_at = 0.0
         self.lag: LagView
         self._folder: Folder
         self._batches: JobBatches
@@ -87,7 +87,7 @@ class RunProgress:
 
     def tell(self, fields: dict[str, Any]) -> None:
         """Emit a progress event with these fields and what is known of the run."""
-        self.told_at = time.monotonic()
+        self.reported_at = time.monotonic()
         # Without an answer of Kafka's the lag is not known, which is another thing than 0.
         standing = self._standing
         position = self.position or ({} if standing is None else standing.position)

@@ -133,7 +133,7 @@ def plan_lines(job: Job) -> list[str]:
         lines.append(f"  running now: process {running.status().get('pid', '?')}; a second run would be refused")
     else:
         lock = local_path(job.checkpoint)
-        if lock is not None and FileLock.held(lock / "_millrace_lock"):
+        if lock is not None and FileLock.is_locked(lock / "_millrace_lock"):
             lines.append("  its checkpoint is in use by a run of another job: this one would be refused")
     if config[SOURCE_TYPE] == KAFKA:
         forms = f"{config['source.value.encoding']} values, {config['source.key.encoding']} keys"
@@ -213,7 +213,7 @@ def source_lines(job: Job) -> list[str]:
         view.close()
     lines = []
     if open_local(job.checkpoint) is None:
-        lines.append(f"(where it stands is in {job.checkpoint}, which is read at its start)")
+        lines.append(f"(its position is in {job.checkpoint}, which is read at its start)")
     for name in names[:_SHOWN]:
         if name not in existing:
             lines.append(f"{name}: does not exist; " + ("the job would fail" if job.available_now else _WAITS))
@@ -257,7 +257,7 @@ def _topic_line(
 def guarantee_reason(job: Job) -> str:
     """The meaning of the guarantee, and where it comes from."""
     how = {
-        "exactly-once": "a batch that is done again after a crash has the same records, and the sink recognizes what it has "
+        "exactly-once": "a batch that is repeated after a crash has the same records, and the sink recognizes what it has "
         "already",
         "at-least-once": "nothing is left out; after a crash the sink may write a batch twice",
         "none": "after a crash, records may be missing or written twice",

@@ -243,7 +243,7 @@ def compact_table(
     writer = HistoryWriter()
     table.finish_all(writer)
     state = table.log.state(refresh=False)
-    kinds = [file.format for file in sorted(state.files.values(), key=lambda each: each.added)]
+    kinds = [file.format for file in sorted(state.files.values(), key=lambda candidate: candidate.added)]
     kind = config[options.FORMAT] if config is not None else kinds[-1] if kinds else "parquet"
     compression = config[options.COMPRESSION] if config is not None else None
     done = upkeep.UpkeepResult()

@@ -200,14 +200,14 @@ def _conform_value(value: Column, present_type: DataType, want: DataType) -> Col
     if isinstance(want, ArrayType) and isinstance(present_type, ArrayType):
         if present_type.elementType == want.elementType:
             return value  # files do not keep that elements are never null, and Spark refuses to cast to that
-        return f.transform(value, lambda each: _conform_value(each, present_type.elementType, want.elementType))
+        return f.transform(value, lambda element: _conform_value(element, present_type.elementType, want.elementType))
     if isinstance(want, MapType) and isinstance(present_type, MapType) and present_type != want:
         return f.map_from_entries(
             f.transform(
                 f.map_entries(value),
-                lambda each: f.struct(
-                    _conform_value(each["key"], present_type.keyType, want.keyType).alias("key"),
-                    _conform_value(each["value"], present_type.valueType, want.valueType).alias("value"),
+                lambda entry: f.struct(
+                    _conform_value(entry["key"], present_type.keyType, want.keyType).alias("key"),
+                    _conform_value(entry["value"], present_type.valueType, want.valueType).alias("value"),
                 ),
             )
         )

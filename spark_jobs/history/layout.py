@@ -113,7 +113,9 @@ def parse_layout(layout_text: str) -> HistoryLayout:
             levels.append(_parse_level(layout_text, level))
     if not any(placeholder in level for level in table for placeholder in ("{namespace}", "{exact}", "{table}")):
         raise _make_layout_error(
-            layout_text, layout_text, "the first level has to say which table: namespace, exact, or a text with {table}"
+            layout_text,
+            layout_text,
+            "the first level has to say which table: namespace, exact, or a string with {table}",
         )
     if len({level.name for level in levels}) < len(levels):
         raise _make_layout_error(layout_text, layout_text, "two levels have one name")

@@ -315,7 +315,7 @@ class HistoryLog:
             if checkpoint and status.modified <= before:
                 kept = max(kept, version)
         count = 0
-        for version, checkpoint, status in sorted(versions, key=lambda each: each[:2]):
+        for version, checkpoint, status in sorted(versions, key=lambda entry: entry[:2]):
             if version < kept or (version == kept and not checkpoint and version != self.state(refresh=False).version):
                 count += self._storage.delete(status.name)
         for status in listed:  # parts of writers that died

@@ -132,7 +132,7 @@ def rows_of(spark: SparkSession, storage: Storage, state: HistoryState, files: I
 
     schema = from_json(state.schemas[-1])
     by_form: dict[tuple[str, int], list[str]] = defaultdict(list)
-    for file in sorted(files, key=lambda each: each.path):
+    for file in sorted(files, key=lambda candidate: candidate.path):
         by_form[file.format, file.schema].append(storage.uri(file.path))
     frames = [
         formats.conform_frame(formats.load_rows(spark, paths, kind, from_json(state.schemas[index])), schema)

@@ -91,7 +91,7 @@ def group_files(files: Iterable[File], target: int, *, least: int = 1) -> list[l
     """
     file_groups: list[list[File]] = []
     size = 0
-    for file in sorted(files, key=lambda each: (each.added, each.path)):
+    for file in sorted(files, key=lambda candidate: (candidate.added, candidate.path)):
         if not file_groups or size + file.bytes > target:
             file_groups.append([])
             size = 0

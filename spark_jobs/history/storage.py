@@ -268,7 +268,7 @@ class HadoopStorage:
                 else:
                     self._open_context().rename(part, path, self._none)
                 return True
-            return not outcome.taken
+            return not outcome.name_taken
         finally:
             self._plain.delete(part, False)
 
@@ -280,7 +280,7 @@ class HadoopStorage:
             stream.write(bytearray(data))
             stream.close()
             return True
-        return not outcome.taken
+        return not outcome.name_taken
 
     def _link_file(self, source: Any, target: Any) -> None:
         local = self._fs.resolvePath(source).toUri()
@@ -308,7 +308,7 @@ class HadoopStorage:
                 return False
             self._fs.mkdirs(new.getParent())
             return bool(self._fs.rename(old, new))
-        return not (outcome.missing or outcome.taken)
+        return not (outcome.missing or outcome.name_taken)
 
     def copy(self, source: str, target: str) -> None:
         """See ``Storage``."""
@@ -378,9 +378,9 @@ class HadoopStorage:
 class _translated:  # noqa: N801 - used as a statement
     """Turns Java's complaints into ours: missing and taken names are answers, other I/O errors are ``Retriable``."""
 
-    what: str
+    action: str
     missing: bool = False
-    taken: bool = False
+    name_taken: bool = False
     #: Whether it is a create that the server refuses where the name is taken, which S3A calls a remote change (status 412).
     conditional: bool = False
 
@@ -397,12 +397,12 @@ class _translated:  # noqa: N801 - used as a statement
             return True
         refused = self.conditional and name.endswith("RemoteFileChangedException")
         if refused or name.endswith(("FileAlreadyExistsException", "PathExistsException")):
-            self.taken = True
+            self.name_taken = True
             return True
         if name.endswith(("AccessControlException", "AccessDeniedException", "UnsupportedFileSystemException")):
             return False
         if is_io_error(java):
-            raise Retriable(f"could not {self.what}: {name}: {java.getMessage()}") from error
+            raise Retriable(f"could not {self.action}: {name}: {java.getMessage()}") from error
         return False
 
 

@@ -426,7 +426,7 @@ def look_up(
         raise Fatal(
             f"{table}: its log says that it holds offsets up to {dict(known_rows)}, but {len(missing)} of {len(rows)} rows "
             "looked "
-            f"up are not in it, for example {example}. Was the topic deleted and made again, or does the job read another "
+            f"up are not in it, for example {example}. Was the topic deleted and recreated, or does the job read another "
             "Kafka? Give the job another sink.files.source.id (its offsets count apart) or another sink.files.path; "
             "sink.files.replay.check=false leaves such rows out"
         )

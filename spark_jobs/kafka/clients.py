@@ -24,7 +24,7 @@ _PEM: Final = "PEM"
 _KEY: Final = re.compile(r"-----BEGIN (?:(\w*) )?PRIVATE KEY-----.*?-----END [ \w]*PRIVATE KEY-----", re.DOTALL)
 _CERTIFICATE: Final = re.compile(r"-----BEGIN CERTIFICATE-----.*?-----END CERTIFICATE-----", re.DOTALL)
 #: Of the frame, not of a client.
-_OWN: Final = frozenset({"kafka.group.id"})
+_FRAME_OPTIONS: Final = frozenset({"kafka.group.id"})
 #: Java properties that librdkafka has under the same name and with the same meaning.
 _SAME: Final = frozenset(
     {
@@ -67,7 +67,7 @@ def read_kafka_properties(config: Config) -> dict[str, str]:
     return {
         name.removeprefix(_PREFIX): value
         for name, value in config.raw.items()
-        if name.startswith(_PREFIX) and name not in _OWN
+        if name.startswith(_PREFIX) and name not in _FRAME_OPTIONS
     }
 
 

@@ -59,7 +59,7 @@ class LagWatch:
         self._troubles = troubles
         self._last_batch = last_batch
         self._changed = threading.Condition()
-        self._wanted = self._done = 0
+        self._requested = self._done = 0
         self._ending = False
         self._start: Offsets = {}
         self._position: Offsets = {}
@@ -87,8 +87,8 @@ class LagWatch:
         """
         with self._changed:
             self._position = position
-            self._wanted += 1
-            requested_round = self._wanted
+            self._requested += 1
+            requested_round = self._requested
             self._changed.notify_all()
             self._changed.wait_for(lambda: self._done >= requested_round, wait_s)
             is_fresh = self._standing is not None and time.monotonic() - self._answered_at < _STALE_S
@@ -106,10 +106,12 @@ class LagWatch:
         failed = False
         while True:
             with self._changed:
-                self._changed.wait_for(lambda: self._ending or self._wanted > self._done, _AGAIN_S if failed else None)
-                if self._ending and self._wanted == self._done:
+                self._changed.wait_for(
+                    lambda: self._ending or self._requested > self._done, _AGAIN_S if failed else None
+                )
+                if self._ending and self._requested == self._done:
                     break
-                requested_round, position = self._wanted, self._position
+                requested_round, position = self._requested, self._position
             failed = not self._run_round(view, position)
             with self._changed:
                 self._done = requested_round

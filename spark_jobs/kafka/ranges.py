@@ -143,7 +143,7 @@ def find_losses(
         known_id = known_ids.get(topic)
         if known_id and now.id and known_id != now.id:
             problems.append(
-                f"topic {topic} was deleted and made again (its id was {known_id} and is {now.id}): the job stood at "
+                f"topic {topic} was deleted and recreated (its id was {known_id} and is {now.id}): the job stood at "
                 f"{_list_offsets(offsets)} of the old one, whose later records are lost; the new one has {_list_spans(now)}"
             )
             continue
@@ -162,7 +162,7 @@ def find_losses(
             elif now.end[partition] < offset:
                 problems.append(
                     f"{topic}-{partition}: the job stood at offset {offset}, but the partition ends at "
-                    f"{now.end[partition]}: it was deleted and made again, or a broker lost its end"
+                    f"{now.end[partition]}: it was deleted and recreated, or a broker lost its end"
                 )
     return problems
 

@@ -488,7 +488,7 @@ class Bucket:
         self._failures += 1
         self.result.redone += 1
         _log.warning(
-            "bucket %d of %s: what was not committed is done again (attempt %d of %d): %s",
+            "bucket %d of %s: what was not committed is repeated (attempt %d of %d): %s",
             self.number,
             self.options.job,
             self._failures,

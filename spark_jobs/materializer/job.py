@@ -52,13 +52,13 @@ class TopicState:
 
     Attributes:
         options: for the tasks.
-        known: the buckets that have a marker.
+        known_buckets: the buckets that have a marker.
         timers: when they have something to do.
         sizes: rows and bytes of each bucket.
     """
 
     options: BucketOptions
-    known: set[int] = field(default_factory=set)
+    known_buckets: set[int] = field(default_factory=set)
     timers: Timers = field(default_factory=Timers)
     sizes: dict[int, tuple[int, int]] = field(default_factory=dict)
 
@@ -226,7 +226,7 @@ class MaterializerSink(Sink):
         """
         # Topics of a pattern may appear while the job runs.
         self._take_all(dict.fromkeys(topic for topic, _ in batch.ranges))
-        if not any(state.known for state in self._states.values()) and batch.id > 0:
+        if not any(state.known_buckets for state in self._states.values()) and batch.id > 0:
             changelogs = ", ".join(state.options.changelog_topic for state in self._states.values())
             raise Fatal(
                 f"the job is at batch {batch.id}, but the changelog {changelogs} has no marker: "
@@ -273,7 +273,9 @@ class MaterializerSink(Sink):
             for topic, offsets_by_partition in parts.items():
                 state = self._states[topic]
                 for bucket in range(state.options.count):
-                    spans[topic, bucket] = PassRange(first=bucket not in state.known, parts=offsets_by_partition)
+                    spans[topic, bucket] = PassRange(
+                        first=bucket not in state.known_buckets, parts=offsets_by_partition
+                    )
             return spans
         for (topic, partition), (start, end) in batch.ranges.items():
             state = self._states[topic]
@@ -283,7 +285,7 @@ class MaterializerSink(Sink):
                     "started): rows may have moved to other partitions, away from their state. Divide the state by key with a "
                     "savepoint and materializer.buckets (docs/jobs/savepoints.md), or run millrace job rebuild with --state."
                 )
-            spans[topic, partition] = PassRange(start, end, first=partition not in state.known)
+            spans[topic, partition] = PassRange(start, end, first=partition not in state.known_buckets)
         return spans
 
     def _demand_states(self, batch: Batch) -> None:
@@ -293,7 +295,7 @@ class MaterializerSink(Sink):
             Fatal: the state of a topic is lost.
         """
         config = self.context.config
-        unknown = [topic for topic, state in self._states.items() if not state.known] if batch.id > 0 else []
+        unknown = [topic for topic, state in self._states.items() if not state.known_buckets] if batch.id > 0 else []
         if not unknown:
             return
         begin = ranges.start_of(open_folder(config["checkpoint.location"], self.context.spark), 0)
@@ -357,7 +359,7 @@ class MaterializerSink(Sink):
         for topic, result in results:
             state = self._states[topic]
             if not result.error:
-                state.known.add(result.bucket)
+                state.known_buckets.add(result.bucket)
                 state.timers.report(result.bucket, result.next_due)
                 state.sizes[result.bucket] = result.rows, result.bytes
             if result.discarded:

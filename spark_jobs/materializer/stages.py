@@ -88,7 +88,7 @@ class Stages:
 
     def __init__(self) -> None:
         self.due_ns = 0
-        self._found: dict[str, StageHistogram] = {}
+        self._histograms: dict[str, StageHistogram] = {}
 
     def sample(self, write_us: int, read_ms: int | None, topic_ms: int, now_ns: int) -> None:
         """Take one.
@@ -112,14 +112,14 @@ class Stages:
             self._add_sample(TOPIC_TO_ROWS, now_ms - topic_ms)
 
     def _add_sample(self, stage: str, value: int) -> None:
-        histogram = self._found.get(stage)
+        histogram = self._histograms.get(stage)
         if histogram is None:
-            histogram = self._found[stage] = StageHistogram()
+            histogram = self._histograms[stage] = StageHistogram()
         histogram.add(value)
 
     def take(self) -> dict[str, StageHistogram]:
         """Return the samples since the last call, by stage."""
-        samples, self._found = self._found, {}
+        samples, self._histograms = self._histograms, {}
         return samples
 
 

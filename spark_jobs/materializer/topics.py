@@ -152,7 +152,7 @@ def output_warnings(topic: Topic) -> list[str]:
         return [
             (
                 f"topic {topic.name} has retention.ms={retention}, measured by the events' timestamps, which are the source's "
-                "write times: events of older writes (snapshots, backfills) are deleted soon after they are written. Set "
+                "write times: events of older writes (snapshots) are deleted soon after they are written. Set "
                 "retention.ms=-1, cleanup.policy=compact, or message.timestamp.type=LogAppendTime"
             )
         ]

@@ -114,11 +114,11 @@ class Decoding:
             [
                 record_kind
                 for record_kind in kinds
-                if record_kind not in schemaless and record_kind.ref not in self._kinds.known
+                if record_kind not in schemaless and record_kind.ref not in self._kinds.by_ref
             ],
         )
         present = {
-            record_kind.ref: self._kinds.known[record_kind.ref]
+            record_kind.ref: self._kinds.by_ref[record_kind.ref]
             for record_kind in kinds
             if record_kind not in schemaless
         }
@@ -181,7 +181,7 @@ class Decoding:
         """The changes of a batch that shows nothing new; None where it may."""
         if not self._options.envelope or self._options.before or self._options.tables:
             return None
-        state = FastPathState(self.tables, self._kinds.known, self._first, self._kinds.rules(), self._options.shards)
+        state = FastPathState(self.tables, self._kinds.by_ref, self._first, self._kinds.rules(), self._options.shards)
         decoded = self._fast.decode(batch, state)
         if decoded is None:
             return None
@@ -314,12 +314,12 @@ class Decoding:
         bad: dict[tuple[str, str | bytes], str] = {}
         for (topic, schema_text), envelope in envelopes.items():
             ref = Ref(topic, "", schema_text.decode("latin-1"))
-            if ref not in self._kinds.known and not envelope.error and envelope.sample is not None:
-                self._kinds.known[ref] = self._kinds.look_at_record(
+            if ref not in self._kinds.by_ref and not envelope.error and envelope.sample is not None:
+                self._kinds.by_ref[ref] = self._kinds.look_at_record(
                     Ref(topic, "", ""), envelope.key, envelope.sample
                 )  # a task has looked at it
-            if ref in self._kinds.known:
-                groups.setdefault(self._kinds.known[ref].namespace, []).append((ref, self._kinds.known[ref]))
+            if ref in self._kinds.by_ref:
+                groups.setdefault(self._kinds.by_ref[ref].namespace, []).append((ref, self._kinds.by_ref[ref]))
             else:
                 bad[topic, schema_text] = envelope.error
         for namespace, envelope in list(tables.items()):
@@ -446,7 +446,7 @@ class Decoding:
         """Report every record whose schema can't be used."""
         for kind in bad:
             rows = self._kinds.select_records(batch, kind.ref)
-            rows.mapInArrow(tasks.make_reporting_task(report, self._kinds.known[kind.ref].error), "n long").collect()
+            rows.mapInArrow(tasks.make_reporting_task(report, self._kinds.by_ref[kind.ref].error), "n long").collect()
 
 
 def chosen_topics(batch: Batch, patterns: Sequence[str]) -> Batch:

@@ -302,7 +302,7 @@ class UmsSource(Source):
             else list(config.get("source.key.columns") or ())
         )
         schema = self._tables.get(table)
-        for layout in sorted(layouts.values(), key=lambda each: each.version):
+        for layout in sorted(layouts.values(), key=lambda candidate: candidate.version):
             try:
                 columns = layout.columns(keys)
             except Skippable as error:
@@ -515,7 +515,7 @@ class UmsDecoder:
         )
         kinds = dict(zip(layout.names, layout.kinds, strict=True))
         if not set(columns["ums_op_"]) <= _OPS:
-            raise Skippable("ums_op_ is none of i, u, d, b.")
+            raise Skippable("ums_op_ is not one of i, u, d, b.")
         records = batch.select(KAFKA_FIELDS).take(indexes)
         system = [
             self._cast_column("ums_id_", columns["ums_id_"], "long"),
@@ -555,29 +555,31 @@ class UmsDecoder:
             Misfit: a value is not of the type.
         """
 
-        def made(strings: Sequence[str | None]) -> pa.Array:
+        def make_array(strings: Sequence[str | None]) -> pa.Array:
             array = cast_strings(strings, kind)
             return array if target is None else recast_array(array, target)
 
         try:
-            return made(values)
+            return make_array(values)
         except _BAD as error:
             for value in values:
                 try:
-                    made([value])
-                except _BAD as own:
+                    make_array([value])
+                except _BAD as value_error:
                     fix = "Correct it in the source; with errors.tolerance=all such messages are put aside"
-                    raise ColumnMisfit(self._schema.namespace, column, kind, value, own, fix) from None
+                    raise ColumnMisfit(self._schema.namespace, column, kind, value, value_error, fix) from None
             raise error from None
 
 
 def _make_uids(records: pa.RecordBatch, run: Sequence[tuple[int, list[list[str | None]]]]) -> list[str]:
     """Ids for rows without ``ums_uid_``: the message's position in Kafka, and the row's number in it."""
-    places = zip(*(records.column(name).to_pylist() for name in ("topic", "partition", "offset")), strict=True)
+    message_positions = zip(
+        *(records.column(name).to_pylist() for name in ("topic", "partition", "offset")), strict=True
+    )
     numbers = (number for _, rows in run for number in range(len(rows)))
     return [
         f"{topic}-{partition}-{offset}.{number}"
-        for (topic, partition, offset), number in zip(places, numbers, strict=True)
+        for (topic, partition, offset), number in zip(message_positions, numbers, strict=True)
     ]
 
 

@@ -44,7 +44,7 @@ class PartitionUpdateSource(Source):
         super().__init__(context)
         self._avro = context.config.get("source.value.encoding") == "avro"
         self._registry = RegistrySchemas(context.config) if self._avro else None
-        self._texts: dict[int, str] = {}
+        self._schema_texts: dict[int, str] = {}
 
     def changes(self, batch: Batch) -> list[TableChanges]:
         """See ``Source.changes``."""
@@ -87,12 +87,12 @@ class PartitionUpdateSource(Source):
                 ids.add(int.from_bytes(bytes.fromhex(kind.ref.value)[1:], "big"))
         result: Expression = f.lit(None).cast("string")
         for schema_id in sorted(ids):
-            if schema_id not in self._texts:
+            if schema_id not in self._schema_texts:
                 try:
-                    self._texts[schema_id] = self._registry.text(schema_id)
+                    self._schema_texts[schema_id] = self._registry.text(schema_id)
                 except Skippable as error:
                     raise Fatal(str(error)) from error
-            update = decode_column(f.col("value"), self._texts[schema_id])
+            update = decode_column(f.col("value"), self._schema_texts[schema_id])
             mine = f.substring("value", 1, HEAD_SIZE) == encode_head(schema_id)
             result = f.when(mine, f.when(update.getField("key").isNotNull(), f.to_json(update))).otherwise(result)
         return result

@@ -61,7 +61,7 @@ def _make_advice(kind: str, message_pattern: str, error: type[MillraceError], ad
 
 
 #: Errors of Java that people meet, the first that matches counts: kind and text of any error in the chain, what to do about it.
-_KNOWN: Final = (
+_ADVICE: Final = (
     _make_advice(
         r"OutOfMemoryError$",
         "",
@@ -229,7 +229,7 @@ def known_cause(chain: Sequence[JavaCause], trace: str) -> MillraceError | None:
     """The error for a chain of Java's causes, by the first rule that knows one of them; None if none does."""
     # What tasks met is text within the outer errors.
     everything = [*reversed(chain), *_causes_in("\n".join(java_cause.text for java_cause in chain))]
-    for rule in _KNOWN:
+    for rule in _ADVICE:
         for java_cause in everything:
             if rule.kind.search(java_cause.kind) and rule.text.search(java_cause.text):
                 return _with_trace(

@@ -82,7 +82,7 @@ class Watchdog:
 
 def end_process(reason: str) -> NoReturn:
     """End this process at once; the reason goes to standard error, and to the driver by Spark's report of the crash."""
-    line = f"{SIGN} {reason}; this Python worker (process {os.getpid()}) ends, and the batch is done again\n"
+    line = f"{SIGN} {reason}; this Python worker (process {os.getpid()}) ends, and the batch is repeated\n"
     folder = os.environ.get(CRASH_FOLDER)
     if folder:
         with contextlib.suppress(OSError):

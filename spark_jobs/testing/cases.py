@@ -34,14 +34,14 @@ def replay_batch(kit: Kit) -> None:
     table = kit.table("replay")
     data = kit.write((table, _FIRST))
     kit.expect(table, "a batch is written")
-    kit.again(data)
+    kit.write_batch(data)
     kit.expect(table, "the same sink wrote the batch again")
     kit.restart()
-    kit.again(data)
+    kit.write_batch(data)
     kit.expect(table, "a new sink of the job wrote the batch again")
     later = kit.write((table, [change("u", 20, id=2, name="b2", amount=2.5), change("i", 21, id=4, name="d")]))
     kit.restart()
-    kit.again(later)
+    kit.write_batch(later)
     kit.expect(table, "a later batch was written, and written again")
 
 
@@ -118,7 +118,7 @@ def older_after_delete(kit: Kit) -> None:
     )
     kit.write((table, [change("d", 20, id=1), change("d", 21, id=2)]))
     kit.restart()
-    kit.again(data)
+    kit.write_batch(data)
     kit.expect(table, "changes from before the delete come again")
     kit.write((table, [change("u", 15, id=1, name="late"), change("i", 30, id=2, name="new")]))
     kit.expect(table, "another older change, and an insert that is newer than the delete")
@@ -389,7 +389,7 @@ def many_rows(kit: Kit) -> None:
     count = 3000
     changes = [change("i" if n < 700 else "u", 10 + n, id=n % 700, name=f"v{n}", amount=n / 4) for n in range(count)]
     data = kit.batch((table, changes))
-    written = kit.again(data)
+    written = kit.write_batch(data)
     kit.expect(table)
     if not isinstance(written, int) or not (700 <= written <= count):
         raise RuleBroken(f"write must return the rows written: expected 700 to {count}, actual {written!r}")

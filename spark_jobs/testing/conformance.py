@@ -184,8 +184,8 @@ def _run_case(case: Case, target: SinkTarget, spark: SparkSession, bootstrap: st
             case.run(kit)
         finally:
             kit.close()
-    except Unsupported as why:
-        return CaseOutcome(case.name, "skipped", str(why), time.monotonic() - begin)
+    except Unsupported as unsupported:
+        return CaseOutcome(case.name, "skipped", str(unsupported), time.monotonic() - begin)
     except RuleBroken as error:
         state, explanation = "failed", f"broken rule: {case.rule}\n{error}"
     except Exception as error:  # noqa: BLE001 - whatever a sink raises where it must not

@@ -58,22 +58,26 @@ def server_down(kit: Kit) -> None:
     data = kit.batch((table, _make_later_changes(kit, 1000)))
     with kit.target.outage():
         begin = time.monotonic()
-        expect_failure("a running sink's write while the server is away", Retriable, lambda: kit.again(data))
+        expect_failure(
+            "a running sink's write while the server is unavailable", Retriable, lambda: kit.write_batch(data)
+        )
         took = time.monotonic() - begin
         if took > kit.target.limit_s:
             raise RuleBroken(f"expected an error within {kit.target.limit_s:.0f} s, actual: after {took:.0f} s")
         fresh = kit.make()
 
-        def begin_anew() -> None:
+        def open_and_write() -> None:
             fresh.open()
             fresh.write(data.frames(kit.spark))
 
-        expect_failure("open or the first write of a new sink while the server is away", Retriable, begin_anew)
+        expect_failure(
+            "open or the first write of a new sink while the server is unavailable", Retriable, open_and_write
+        )
         if not kit.kind.check(kit.config()):
-            raise RuleBroken("check() while the server is away: expected a complaint, actual none")
+            raise RuleBroken("check() while the server is unavailable: expected a complaint, actual none")
         kit.kind.plan(kit.config())  # says it in a line, and raises nothing
     kit.finish(data, "the server is back")
-    kit.expect(table, "the server was away and is back")
+    kit.expect(table, "the server was unavailable and is back")
 
 
 def server_slow(kit: Kit) -> None:
@@ -97,7 +101,7 @@ def server_silent(kit: Kit) -> None:
 
     def write() -> None:
         try:
-            kit.again(data)
+            kit.write_batch(data)
         except Exception as error:  # noqa: BLE001 - judged below
             ended.append(cause_of(error))
         else:
@@ -207,7 +211,7 @@ def killed_at_every_step(kit: Kit) -> None:
 
 def _as_new(kit: Kit, data: BatchData) -> None:
     kit.restart()
-    kit.again(data)
+    kit.write_batch(data)
 
 
 def _all_or_nothing(kit: Kit, table: TableSchema, before: Sequence[Change], where: str) -> None:

@@ -132,10 +132,10 @@ class Kit:
     def write(self, *tables: tuple[TableSchema, Sequence[Change]]) -> BatchData:
         """Write the next batch once, with the present sink, or a new one; raises what the frame would see."""
         data = self.batch(*tables)
-        self.again(data)
+        self.write_batch(data)
         return data
 
-    def again(self, data: BatchData) -> int:
+    def write_batch(self, data: BatchData) -> int:
         """Write a batch, for the first time or again; what the sink says that it wrote."""
         if not self._sinks:
             self.restart()
@@ -156,7 +156,7 @@ class Kit:
         failures: list[BaseException] = []
         while len(failures) < _ATTEMPTS:
             try:
-                self.again(data)
+                self.write_batch(data)
             except Retriable as error:
                 failures.append(error)
                 time.sleep(_PAUSE_S)

@@ -172,8 +172,8 @@ class _Path:
 
     def _stream(self, *, fast: bool) -> tuple[BinlogStream, BinlogCursor]:
         resumed = start.start_of("gate", Shard(), [(_PARTITION, {"file": "b.000007", "pos": 1000})])
-        assert resumed.place is not None
-        cursor = BinlogCursor(resumed, resumed.place, 1, gtid.parse_gtids("mariadb", ""))
+        assert resumed.position is not None
+        cursor = BinlogCursor(resumed, resumed.position, 1, gtid.parse_gtids("mariadb", ""))
         tables = self.tables if fast else self.records
         if not _DIVIDED:
             older: Any = binlog_stream
@@ -181,7 +181,7 @@ class _Path:
                 cursor=cursor,
                 tables=tables,
                 run_start=resumed,
-                position=resumed.place,
+                position=resumed.position,
                 same_server=True,
                 partition=_PARTITION,
                 counters=older.StreamCounters(),
@@ -196,7 +196,7 @@ class _Path:
 
         stream = BinlogStream(
             cursor,
-            start.ConnectionStart(resumed, resumed.place, same_server=True),
+            start.ConnectionStart(resumed, resumed.position, same_server=True),
             tables,
             EventContext(self.settings, _PARTITION),
             StreamOptions(),

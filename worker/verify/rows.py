@@ -13,7 +13,7 @@ from connectors.errors import ConfigInvalid, Retriable
 from connectors.mysql.verify import SourceView, is_delivered, is_ums, key_condition
 from connectors.verify.differences import differing_common_columns, row_difference
 from connectors.verify.events import is_envelope
-from connectors.verify.rows import Comparison, TableReport, key_identity, split_place
+from connectors.verify.rows import Comparison, TableReport, key_identity, split_position
 from worker.transforms.pipeline import TransformError, TransformPipeline, build_pipeline
 from worker.verify.forms import Forms
 from worker.verify.messages import (
@@ -58,7 +58,7 @@ def find_home(entry: TableEntry, position: BinlogPosition, pipeline: TransformPi
     except TransformError:
         record = None  # a transform that needs values: the connector's own names it is
     if record is None or record.value_schema is None:
-        return _Home(entry.made.topic, plain=False, columns=entry.fields)
+        return _Home(entry.builder.topic, plain=False, columns=entry.fields)
     if is_ums(record.value):
         return _Home(record.topic, plain=False, columns=entry.fields)
     schema = record.value_schema
@@ -126,10 +126,10 @@ class RowVerification:
             with kafka_refusals(self._worker):
                 await view.open(self._asked.wanted)
                 await topics.start()
-                homes = {name: find_home(entry, view.place, self._pipeline) for name, entry in view.tables.items()}
+                homes = {name: find_home(entry, view.position, self._pipeline) for name, entry in view.tables.items()}
                 _check_homes(homes)
                 if self._asked.offsets is not None:
-                    await self._wait_delivered(view.place, self._asked.offsets)
+                    await self._wait_delivered(view.position, self._asked.offsets)
                 await topics.open({table.topic for table in homes.values()})
                 if self._asked.offsets is None:
                     await topics.quiet(self._settle_s, self._asked.timeout_s)
@@ -185,14 +185,14 @@ class RowVerification:
                 plain={table.topic: name for name, table in homes.items() if table.plain},
                 parts={name: entry.logical for name, entry in entries.items()},
                 columns=columns,
-                position=view.place,
+                position=view.position,
                 folder=comparison.folder,
                 files=comparison.count,
             )
             if expected >= MANY_ROWS:
                 await self._read_both(comparison, side, view, entries)
             else:
-                reader, rows = side.reader(view.place), comparison.topics
+                reader, rows = side.reader(view.position), comparison.topics
                 await topics.read(lambda messages: read_messages(reader, self._forms, rows, messages))
                 await self._read_tables(comparison, side, view, entries)
             steps = comparison.compare()
@@ -203,7 +203,7 @@ class RowVerification:
                 report.condition = key_condition(entry, report.to_send_again())
                 samples = {sample.identity: sample for sample in comparison.samples[name]}
                 if samples:
-                    await self._read_messages_again(topics, homes[name].topic, side.reader(view.place), samples)
+                    await self._read_messages_again(topics, homes[name].topic, side.reader(view.position), samples)
                     await self._read_rows_again(view, entry, side.reader(None), samples, report.total.source_rows)
                     report.differences = [
                         row_difference(sample.kind, sample.key, sample.source, sample.topic, differing_common_columns)
@@ -215,7 +215,7 @@ class RowVerification:
     async def _read_messages_again(
         self, topics: TopicReader, topic: str, reader: MessageReader, samples: Mapping[bytes, Sample]
     ) -> None:
-        places = {split_place(sample.place) for sample in samples.values() if sample.place is not None}
+        places = {split_position(sample.position) for sample in samples.values() if sample.position is not None}
         for message in await topics.messages(topic, places):
             await self._forms.prepare(message)
             key = self._forms.read(topic, 0, message.key)

@@ -11,7 +11,7 @@ import msgspec
 
 from connectors.errors import Skippable
 from connectors.mysql.verify import MessageReader
-from connectors.verify.rows import TopicRows, message_place
+from connectors.verify.rows import TopicRows, message_position
 from worker.verify.forms import Forms
 from worker.verify.messages import TopicReader, VerifyProgress, kafka_refusals, unreadable_message
 
@@ -68,7 +68,7 @@ async def read_messages(reader: MessageReader, forms: Forms, rows: TopicRows, me
             value = forms.read_value(message.topic, message.value)
             for change in reader.changes(message.topic, key, value):
                 if change.kind == "set" and change.row is not None:
-                    rows.row(change.table, change.key, change.row, message_place(message.partition, message.offset))
+                    rows.row(change.table, change.key, change.row, message_position(message.partition, message.offset))
                 elif change.kind == "later":
                     rows.later(change.table, change.key)
                 else:

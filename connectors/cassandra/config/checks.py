@@ -146,7 +146,7 @@ async def _check_session(session: CqlSession, config: Config) -> list[ConfigProb
     rows = await session.query("SELECT keyspace_name, replication FROM system_schema.keyspaces", consistency="ONE")
     copies = {str(row["keyspace_name"]): server.parse_replication(row["replication"]) for row in rows}
     captured = catalog.tables()
-    problems += table_problems(config, catalog.known(), captured, catalog.refused())
+    problems += table_problems(config, catalog.list_known_tables(), captured, catalog.refused())
     problems += mask_problems(config, captured)
     problems += replica_problems(config, captured, copies, cluster)
     if str(config[keys.SNAPSHOT]).strip().lower() != "never":

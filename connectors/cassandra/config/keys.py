@@ -143,7 +143,7 @@ ACCEPTED: Final[dict[str, tuple[ConfigType, Any, str]]] = {
     "provide.transaction.metadata": (ConfigType.BOOLEAN, False, "Cassandra has no transactions over rows"),
     "event.processing.failure.handling.mode": (ConfigType.STRING, "fail", "see errors.tolerance"),
     "retriable.restart.connector.wait.ms": (ConfigType.LONG, 10_000, "the runtime backs off"),
-    "errors.max.retries": (ConfigType.INT, -1, "the runtime tries again until the connector is stopped"),
+    "errors.max.retries": (ConfigType.INT, -1, "the runtime retries until the connector is stopped"),
     "custom.metric.tags": (
         ConfigType.STRING,
         None,
@@ -180,7 +180,7 @@ CONFIG: Final = ConfigDef(
         _CONNECTION.high.strings(
             HOSTS,
             "Nodes that are asked first, as a comma-separated list of host or host:port; the others are learned from "
-            "them. An IPv6 address with a port stands in brackets. They are asked for definitions of tables and for "
+            "them. An IPv6 address with a port needs brackets. They are asked for definitions of tables and for "
             "snapshots; changes come from the nodes' directories.",
             validator=validate_with(lambda value: contact_points(value, DEFAULT_PORT)),
             width=Width.LONG,
@@ -426,9 +426,9 @@ CONFIG: Final = ConfigDef(
                 importance=Importance.LOW,
                 group=_ACCEPTED.name,
                 unit=_UNITS.get(name) or _UNITS.get(name.rpartition(".")[2], ""),
-                doc=f"Accepted for compatibility and without effect: {why}.",
+                doc=f"Accepted for compatibility and without effect: {reason}.",
             )
-            for name, (kind, default, why) in ACCEPTED.items()
+            for name, (kind, default, reason) in ACCEPTED.items()
         ),
         ConfigKey(
             name=TASK_NODE,

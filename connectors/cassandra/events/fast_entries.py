@@ -58,10 +58,12 @@ async def fast_entries(wire: Wire, events: CassandraTableEvents | None) -> FastE
 
         plain, wire = events.inner, MaskedWire(wire, masker)  # type: ignore[attr-defined]
     try:
-        made = await (_build(wire, plain) if isinstance(plain, CassandraDebeziumEvents) else update_build(wire, plain))
+        writer_and_build = await (
+            _build(wire, plain) if isinstance(plain, CassandraDebeziumEvents) else update_build(wire, plain)
+        )
     except ValueError:  # records of this kind have no form
         return None
-    return None if made is None else FastEntries(events, *made)
+    return None if writer_and_build is None else FastEntries(events, *writer_and_build)
 
 
 async def _build(wire: Wire, events: CassandraDebeziumEvents) -> tuple[RowWriter, Build] | None:

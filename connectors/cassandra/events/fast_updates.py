@@ -243,8 +243,8 @@ class _Loop:
         members = {"liveness": form.build(("rows", "liveness"), {}) if inserted else "None"}
         if layout.clustering:
             lines.append(f"{unpack_names('c', len(layout.clustering))} = clustering")
-            places = _locals("c", layout.clustering)
-            members["clustering"] = self._struct(("rows", "clustering"), layout.clustering, places, code)
+            clustering_locals = _locals("c", layout.clustering)
+            members["clustering"] = self._struct(("rows", "clustering"), layout.clustering, clustering_locals, code)
         if layout.regular:
             cells = {name: f"v{index}" for index, name in enumerate(names)}
             members["cells"] = "None"

@@ -253,8 +253,8 @@ class RawEvents:
 
     def check_columns(self, data: bytes, pos: int, at: int, good: list[bytes], where: Where, *, lists: int) -> None:
         """Whether the definition has all columns of the lists that begin at ``at``; those that it has are remembered."""
-        for index, each in enumerate(good):
-            if data.startswith(each, at):
+        for index, checked_columns in enumerate(good):
+            if data.startswith(checked_columns, at):
                 good.insert(0, good.pop(index))
                 return
         end = at

@@ -93,7 +93,7 @@ class Remover:
             return
         self._complained[segment.id] = str(error)
         self._log.error(
-            "Node %s: segment %s is delivered and can't be deleted: %s. It is tried again every few seconds; at "
+            "Node %s: segment %s is delivered and can't be deleted: %s. The deletion is retried every few seconds; at "
             "cdc_total_space of such segments the node refuses writes. User %d needs the right to write in %s",
             self._settings.node,
             segment.log.name,

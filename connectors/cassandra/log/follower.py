@@ -101,7 +101,7 @@ class LogFollower:
         if self._look is None:
             self._look = asyncio.create_task(self._next_look())
         try:
-            stretch = await asyncio.shield(self._look)
+            chunk = await asyncio.shield(self._look)
         except asyncio.CancelledError:
             raise  # what the look finds is for the next call
         except BaseException:
@@ -110,7 +110,7 @@ class LogFollower:
         self._look = None
         if self._watch is None:
             self._watch = asyncio.create_task(self._keep_watch())
-        return stretch
+        return chunk
 
     async def acknowledged(self, position: LogPosition) -> None:
         """Everything up to ``position`` is safe: delete the segments that end there or before.
@@ -174,26 +174,26 @@ class LogFollower:
             await asyncio.sleep(self._next_at - time.monotonic())
         work = asyncio.ensure_future(asyncio.to_thread(self._reader.look))
         try:
-            stretch = await asyncio.shield(work)
+            chunk = await asyncio.shield(work)
         except asyncio.CancelledError:
             await asyncio.wait((work,))  # a thread can't be stopped; it must not still run after close()
             raise
         finally:
             self._report_counts()
-        if stretch is None:
+        if chunk is None:
             self._next_at = time.monotonic() + self._pauses.next_s()
             return None
         self._next_at = None
         self._pauses.reset()
-        self._count_chunk(stretch)
-        return stretch
+        self._count_chunk(chunk)
+        return chunk
 
-    def _count_chunk(self, stretch: LogChunk) -> None:
-        self._metrics.set(names.SEGMENT, stretch.segment, self._labels)
-        self._metrics.set(names.POSITION, stretch.position, self._labels)
-        if stretch.entries:
-            self._metrics.add(names.READ_BYTES, stretch.entries[-1].end - stretch.entries[0].start, self._labels)
-        if stretch.finished:
+    def _count_chunk(self, chunk: LogChunk) -> None:
+        self._metrics.set(names.SEGMENT, chunk.segment, self._labels)
+        self._metrics.set(names.POSITION, chunk.position, self._labels)
+        if chunk.entries:
+            self._metrics.add(names.READ_BYTES, chunk.entries[-1].end - chunk.entries[0].start, self._labels)
+        if chunk.finished:
             self._metrics.add(names.SEGMENTS_READ, 1, self._labels)
 
     def _report_counts(self) -> None:
@@ -499,36 +499,36 @@ class _LogReader:
             return None
         limit = None if self._settings.mode == "marker" else self._index.offset if self._index is not None else 0
         try:
-            stretch = segment.read(limit, complete=self._complete, max_bytes=self._settings.max_bytes)
+            chunk = segment.read(limit, complete=self._complete, max_bytes=self._settings.max_bytes)
         except OSError as error:
             raise self._explain_unreadable(current, error) from error
-        if stretch is not None and not (stretch.entries or stretch.finished or stretch.problem or stretch.lost):
+        if chunk is not None and not (chunk.entries or chunk.finished or chunk.problem or chunk.lost):
             # Maybe it has only a head: such a segment counts as not started, and an earlier one may still appear (see _choose).
-            stretch = None
-        self._more = stretch is not None
-        if stretch is None:
+            chunk = None
+        self._more = chunk is not None
+        if chunk is None:
             return None
-        if stretch.lost is not None:
-            self._count_lost(current, stretch.lost)
-        if stretch.problem:
-            return self._take_damage(current, segment, stretch)
-        return self._advance_position(stretch)
+        if chunk.lost is not None:
+            self._count_lost(current, chunk.lost)
+        if chunk.problem:
+            return self._take_damage(current, segment, chunk)
+        return self._advance_position(chunk)
 
-    def _advance_position(self, stretch: LogChunk) -> LogChunk:
+    def _advance_position(self, chunk: LogChunk) -> LogChunk:
         """Move the position behind the chunk."""
         now = time.time_ns() // 1_000_000
         durable = self._index is not None and (self._complete or self._settings.mode == "idx")
         self.readable_ms = self._index.written_ms if durable and self._index is not None else now
-        self.position = LogPosition(stretch.segment, stretch.position, 0, stretch.finished)
-        if stretch.finished:
+        self.position = LogPosition(chunk.segment, chunk.position, 0, chunk.finished)
+        if chunk.finished:
             self.close()
             self._more = False
-        return stretch._replace(written_ms=self.readable_ms)
+        return chunk._replace(written_ms=self.readable_ms)
 
-    def _take_damage(self, current: SegmentFiles, segment: Segment, stretch: LogChunk) -> LogChunk | None:
+    def _take_damage(self, current: SegmentFiles, segment: Segment, chunk: LogChunk) -> LogChunk | None:
         """The good part in front of damage; what the policy says comes at the next look, or now where there is no good part."""
         self._counts[names.DAMAGED] += 1
-        problem = f"Node {self._settings.node}: {stretch.problem}"
+        problem = f"Node {self._settings.node}: {chunk.problem}"
         fix = (
             "commit.log.error.policy=skip passes over what can't be read; take a new snapshot of the tables then, since "
             "changes are missing"
@@ -546,14 +546,12 @@ class _LogReader:
         if self._failure is None:
             self._problem = current, segment, problem
             return (
-                self._advance_position(stretch._replace(problem=""))
-                if stretch.entries
-                else self._pass_over(*self._problem)
+                self._advance_position(chunk._replace(problem="")) if chunk.entries else self._pass_over(*self._problem)
             )
         self._log.error("%s", self._failure)
-        if not stretch.entries:
+        if not chunk.entries:
             raise self._failure
-        return self._advance_position(stretch)
+        return self._advance_position(chunk)
 
     def _pass_over(self, current: SegmentFiles, segment: Segment, problem: str) -> LogChunk | None:
         """Continue behind damage; the loss is logged as an error."""

@@ -75,7 +75,7 @@ class LogBatches:
                 else:
                     await self._definitions.find(stream, missing, before, chunk.written_ms)
                 continue
-            self._latency.read(chunk, out, stream.place)
+            self._latency.read(chunk, out, stream.position)
             has_records = out or bad or stream.encoded.count
             if number < total or has_records or chunk.finished or self._definitions.unsaved or self._is_save_due():
                 yield self._make_batch(out, bad)
@@ -97,7 +97,7 @@ class LogBatches:
     def _make_batch(self, out: list[SourceRecord], bad: list[BadRecord]) -> Batch:
         self._late, self._saved_at = False, time.monotonic()
         unsaved = self._definitions.take_unsaved()
-        position = self._stream.place
+        position = self._stream.position
         offset = position.offset()
         # Behind records that were delivered and passed over again (done), the place that is saved already is the right one.
         if not position.done and position.segment and not (out and out[-1].source_offset == offset):

@@ -162,7 +162,9 @@ class CassandraRun:
         """Heartbeats behind what was yielded, where they are due."""
         if self._heartbeats is None or self._follower is None or not self._heartbeats.is_due():
             return None
-        return self._heartbeats.make_batch(self._definitions.catalog.tables, self._follower.complete_ms, stream.place)
+        return self._heartbeats.make_batch(
+            self._definitions.catalog.tables, self._follower.complete_ms, stream.position
+        )
 
     # Parts.
 

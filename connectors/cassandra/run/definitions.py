@@ -218,7 +218,7 @@ class RunDefinitions:
             self.stream.changed(ids)
         if not self._node_name:
             return
-        tables = self.catalog.known()
+        tables = self.catalog.list_known_tables()
         keyspaces = {definition.keyspace for definition in tables if self.catalog.captured(definition)}
         for table in tables:
             if table.keyspace not in keyspaces:

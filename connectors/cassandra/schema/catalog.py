@@ -71,21 +71,21 @@ class CassandraTableFilter:
     """
 
     def __init__(self, include: str = "", exclude: str = "") -> None:
-        self._wanted = _compile_patterns(include)
-        self._unwanted = () if self._wanted else _compile_patterns(exclude)
+        self._included = _compile_patterns(include)
+        self._excluded = () if self._included else _compile_patterns(exclude)
 
     def matches(self, keyspace: str, table: str) -> bool:
         """Whether the lists let the table be captured."""
         if keyspace in SYSTEM:
             return False
         name = f"{keyspace}.{table}"
-        if self._wanted:
-            return any(pattern.fullmatch(name) for pattern in self._wanted)
-        return not any(pattern.fullmatch(name) for pattern in self._unwanted)
+        if self._included:
+            return any(pattern.fullmatch(name) for pattern in self._included)
+        return not any(pattern.fullmatch(name) for pattern in self._excluded)
 
     def names(self, keyspace: str, table: str) -> bool:
         """Whether the include list names the table: it is there, and it lets the table be captured."""
-        return bool(self._wanted) and self.matches(keyspace, table)
+        return bool(self._included) and self.matches(keyspace, table)
 
 
 def _compile_patterns(regexes: str) -> tuple[re.Pattern[str], ...]:
@@ -130,14 +130,14 @@ class CassandraCatalog:
         self._live: frozenset[bytes] = frozenset()
         #: Which tables have or had cdc, and up to where in the log their updates count.
         self.captures = Captures()
-        self._wanted: dict[str, bool] = {}
+        self._deliverable: dict[str, bool] = {}
         self._rows: dict[str, _Keyspace] = {}
         #: Versions of the schema at the last reading, and at the last one that left nothing open.
         self._last: tuple[str, ...] = ()
         self._seen: tuple[str, ...] = ()
         #: Each node's version of the schema when nodes were asked last, by address.
         self._nodes: dict[str, str] = {}
-        self._told: set[tuple[str, str]] = set()
+        self._reported_tables: set[tuple[str, str]] = set()
         self._lock = asyncio.Lock()
         self._asked = 0
         self._served = 0
@@ -154,18 +154,18 @@ class CassandraCatalog:
 
         Without a segment: whether its changes in any segment are.
         """
-        return self.wanted(table) and self.captures.of(id_bytes(table.table_id)).counts(segment)
+        return self.is_deliverable(table) and self.captures.of(id_bytes(table.table_id)).counts(segment)
 
-    def wanted(self, table: CqlTableDefinition) -> bool:
+    def is_deliverable(self, table: CqlTableDefinition) -> bool:
         """Whether the table's changes would be delivered if it had cdc."""
-        is_wanted = self._wanted.get(table.table_id)
-        if is_wanted is None:
-            is_wanted = self._wanted[table.table_id] = (
+        deliverable = self._deliverable.get(table.table_id)
+        if deliverable is None:
+            deliverable = self._deliverable[table.table_id] = (
                 self._filter.matches(table.keyspace, table.table) and not table.has_counters
             )
-        return is_wanted
+        return deliverable
 
-    def known(self) -> list[CqlTableDefinition]:
+    def list_known_tables(self) -> list[CqlTableDefinition]:
         """All that are known, those of dropped tables too."""
         return list(self._tables.values())
 
@@ -206,7 +206,7 @@ class CassandraCatalog:
             key = id_bytes(table.table_id)
             self._tables.setdefault(key, table)
             self.captures.remember(key, (captures or {}).get(table.table_id) or Capture(table.cdc, table.cdc))
-        self._wanted.clear()
+        self._deliverable.clear()
 
     # Reading.
 
@@ -324,7 +324,7 @@ class CassandraCatalog:
         for gone in [keyspace for keyspace in self._rows if keyspace not in rows]:
             del self._rows[gone]
         self._live = frozenset(live)
-        self._wanted.clear()
+        self._deliverable.clear()
         return changed, all_taken
 
     def _observe_capture(
@@ -357,8 +357,8 @@ class CassandraCatalog:
             )
         except UnknownType as error:
             # A mixture of two states, or a type that is new to us.
-            if (keyspace, name) not in self._told:
-                self._told.add((keyspace, name))
+            if (keyspace, name) not in self._reported_tables:
+                self._reported_tables.add((keyspace, name))
                 self._log_warning("The definition of %s.%s can't be read: %s", keyspace, name, error)
             return None
 
@@ -507,11 +507,15 @@ def build_definition(
             kind = cast("Kind", row["kind"] or "regular")
             gone.append(DroppedColumn(row["column_name"], kind_of(row["type"]), kind, int(row["dropped_ms"]) * 1000))
         except UnknownType:
-            again = next((column for column in present if column.name == row["column_name"]), None)
-            if again is None:
+            present_column = next((column for column in present if column.name == row["column_name"]), None)
+            if present_column is None:
                 raise
             # It is there again, which is possible with the same type only.
-            gone.append(DroppedColumn(again.name, again.type, again.kind, int(row["dropped_ms"]) * 1000))
+            gone.append(
+                DroppedColumn(
+                    present_column.name, present_column.type, present_column.kind, int(row["dropped_ms"]) * 1000
+                )
+            )
     return make_definition(keyspace, name, str(table["id"]), present, dropped=gone, cdc=bool(table["cdc"]))
 
 

@@ -285,7 +285,7 @@ class CassandraSnapshotPlanner(SnapshotPlanner[CassandraTableSnapshot, RingRange
         ring_range = table.ranges[self._number] = RingRange(self._number, span)
         return SnapshotJob(table.share, table, ring_range, table.epoch)
 
-    def wanted(self, end: ChunkEnd) -> bool:
+    def is_needed(self, end: ChunkEnd) -> bool:
         """Whether a chunk that was read may still be sent."""
         match = self._find_chunk(end)
         return match is not None and match[0].share.running
@@ -336,7 +336,7 @@ class CassandraSnapshotPlanner(SnapshotPlanner[CassandraTableSnapshot, RingRange
             bad: rows that could not be decoded.
 
         Returns:
-            The chunk, to be sent and then ``done``; None: there is nothing to send, or it is no longer wanted.
+            The chunk, to be sent and then ``done``; None: there is nothing to send, or it is no longer needed.
         """
         table_snapshot, ring_range = job.table, job.part
         if table_snapshot is None or ring_range is None or ring_range.read is None or self.stale(job):

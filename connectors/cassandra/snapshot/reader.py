@@ -111,7 +111,7 @@ class CassandraSnapshotReader(SnapshotEngine[CassandraSnapshotPlanner]):
         Requests that have ended may stay in it.
         """
         super().set_requests(requests)
-        self._queue = deque(chunk for chunk in self._queue if self._planner.wanted(chunk.end))
+        self._queue = deque(chunk for chunk in self._queue if self._planner.is_needed(chunk.end))
 
     def uncovered(self) -> list[CqlTableDefinition]:
         """The captured tables that were added after the first snapshot and whose share for this task is in no snapshot yet."""
@@ -140,7 +140,7 @@ class CassandraSnapshotReader(SnapshotEngine[CassandraSnapshotPlanner]):
         self._raise_error()
         while self._queue:
             chunk = self._queue.popleft()
-            if self._planner.wanted(chunk.end):
+            if self._planner.is_needed(chunk.end):
                 self._sending += 1
                 return chunk
         self._wake()
@@ -224,7 +224,7 @@ class CassandraSnapshotReader(SnapshotEngine[CassandraSnapshotPlanner]):
                     self._planner.narrow(job)
                 if attempt == 1 or attempt % 10 == 0:
                     self._log.warning(
-                        "%s can't be read now, it is tried again: %s", job.table and job.table.note.name, error
+                        "%s can't be read now, the chunk is retried: %s", job.table and job.table.note.name, error
                     )
                 self._planner.tell(job, str(error))
                 await asyncio.sleep(self._pause_s(attempt))

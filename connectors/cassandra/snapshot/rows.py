@@ -165,9 +165,9 @@ class SnapshotRowReader:
     def _describe_bad_row(self, raw: tuple[Any, ...]) -> str:
         names = [column.name for column in (*self.table.key, *self.table.clustering)]
         key = ", ".join(f"{name}={value!r}" for name, value in zip(names, raw[KEY:], strict=False))
-        places = {column.value: column.column.name for column in self.select.columns}
+        column_names = {column.value: column.column.name for column in self.select.columns}
         wrong = [
-            f"{places.get(index, names[index - KEY] if KEY <= index < KEY + len(names) else index)}: {cell.error}"
+            f"{column_names.get(index, names[index - KEY] if KEY <= index < KEY + len(names) else index)}: {cell.error}"
             for index, cell in enumerate(raw)
             if isinstance(cell, BadCell)
         ]

@@ -94,7 +94,12 @@ def newest_division(parts: Mapping[str, Mapping[str, Any]]) -> list[Mapping[str,
     if not divisions:
         return []
     count = max(
-        divisions, key=lambda each: (_is_complete(divisions[each], each), max(map(_saved_ms, divisions[each])), each)
+        divisions,
+        key=lambda shard_count: (
+            _is_complete(divisions[shard_count], shard_count),
+            max(map(_saved_ms, divisions[shard_count])),
+            shard_count,
+        ),
     )
     return [parts.get(f"{index}/{count}", {"state": "waiting"}) for index in range(count)]
 

@@ -43,7 +43,7 @@ class PlainColumn(NamedTuple):
 
 
 _LAYOUTS: Final = {"int": ">i", "bigint": ">q", "timestamp": ">q", "double": ">d", "float": ">f"}
-_TEXTS: Final = frozenset({"text", "varchar"})
+_STRING_TYPES: Final = frozenset({"text", "varchar"})
 #: Flags of rows (see ``reference``): inserted or not, with TTL or not, and then with cells of all columns.
 _INSERTED: Final = (4, 12)
 _ALL: Final = 32
@@ -138,11 +138,13 @@ class _DecoderSource:
             lines += indent_lines(
                 [
                     f"if f == {inserted | extra} or f == {inserted_ttl | extra}:",
-                    *indent_lines([*key, *_LIVENESS, *self._write_cells(regular, names, whole=whole, own=False)]),
+                    *indent_lines(
+                        [*key, *_LIVENESS, *self._write_cells(regular, names, whole=whole, own_stamps=False)]
+                    ),
                     "    found.append((False, clustering, True, written, ttl, expires, names, values))",
                     "    continue",
                     f"if f == {extra}:",
-                    *indent_lines([*key, *self._write_cells(regular, names, whole=whole, own=True)]),
+                    *indent_lines([*key, *self._write_cells(regular, names, whole=whole, own_stamps=True)]),
                     "    found.append((False, clustering, False, base_written, ttl, expires, names, values))",
                     "    continue",
                 ]
@@ -157,7 +159,7 @@ class _DecoderSource:
         yield "p += 2"
         for whole in (True, False):
             yield f"{'if' if whole else 'elif'} f == {_STATIC | (_ALL if whole else 0)}:"
-            yield from indent_lines(self._write_cells(columns, names, whole=whole, own=True))
+            yield from indent_lines(self._write_cells(columns, names, whole=whole, own_stamps=True))
             yield "    found.append((True, (), False, base_written, ttl, expires, names, values))"
         yield "else: raise NotPlain"
 
@@ -176,7 +178,7 @@ class _DecoderSource:
         yield f"clustering = {unpack_names('v', len(columns))}"
 
     def _write_cells(
-        self, columns: Sequence[PlainColumn], names: dict[int, tuple[str, ...]], *, whole: bool, own: bool
+        self, columns: Sequence[PlainColumn], names: dict[int, tuple[str, ...]], *, whole: bool, own_stamps: bool
     ) -> Iterator[str]:
         """Lines that set ``names`` and ``values``, and for cells with stamps of their own ``ttl`` and ``expires``.
 
@@ -184,7 +186,7 @@ class _DecoderSource:
             columns: the list of columns.
             names: of all of them, under 0; for ``subset_names``.
             whole: whether the row has all of them.
-            own: whether the cells have stamps of their own, and not the row's.
+            own_stamps: whether the cells have stamps of their own, and not the row's.
         """
         if not whole:
             yield "missing = data[p]"
@@ -194,7 +196,7 @@ class _DecoderSource:
                 yield "if missing: raise NotPlain"
             names_local = self._bind_value(names)
             yield f"names = {names_local}.get(missing) or subset_names({names_local}, missing)"
-        if own:
+        if own_stamps:
             # All cells have the same bytes before their value as the first: the least time, the least TTL, so zeros.
             yield "prefix = OWN_TTL if data[p] & 7 in (2, 6) else OWN"
             yield "ttl, expires = (base_ttl, base_local) if prefix is OWN_TTL else (None, None)"
@@ -202,7 +204,7 @@ class _DecoderSource:
         if not whole:
             yield "values = []"
         for index, column in enumerate(columns):
-            lines = self._write_cell(column, f"v{index}", own_stamps=own)
+            lines = self._write_cell(column, f"v{index}", own_stamps=own_stamps)
             if whole:
                 yield from lines
             else:
@@ -243,7 +245,7 @@ class _DecoderSource:
             yield "e += p"
         yield (
             f"{target} = data[p:e].decode()"
-            if column.type.name in _TEXTS
+            if column.type.name in _STRING_TYPES
             else (f"{target} = {self._bind_value(column.decode)}(data[p:e])")
         )
         yield "p = e"

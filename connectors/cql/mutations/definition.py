@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 Kind = Literal["partition_key", "clustering", "static", "regular"]
-_PLACES: Final = {"partition_key": 0, "clustering": 1, "static": 2, "regular": 3}
+_KIND_ORDER: Final = {"partition_key": 0, "clustering": 1, "static": 2, "regular": 3}
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,9 +154,14 @@ def make_definition(
     cdc: bool = False,
 ) -> CqlTableDefinition:
     """A definition with its columns put in order."""
-    ordered = sorted(columns, key=lambda each: (_PLACES[each.kind], each.position, each.name))
+    ordered = sorted(columns, key=lambda column: (_KIND_ORDER[column.kind], column.position, column.name))
     return CqlTableDefinition(
-        keyspace, table, table_id, tuple(ordered), tuple(sorted(dropped, key=lambda each: each.name)), cdc
+        keyspace,
+        table,
+        table_id,
+        tuple(ordered),
+        tuple(sorted(dropped, key=lambda dropped_column: dropped_column.name)),
+        cdc,
     )
 
 

@@ -143,7 +143,7 @@ class UpdateWriter:
         names = {cell.column for row in rows for cell in row.cells}
         names |= {name for row in rows for name, _ in row.complex_deletions}
         return sorted(
-            (self._columns[name] for name in names), key=lambda each: (each.type.is_multicell, each.name.encode())
+            (self._columns[name] for name in names), key=lambda column: (column.type.is_multicell, column.name.encode())
         )
 
     def _encode_marker(self, bound: ClusteringBound, kind: int) -> Iterator[bytes]:

@@ -250,7 +250,7 @@ class UpdateReader:
         if kind not in {EXCLUSIVE_END, INCLUSIVE_END, EXCLUSIVE_END_INCLUSIVE_START, INCLUSIVE_END_EXCLUSIVE_START}:
             raise DamagedBytes(f"a bound of the unknown kind {kind}")
         if opened is None:
-            raise DamagedBytes("the deletion of a range ends that has not begun")
+            raise DamagedBytes("the deletion of a range ends that has not started")
         ranges.append(RangeDeletion(opened[0], ClusteringBound(prefix, inclusive_end or not prefix), opened[1]))
         if kind in {EXCLUSIVE_END, INCLUSIVE_END}:
             return None

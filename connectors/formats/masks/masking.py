@@ -245,15 +245,15 @@ def _debezium_hash(algorithm: str, salt: str, *, serialized: bool) -> Callable[[
 
 
 _DEBEZIUM: Final = (
-    (re.compile(r"column\.truncate\.to\.(\d+)\.chars", re.ASCII), lambda found: _debezium_truncate(_read_count(found))),
-    (re.compile(r"column\.mask\.with\.(\d+)\.chars", re.ASCII), lambda found: _debezium_chars(_read_count(found))),
+    (re.compile(r"column\.truncate\.to\.(\d+)\.chars", re.ASCII), lambda match: _debezium_truncate(_read_count(match))),
+    (re.compile(r"column\.mask\.with\.(\d+)\.chars", re.ASCII), lambda match: _debezium_chars(_read_count(match))),
     (
         re.compile(r"column\.mask\.hash\.([^.]+)\.with\.salt\.(.+)"),
-        lambda found: _debezium_hash(found[1], found[2], serialized=True),
+        lambda match: _debezium_hash(match[1], match[2], serialized=True),
     ),
     (
         re.compile(r"column\.mask\.hash\.v2\.([^.]+)\.with\.salt\.(.+)"),
-        lambda found: _debezium_hash(found[1], found[2], serialized=False),
+        lambda match: _debezium_hash(match[1], match[2], serialized=False),
     ),
 )
 
@@ -518,15 +518,15 @@ def _iterate_rules(raw: Mapping[str, str], *, debezium: bool) -> Iterable[tuple[
     for name in rule_names(raw):
         prefix = f"mask.{name}."
         rule_options = {key[len(prefix) :]: value for key, value in raw.items() if key.startswith(prefix)}
-        yield f"{prefix}type", lambda name=name, own=rule_options: make_rule(name, own)  # type: ignore[misc]
+        yield f"{prefix}type", lambda name=name, rule_options=rule_options: make_rule(name, rule_options)  # type: ignore[misc]
     for pattern, make in _DEBEZIUM if debezium else ():
         for key, value in raw.items():
             match = pattern.fullmatch(key)
             if match is not None:
                 yield (
                     key,
-                    lambda key=key, value=value, make=make, found=match: _MaskRule(  # type: ignore[misc]
-                        key, column_patterns(key.partition(".with.salt.")[0], value), make(found)
+                    lambda key=key, value=value, make=make, match=match: _MaskRule(  # type: ignore[misc]
+                        key, column_patterns(key.partition(".with.salt.")[0], value), make(match)
                     ),
                 )
 

@@ -33,7 +33,7 @@ RULE_KEYS: Final[tuple[ConfigKey, ...]] = (
         name="replacement",
         type=ConfigType.STRING,
         default=None,
-        doc="With type=replace: what stands in the field instead, in the column's type. With type=regex: what replaces "
+        doc="With type=replace: the value of the field instead, in the column's type. With type=regex: what replaces "
         "each match, with $1 or ${name} for groups.",
         example="***",
     ),

@@ -397,17 +397,17 @@ class _Messages:
     def __init__(self, masks: Masks, keys: frozenset[str]) -> None:
         self._masks = masks
         self._keys = keys
-        self._known: dict[tuple[Any, ...], tuple[list[dict[str, Any]], RowFunction | None]] = {}
+        self._plans: dict[tuple[Any, ...], tuple[list[dict[str, Any]], RowFunction | None]] = {}
 
     def convert(self, message: dict[str, Any]) -> dict[str, Any]:
         """A message with masked rows; all of its fields say whether they are ``encoded``."""
         head = message["schema"]
         fields = head["fields"]
         key = (head["namespace"], *((field["name"], field["type"], field.get("encoded", False)) for field in fields))
-        plan = self._known.get(key)
+        plan = self._plans.get(key)
         if plan is None:
             plan = self.plan(head["namespace"], fields)
-            _remember_entry(self._known, key, plan)
+            _remember_entry(self._plans, key, plan)
         new_fields, change = plan
         payload = message["payload"]
         if change is not None:

@@ -312,7 +312,7 @@ async def _check_tables(
         except Fatal:
             refused.append(name)
     if refused:
-        complain = findings.warn if snapshot_plan(config).pull == "never" else findings.error
+        complain = findings.warn if snapshot_plan(config).snapshot == "never" else findings.error
         shown = ", ".join(str(name) for name in refused[:5]) + (" ..." if len(refused) > 5 else "")
         complain(option, f"{shown} can't be read: GRANT SELECT ON {catalog.quote_name(refused[0])} TO {account}")
     await _split_columns(opened, names, config, findings)

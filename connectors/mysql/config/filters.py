@@ -75,16 +75,16 @@ class MySqlTableFilter:
         self._tables = _make_filter(settings.tables, settings.not_tables)
         self._builtin = settings.builtin_tables
         self._signals = frozenset(name.strip().lower() for name in settings.signal_tables if name.strip())
-        self._known: dict[TableName, bool] = {}
+        self._captured: dict[TableName, bool] = {}
 
     def matches(self, name: TableName) -> bool:
         """Whether the table is captured."""
-        is_captured = self._known.get(name)
+        is_captured = self._captured.get(name)
         if is_captured is None:
             is_captured = self._match_table(name)
-            if len(self._known) >= _KEPT:
-                self._known.clear()
-            self._known[name] = is_captured
+            if len(self._captured) >= _KEPT:
+                self._captured.clear()
+            self._captured[name] = is_captured
         return is_captured
 
     def database(self, name: str) -> bool:

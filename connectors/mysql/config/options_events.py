@@ -105,8 +105,8 @@ EVENT_KEYS: Final = (
     ),
     _EVENTS.low.strings(
         SKIPPED,
-        "Operations whose events are not sent: c (insert), u (update), d (delete), t (truncate), r (rows of a full "
-        "pull); none: all are sent.",
+        "Operations whose events are not sent: c (insert), u (update), d (delete), t (truncate), r (rows of a "
+        "snapshot); none: all are sent.",
         default=["t"],
         validator=check_operations,
         display_name="Operations left out",
@@ -211,11 +211,11 @@ EVENT_KEYS: Final = (
     ),
     _VALUES.low.string(
         CHARSET_ERRORS,
-        "What becomes of bytes that are no text in the column's character set: strict, the row counts as bad (see "
+        "What becomes of bytes that are not valid in the column's character set: strict, the row counts as bad (see "
         "errors.tolerance); or replace, the Unicode replacement character stands for them.",
         default="replace",
         validator=words("strict", "replace"),
-        display_name="Bytes that are no text",
+        display_name="Bytes that are not valid",
     ),
     _VALUES.low.strings(
         SOURCE_TYPES,
@@ -274,7 +274,7 @@ EVENT_KEYS: Final = (
     ),
     _TOPICS.string(
         DELIMITER,
-        "What stands between the parts of a topic's name.",
+        "The characters between the parts of a topic's name.",
         default=".",
         validator=topic_name,
         display_name="Delimiter",
@@ -555,7 +555,7 @@ ACCEPTED_KEYS: Final = (
     ),
     _declare_accepted("retriable.restart.connector.wait.ms", _LONG, 10_000, "the runtime backs off.", unit="ms"),
     _declare_accepted(
-        "errors.max.retries", _INT, -1, "the runtime tries again until the connector is stopped.", unit="tries"
+        "errors.max.retries", _INT, -1, "the runtime retries until the connector is stopped.", unit="tries"
     ),
     _declare_accepted("custom.metric.tags", _LIST, None, "metrics carry the connector's name and the task's number."),
     _declare_accepted("custom.retriable.exception", _STRING, None, "which errors pass is known."),

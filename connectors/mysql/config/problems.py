@@ -1,4 +1,4 @@
-"""What options say against each other: configurations that can't work, and options without effect. Asks no server."""
+"""Contradictions between options: configurations that can't work, and options without effect. Asks no server."""
 
 from __future__ import annotations
 

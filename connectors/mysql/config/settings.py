@@ -55,13 +55,13 @@ CONFIG: Final = ConfigDef(
 
 
 def _make_plan(
-    pull: Literal["never", "initial", "always"],
+    snapshot: Literal["never", "initial", "always"],
     *,
     stream: bool = True,
     on_purged: bool = False,
     begin: Literal["now", "oldest"] = "now",
 ) -> SnapshotPlan:
-    return SnapshotPlan(pull=pull, stream=stream, on_purged=on_purged, begin=begin)
+    return SnapshotPlan(snapshot=snapshot, stream=stream, on_purged=on_purged, begin=begin)
 
 
 #: ``snapshot.mode`` -> when tables are read, whether the stream is, and where it begins.
@@ -142,7 +142,7 @@ def snapshot_plan(config: Config) -> SnapshotPlan:
     mode = sk.OLD_MODES.get(mode, mode)
     if mode == "configuration_based":
         return SnapshotPlan(
-            pull="initial" if config[sk.BASED_DATA] else "never",
+            snapshot="initial" if config[sk.BASED_DATA] else "never",
             stream=config[sk.BASED_STREAM],
             on_purged=config[sk.BASED_DATA_ERROR],
             begin="now",
@@ -214,7 +214,7 @@ def stream_settings(config: Config) -> StreamSettings:
         inconsistent=_read_failures(lower_option(config, sk.INCONSISTENT)),
         plan=plan,
         snapshot_tables=tuple(split_regexes(text_of(config, sk.SNAPSHOT_TABLES))),
-        new_tables=config[NEW_TABLES] and plan.pull != "never",
+        new_tables=config[NEW_TABLES] and plan.snapshot != "never",
         overrides=snapshot_overrides(config),
         gtid_includes=tuple(split_regexes(text_of(config, sk.GTID_INCLUDES))),
         gtid_excludes=tuple(split_regexes(text_of(config, sk.GTID_EXCLUDES))),

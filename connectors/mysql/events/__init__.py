@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from connectors.api import Header, Position
-    from connectors.mysql.events.contract import Held, MySqlEventSettings, MySqlTableEvents
+    from connectors.mysql.events.contract import MySqlEventSettings, MySqlTableEvents, PendingRows
     from connectors.mysql.events.transactions import Transactions
     from connectors.mysql.schema.columns import ColumnLayout
 
@@ -20,7 +20,7 @@ def make_builder(
     partition: Position,
     *,
     transactions: Transactions | None = None,
-    held_rows: Held | None = None,
+    held_rows: PendingRows | None = None,
     headers: tuple[Header, ...] = (),
     now_ns: Callable[[], int] | None = None,
 ) -> MySqlTableEvents:
@@ -48,7 +48,7 @@ def make_builder(
     return MySqlDebeziumEvents(layout, settings, partition, transactions, headers, now_ns)
 
 
-def make_holder(settings: MySqlEventSettings) -> Held | None:
+def make_holder(settings: MySqlEventSettings) -> PendingRows | None:
     """Return the collector of a task's rows between two batches; None for a form that holds nothing back."""
     if settings.output_format == "ums":
         from connectors.mysql.events.ums import UmsRows

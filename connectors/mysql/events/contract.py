@@ -132,24 +132,24 @@ class MySqlEventSettings(msgspec.Struct, frozen=True, kw_only=True):
     ums: UmsSettings
 
 
-class Held(Protocol):
+class PendingRows(Protocol):
     """Rows that are not yet records, of all tables of a task: UMS puts rows of several events into one message.
 
     Attributes:
         rows: how many.
         bytes: of text.
-        mixed: whether rows from before ``mark`` and from after it were made into messages together.
+        mixed: whether rows from before ``start_transaction`` and from after it were made into messages together.
     """
 
     rows: int
     bytes: int
     mixed: bool
 
-    def mark(self) -> None:
+    def start_transaction(self) -> None:
         """A transaction begins: ``take_back`` counts from here."""
 
     def take_back(self) -> None:
-        """Forget the rows since ``mark`` that are still held: the transaction was rolled back."""
+        """Forget the rows since ``start_transaction`` that are still held: the transaction was rolled back."""
 
     def flush(self, out: list[SourceRecord]) -> None:
         """Append the messages. To be called before a batch is yielded, and before a record that is not from a row.
@@ -175,7 +175,7 @@ class EventContext:
     settings: MySqlEventSettings
     partition: Position
     transactions: Transactions | None = None
-    held_rows: Held | None = None
+    held_rows: PendingRows | None = None
     headers: tuple[Header, ...] = ()
     signals: MySqlUmsSignals | None = None
 

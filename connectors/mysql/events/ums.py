@@ -72,13 +72,13 @@ def table_address(settings: MySqlEventSettings, name: TableName, version: int) -
 
 
 class UmsRows:
-    """The rows of a task's tables that are not messages yet; see ``Held``."""
+    """The rows of a task's tables that are not messages yet; see ``PendingRows``."""
 
     def __init__(self) -> None:
         self.rows = 0
         self.bytes = 0
         self.mixed = False
-        #: Messages and sizes of the rows since ``mark``; where they begin; how many rows there were before.
+        #: Messages and sizes of the rows since ``start_transaction``; where they begin; how many rows there were before.
         self._since: list[tuple[_UmsMessage, int]] = []
         self._marked: Position = {}
         self._before = 0
@@ -106,13 +106,13 @@ class UmsRows:
         if message is not None:
             self._open[table] = message, size
 
-    def mark(self) -> None:
-        """See ``Held.mark``."""
+    def start_transaction(self) -> None:
+        """See ``PendingRows.start_transaction``."""
         self._since.clear()
         self._marked, self._before, self.mixed = self._end, self.rows, False
 
     def take_back(self) -> None:
-        """See ``Held.take_back``."""
+        """See ``PendingRows.take_back``."""
         for message, length in reversed(self._since):
             message.tuples.pop()
             self.rows -= 1
@@ -125,7 +125,7 @@ class UmsRows:
         )
 
     def flush(self, out: list[SourceRecord]) -> None:
-        """See ``Held.flush``."""
+        """See ``PendingRows.flush``."""
         if self._since and self._before:
             self.mixed = True
         self._since.clear()
@@ -157,7 +157,7 @@ class UmsEvents:
         self.topic, self.namespace = table_address(settings, name, version)
         self.left_out = 0
         self._partition = partition
-        self._held = held_rows
+        self._pending_rows = held_rows
         self._options = settings.ums
         self._skipped = settings.skipped
         self._skip_unchanged = settings.skip_unchanged
@@ -184,8 +184,12 @@ class UmsEvents:
             field_entry.setdefault("encoded", False)
             if not masked:
                 del field_entry["encoded"]
-        code.define("texts(row, id_, time, op, uid)", [f"return [{', '.join(['id_', 'time', 'op', 'uid', *parts])}]"])
-        self._texts: Callable[[Row, str, str, str, str], Tuple] = code.function("texts", f"UMS rows of {name}")
+        code.define(
+            "make_tuple(row, id_, time, op, uid)", [f"return [{', '.join(['id_', 'time', 'op', 'uid', *parts])}]"]
+        )
+        self._make_tuple: Callable[[Row, str, str, str, str], Tuple] = code.function(
+            "make_tuple", f"UMS rows of {name}"
+        )
 
     def changes(
         self,
@@ -224,7 +228,7 @@ class UmsEvents:
         for old, new in pairs:
             identity, uid = str(start + min(number, max_number)), f"{uid_prefix}{number:08d}"
             tuples = [
-                self._texts(row, identity, time, operation, uid + operation)
+                self._make_tuple(row, identity, time, operation, uid + operation)
                 for operation, row in self._row_steps(old, new)
             ]
             number += 1
@@ -232,9 +236,11 @@ class UmsEvents:
                 numbered_tuples.append((number, tuples))
         if not numbered_tuples:
             return
-        if self._held is not None:
+        if self._pending_rows is not None:
             begin = {**base, "row": first_row} if first_row else base
-            self._held.add(self, [row_tuple for _, tuples in numbered_tuples for row_tuple in tuples], begin, after)
+            self._pending_rows.add(
+                self, [row_tuple for _, tuples in numbered_tuples for row_tuple in tuples], begin, after
+            )
         else:
             self._deliver_rows(numbered_tuples, number, base, after, out)
 
@@ -269,15 +275,15 @@ class UmsEvents:
                 if self._key
                 else uuid.uuid4().hex
             )
-            row_tuple = self._texts(self._shape_row(row), identity, time, ums.INSERT, uid_prefix + uid)
+            row_tuple = self._make_tuple(self._shape_row(row), identity, time, ums.INSERT, uid_prefix + uid)
             length = _row_size(row_tuple)
             if tuples and not self.has_room(len(tuples), size, length):
-                out.append(self.message(ums.pull_protocol(batch), tuples, offset, batch))
+                out.append(self.message(ums.snapshot_protocol(batch), tuples, offset, batch))
                 tuples, size = [], 0
             tuples.append(row_tuple)
             size += length
         if tuples:
-            out.append(self.message(ums.pull_protocol(batch), tuples, offset, batch))
+            out.append(self.message(ums.snapshot_protocol(batch), tuples, offset, batch))
 
     def truncate(self, source: RowSource, offset: Position, out: list[SourceRecord]) -> None:
         """Nothing: UMS has no form for it."""

@@ -33,7 +33,9 @@ class MySqlUmsSignals:
 
     def read(self, name: TableName, version: int, time_us: int, offset: Position, batch: int) -> SourceRecord:
         """All rows of the table's snapshot ``batch`` that are this task's were sent."""
-        return self._make_record(ums.BATCH_TERMINATION, ums.pull_protocol(batch), name, version, time_us, offset, batch)
+        return self._make_record(
+            ums.BATCH_TERMINATION, ums.snapshot_protocol(batch), name, version, time_us, offset, batch
+        )
 
     def _make_record(
         self, protocol: str, rows: str, name: TableName, version: int, time_us: int, offset: Position, batch: int

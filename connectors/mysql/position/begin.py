@@ -21,19 +21,19 @@ if TYPE_CHECKING:
     from connectors.mysql.source.server import SourceServer
 
 
-class Beginning(NamedTuple):
+class RunStart(NamedTuple):
     """The position at which a run starts.
 
     Attributes:
         start: the contents of the saved offsets.
-        place: the position to start at.
+        position: the position to start at.
         by_gtid: whether to ask the server by GTIDs, since the position may be of another server.
         same_server: whether the position's file and offset in it are of this server.
         initial: whether the initial snapshot is to be taken, or completed.
     """
 
     start: start.Start
-    place: BinlogPosition
+    position: BinlogPosition
     by_gtid: bool
     same_server: bool
     initial: bool
@@ -41,35 +41,35 @@ class Beginning(NamedTuple):
 
 async def find_start(
     settings: StreamSettings, saved: Iterable[tuple[Position, Position]], server: SourceServer, info: ServerInfo
-) -> Beginning:
+) -> RunStart:
     """Decide where to begin.
 
     Raises:
-        PurgedError: the server does not have the saved place any more, and has no GTIDs to look for it by.
+        PurgedError: the server does not have the saved position any more, and has no GTIDs to look for it by.
         Retriable: the server can't be asked now.
         ConfigInvalid: a saved offset is not understood.
     """
     pairs = list(saved)
     plan = settings.plan
     run_start = start.start_of(settings.prefix, settings.shard, pairs)
-    pull = plan.pull == "always" or (
-        plan.pull == "initial" and start.needs_initial(settings.prefix, settings.shard, pairs, INITIAL)
+    takes_snapshot = plan.snapshot == "always" or (
+        plan.snapshot == "initial" and start.needs_initial(settings.prefix, settings.shard, pairs, INITIAL)
     )
-    position = run_start.place
-    # Debezium says in the offset if its own snapshot has not come to its end: then its place is where it would begin again.
+    position = run_start.position
+    # Debezium says in the offset if its own snapshot has not come to its end: then its position is where it would begin again.
     unfinished = any(
         offset.get("snapshot") not in {None, False, "false"}
         for partition, offset in pairs
         if start.is_stream(settings.prefix, partition) and start.LAYOUT not in offset
     )
-    if position is None or (pull and unfinished):
-        position = await _new_place(settings, server, info)
-        return Beginning(
-            run_start._replace(place=None, resume=start.Resume(), done=()),
+    if position is None or (takes_snapshot and unfinished):
+        position = await _new_position(settings, server, info)
+        return RunStart(
+            run_start._replace(position=None, resume=start.Resume(), done=()),
             position,
             by_gtid=False,
             same_server=True,
-            initial=pull,
+            initial=takes_snapshot,
         )
     logs = [name for name, _ in await server.logs()]
     same = position.file in logs and run_start.resume.server in {0, info.server_id}
@@ -84,12 +84,12 @@ async def find_start(
         )
     if same and info.mariadb and not position.gtids:
         position = msgspec.structs.replace(position, gtids=await server.gtids_at(position))
-    return Beginning(run_start, position, by_gtid, same, initial=pull)
+    return RunStart(run_start, position, by_gtid, same, initial=takes_snapshot)
 
 
-async def _new_place(settings: StreamSettings, server: SourceServer, info: ServerInfo) -> BinlogPosition:
+async def _new_position(settings: StreamSettings, server: SourceServer, info: ServerInfo) -> BinlogPosition:
     if settings.plan.begin == "oldest":
         logs = await server.logs()
         if logs:
             return BinlogPosition(file=logs[0][0], pos=FIRST)
-    return await server.place(info)
+    return await server.current_position(info)

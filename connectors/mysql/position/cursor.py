@@ -11,20 +11,20 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from connectors.api import Position
-    from connectors.mysql.position.start import ShardDone, Spot, Start
+    from connectors.mysql.position.start import RowPosition, ShardDone, Start
     from connectors.mysql.source.gtid import GtidSet
 
 
 class BinlogCursor:
     """Follows the events of one connection. Not thread-safe.
 
-    The place to restart from is where the open transaction begins, or else where the last one ended; ``events`` counts the
+    The position to restart from is where the open transaction begins, or else where the last one ended; ``events`` counts the
     events since then that are done, and is what Debezium calls ``event``.
 
     Attributes:
         file: the binlog file.
         pos: where the event after the last one begins.
-        restart_file, restart_pos: the place to restart from.
+        restart_file, restart_pos: the position to restart from.
         events: events after that which are done.
         tx_rows: rows of the open transaction before the present event that this task has seen.
         event_rows: rows of the present event so far: of a transaction payload, over all that is in it.
@@ -99,9 +99,9 @@ class BinlogCursor:
         if not self.open:
             self.settle()
 
-    def spot(self, row: int = 0) -> Spot:
-        """The comparable place of a row of the present event."""
-        return start.Spot(positions.file_number(self.restart_file), self.restart_pos, self.events, row)
+    def row_position(self, row: int = 0) -> RowPosition:
+        """The comparable position of a row of the present event."""
+        return start.RowPosition(positions.file_number(self.restart_file), self.restart_pos, self.events, row)
 
     def offset(self, events: int, row: int, tx_rows: int) -> Position:
         """The offset after this number of events, and of rows of the next one; a new mapping."""
@@ -160,7 +160,7 @@ class BinlogCursor:
 
         Args:
             file: where the transaction begins.
-            pos: the place in the file.
+            pos: the position in the file.
             ts_sec: time of the event.
             server_id: that wrote it.
             gtid: of the transaction.
@@ -177,8 +177,8 @@ class BinlogCursor:
                 self.executed.add(transaction)
             self._executed_text = self.executed.text()
 
-    def place(self) -> BinlogPosition:
-        """The place up to which everything is done: where the open transaction begins, or ``pos``."""
+    def restart_position(self) -> BinlogPosition:
+        """The position up to which everything is done: where the open transaction begins, or ``pos``."""
         return BinlogPosition(
             file=self.restart_file,
             pos=self.restart_pos,

@@ -93,8 +93,8 @@ class DeliveredRows:
     def mask_rows(self, state: MySqlTableState, rows: list[Any], width: int, before: int) -> list[Any]:
         """The rows with None for those that a former owner has delivered; ``width`` images are one row."""
         cursor = self._cursor
-        stream_spot = cursor.spot(before)
-        pending = [shard_done for shard_done in self.by_others if shard_done.spot > stream_spot]
+        stream_position = cursor.row_position(before)
+        pending = [shard_done for shard_done in self.by_others if shard_done.position > stream_position]
         if not pending:
             # The stream has passed all positions: no former owner has delivered any of the following rows.
             self.by_others = ()
@@ -103,9 +103,9 @@ class DeliveredRows:
         column = shards.split_column(state.table)
         kept = []
         for number, row in enumerate(rows):
-            here = cursor.spot(before + number // width)
+            here = cursor.row_position(before + number // width)
             for shard_done in pending:
-                if row is not None and here < shard_done.spot:
+                if row is not None and here < shard_done.position:
                     count = shard_done.shard.count
                     owner = (
                         0

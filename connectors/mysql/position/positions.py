@@ -1,7 +1,7 @@
 """Places in a binlog: as offsets, as numbers, compared. Pure functions.
 
 An offset has the members and meanings of Debezium's. With them come members of other parts (transaction counters, states of
-incremental snapshots ...): they are no part of a place and are left alone.
+incremental snapshots ...): they are no part of a position and are left alone.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def from_offset(offset: Mapping[str, Any]) -> BinlogPosition:
         raise ValueError(f"{FILE} must be the name of a binlog file, not {file!r}")
     gtids = offset.get(GTIDS)
     if not isinstance(gtids, str | None):
-        raise ValueError(f"{GTIDS} must be a text, not {gtids!r}")  # noqa: TRY004 - a wrong value for whoever wrote it
+        raise ValueError(f"{GTIDS} must be a string, not {gtids!r}")  # noqa: TRY004 - a wrong value for whoever wrote it
     return BinlogPosition(
         file=file,
         pos=max(_read_number(offset, POS), FIRST),
@@ -72,7 +72,7 @@ def _read_number(offset: Mapping[str, Any], name: str) -> int:
 
 
 def to_offset(position: BinlogPosition) -> Position:
-    """The offset of a place; members without a value are left out as Debezium does."""
+    """The offset of a position; members without a value are left out as Debezium does."""
     offset: Position = {TRANSACTION_ID: None}
     if position.ts_sec:
         offset[TS_SEC] = position.ts_sec
@@ -134,7 +134,7 @@ def event_span(header: BinlogHeader, at: int) -> tuple[int, int]:
 def is_reached(now: BinlogPosition, target: BinlogPosition, flavor: str, *, by_gtid: bool) -> bool:
     """Whether everything before ``target`` is done at ``now``.
 
-    By GTID if asked for and both have some (the places may then be of different servers), else by file and position.
+    By GTID if asked for and both have some (the positions may then be of different servers), else by file and position.
     """
     if by_gtid and now.gtids and target.gtids:
         return parse_gtids(flavor, target.gtids).is_subset(parse_gtids(flavor, now.gtids))

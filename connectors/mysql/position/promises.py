@@ -24,7 +24,7 @@ class SourceMoment(NamedTuple):
     """A time of the source (µs since 1970), and where its binlog ended then or later."""
 
     time_us: int
-    place: BinlogPosition
+    position: BinlogPosition
 
 
 class HeartbeatPromises:
@@ -52,7 +52,7 @@ class HeartbeatPromises:
 
     def due(self, reached: Callable[[BinlogPosition], bool]) -> int | None:
         """The time up to which everything was sent, once for each moment; None: the stream is not there yet."""
-        if self._moment is None or not reached(self._moment.place):
+        if self._moment is None or not reached(self._moment.position):
             return None
         moment, self._moment = self._moment, None
         return moment.time_us

@@ -1,10 +1,10 @@
-"""Where a task begins: its own saved place, or that of the tasks that owned its rows before. Pure functions.
+"""Where a task begins: its own saved position, or that of the tasks that owned its rows before. Pure functions.
 
-Places are saved per shard. One task saves under ``{"server": PREFIX}``, which is Debezium's partition, several under
-``{"server": PREFIX, "shard": "INDEX/COUNT"}``. When the number of tasks changes, a new *layout* begins: each task starts at the
-earliest place of the layout before, and leaves out what the former owner of a row has delivered already. The layout's number is
-part of the offset. A place without it is Debezium's or an operator's, and counts as the newest unless a layout says that it
-began there.
+Positions are saved per shard. One task saves under ``{"server": PREFIX}``, which is Debezium's partition, several under
+``{"server": PREFIX, "shard": "INDEX/COUNT"}``. When the number of tasks changes, a new *layout* begins: each task starts at
+the earliest position of the layout before, and leaves out what the former owner of a row has delivered already. The layout's
+number is part of the offset. A position without it is Debezium's or an operator's, and counts as the newest unless a layout
+says that it began there.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ SERVER: Final = "server"
 SHARD: Final = "shard"
 SNAPSHOT: Final = "snapshot"
 LAYOUT: Final = "shard_layout"
-#: In an offset: what former owners of rows have delivered beyond the place, see ``ShardDone``.
+#: In an offset: what former owners of rows have delivered beyond the position, see ``ShardDone``.
 DONE: Final = "shard_done"
-#: In an offset: the place without a layout at which this layout began; or where the first task of all began, after ``_FRESH``.
+#: In an offset: the position without a layout at which this layout began; or where the first task began, after ``_FRESH``.
 ORIGIN: Final = "shard_origin"
 _FRESH: Final = "new:"
 #: In an offset: id of the server that was read; the unfinished transaction's GTID, and its rows before event ``event``.
@@ -35,7 +35,7 @@ TX_GTID: Final = "tx_gtid"
 TX_ROWS: Final = "tx_rows"
 
 
-class Spot(NamedTuple):
+class RowPosition(NamedTuple):
     """A row's position in one server's stream, comparable: where its transaction starts, the event in it, the row in that.
 
     A row counts as delivered at a position if its own one is smaller.
@@ -48,14 +48,14 @@ class Spot(NamedTuple):
 
 
 class ShardDone(NamedTuple):
-    """Says that a shard of the layout before has delivered all of its rows before ``spot``."""
+    """Says that a shard of the layout before has delivered all of its rows before ``position``."""
 
     shard: Shard
-    spot: Spot
+    position: RowPosition
 
 
 class Resume(NamedTuple):
-    """How to find the place again on another server, where events are cut differently.
+    """How to find the position again on another server, where events are cut differently.
 
     Attributes:
         server: the id of the server whose binlog was read, 0: unknown.
@@ -72,14 +72,14 @@ class Start(NamedTuple):
     """Where to begin.
 
     Attributes:
-        place: the place, or None: there is no saved one.
-        resume: what only our own offsets say about the place.
+        position: the position, or None: there is no saved one.
+        resume: what only our own offsets say about the position.
         layout: number of the layout that this task saves under.
-        origin: the place that this layout goes back to, as ``text_of`` writes it; "": this task's own is the first.
-        done: what former owners have delivered beyond ``place``.
+        origin: the position that this layout goes back to, as ``text_of`` writes it; "": this task's own is the first.
+        done: what former owners have delivered beyond ``position``.
     """
 
-    place: BinlogPosition | None
+    position: BinlogPosition | None
     resume: Resume
     layout: int
     origin: str
@@ -103,18 +103,18 @@ class ConnectionStart(NamedTuple):
 class _Saved(NamedTuple):
     shard: Shard
     layout: int | None
-    place: BinlogPosition
+    position: BinlogPosition
     resume: Resume
     origin: str
     done: tuple[ShardDone, ...]
 
     @property
     def text(self) -> str:
-        return text_of(self.place)
+        return text_of(self.position)
 
 
 def stream_partition(prefix: str, shard: Shard) -> Position:
-    """The source partition of a task's place in the stream."""
+    """The source partition of a task's position in the stream."""
     return {SERVER: prefix} if shard.count == 1 else {SERVER: prefix, SHARD: shards.format_shard(shard)}
 
 
@@ -123,13 +123,13 @@ def snapshot_partition(prefix: str, request: str, shard: Shard) -> Position:
     return {**stream_partition(prefix, shard), SNAPSHOT: request}
 
 
-def spot_of(position: BinlogPosition) -> Spot:
+def row_position_of(position: BinlogPosition) -> RowPosition:
     """The position of the first row that is not delivered."""
-    return Spot(positions.file_number(position.file), position.pos, position.event, position.row)
+    return RowPosition(positions.file_number(position.file), position.pos, position.event, position.row)
 
 
 def is_stream(prefix: str, source: Mapping[str, Any]) -> bool:
-    """Whether a partition is that of a place in the stream of this connector."""
+    """Whether a partition is that of a position in the stream of this connector."""
     return source.get(SERVER) == prefix and SNAPSHOT not in source
 
 
@@ -165,7 +165,7 @@ def _read_saved(prefix: str, saved: Iterable[tuple[Position, Position]]) -> list
 
 
 def _number_layouts(saved_positions: list[_Saved]) -> list[_Saved]:
-    """Every place with a layout, also those that were written without one."""
+    """Every position with a layout, also those that were written without one."""
     newest = max((saved.layout for saved in saved_positions if saved.layout is not None), default=0)
     counts = {saved.shard.count for saved in saved_positions if saved.layout == newest}
     used = {saved.origin for saved in saved_positions}
@@ -196,37 +196,37 @@ def start_of(prefix: str, shard: Shard, saved: Iterable[tuple[Position, Position
     own_saved = next((candidate for candidate in members if candidate.shard == shard), None)
     if own_saved is not None and own_saved.text not in unnumbered:
         return Start(
-            own_saved.place, own_saved.resume, newest, own_saved.origin, _done_beyond(own_saved, own_saved.done)
+            own_saved.position, own_saved.resume, newest, own_saved.origin, _done_beyond(own_saved, own_saved.done)
         )
     if own_saved is None and any(candidate.shard.count == shard.count for candidate in members):
         # Others of this layout have saved already, this one has not: it begins as they began.
         layout, origin = newest, members[0].origin
         former = [candidate for candidate in numbered if candidate.text == origin or candidate.layout == newest - 1]
         if not former:
-            return Start(_place_of(origin), Resume(), layout, origin, ())
+            return Start(_position_of(origin), Resume(), layout, origin, ())
     else:
         former, layout, origin = members, newest + 1, members[0].origin
         if any(candidate.text in unnumbered for candidate in members):
             # Somebody who knows nothing of layouts has written it: what was delivered before does not count any more.
             former = [candidate for candidate in members if candidate.text in unnumbered]
             origin = former[0].text
-    first = min(former, key=lambda candidate: spot_of(candidate.place))
+    first = min(former, key=lambda candidate: row_position_of(candidate.position))
     done = [
-        *(ShardDone(candidate.shard, spot_of(candidate.place)) for candidate in former),
+        *(ShardDone(candidate.shard, row_position_of(candidate.position)) for candidate in former),
         *(past for candidate in former for past in candidate.done),
     ]
-    return Start(first.place, first.resume, layout, origin, _done_beyond(first, done))
+    return Start(first.position, first.resume, layout, origin, _done_beyond(first, done))
 
 
 def _done_beyond(own_saved: _Saved, done: Iterable[ShardDone]) -> tuple[ShardDone, ...]:
-    start_spot = spot_of(own_saved.place)
-    return tuple(dict.fromkeys(shard_done for shard_done in done if shard_done.spot > start_spot))
+    start_position = row_position_of(own_saved.position)
+    return tuple(dict.fromkeys(shard_done for shard_done in done if shard_done.position > start_position))
 
 
 def done_text(done: Iterable[ShardDone]) -> str:
     """As an offset has it: ``INDEX/COUNT@FILE NUMBER:POS:EVENT:ROW``, with commas between."""
     return ",".join(
-        f"{shards.format_shard(shard_done.shard)}@{':'.join(map(str, shard_done.spot))}" for shard_done in done
+        f"{shards.format_shard(shard_done.shard)}@{':'.join(map(str, shard_done.position))}" for shard_done in done
     )
 
 
@@ -235,7 +235,7 @@ def _done_of(packed: str) -> tuple[ShardDone, ...]:
     for part in filter(None, packed.split(",")):
         shard, _, spot_text = part.partition("@")
         file, pos, event, row = map(int, spot_text.split(":"))
-        parsed.append(ShardDone(shards.parse_shard(shard), Spot(file, pos, event, row)))
+        parsed.append(ShardDone(shards.parse_shard(shard), RowPosition(file, pos, event, row)))
     return tuple(parsed)
 
 
@@ -245,11 +245,11 @@ def fresh_origin(position: BinlogPosition) -> str:
 
 
 def text_of(position: BinlogPosition) -> str:
-    """A place as ``ORIGIN`` has it."""
+    """A position as ``ORIGIN`` has it."""
     return f"{position.file}:{position.pos}:{position.event}:{position.row}"
 
 
-def _place_of(packed: str) -> BinlogPosition | None:
+def _position_of(packed: str) -> BinlogPosition | None:
     parts = packed.removeprefix(_FRESH).rsplit(":", 3)
     return (
         BinlogPosition(file=parts[0], pos=int(parts[1]), event=int(parts[2]), row=int(parts[3]))
@@ -261,14 +261,14 @@ def _place_of(packed: str) -> BinlogPosition | None:
 def needs_initial(prefix: str, shard: Shard, saved: Iterable[tuple[Position, Position]], request: str) -> bool:
     """Whether a task must take or complete an initial snapshot (``request``), by its own and its predecessors' offsets."""
     pairs = [(source, offset) for source, offset in saved if source.get(SERVER) == prefix]
-    pulls = {source.get(SHARD, ""): offset for source, offset in pairs if source.get(SNAPSHOT) == request}
-    own_offset = pulls.get("" if shard.count == 1 else shards.format_shard(shard))
+    snapshot_offsets = {source.get(SHARD, ""): offset for source, offset in pairs if source.get(SNAPSHOT) == request}
+    own_offset = snapshot_offsets.get("" if shard.count == 1 else shards.format_shard(shard))
     if own_offset is not None:
         return own_offset.get("state") != "completed"
-    if any(shards.parse_shard(shard_text or "0/1").count == shard.count for shard_text in pulls):
+    if any(shards.parse_shard(shard_text or "0/1").count == shard.count for shard_text in snapshot_offsets):
         return True
-    if pulls:
-        return any(offset.get("state") != "completed" for offset in pulls.values())
+    if snapshot_offsets:
+        return any(offset.get("state") != "completed" for offset in snapshot_offsets.values())
     stream = [offset for source, offset in pairs if SNAPSHOT not in source and offset.get("file") is not None]
     # Debezium says so in the offset if its own snapshot has not come to its end.
     return not stream or any(offset.get("snapshot") not in {None, False, "false"} for offset in stream)

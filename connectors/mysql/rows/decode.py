@@ -85,7 +85,7 @@ def compile_rows(
     before = image_of(table, plans, present, "b", column)
     after = image_of(table, plans, present_after or present, "a", column) if pairs else None
 
-    def made(errors: str) -> tuple[CodeBuilder, Rows]:
+    def build_code(errors: str) -> tuple[CodeBuilder, Rows]:
         code = CodeBuilder()
         chosen = msgspec.structs.replace(options, charset_errors=errors)
         _write_loop(code, table, chosen, before, after, owned, partial=kind == "partial")
@@ -93,7 +93,7 @@ def compile_rows(
 
     # Valid text is decoded faster if nothing is said of invalid one; so the policy is compiled in when the first such is met.
     try:
-        code, fast = made("strict")
+        code, fast = build_code("strict")
     except (KeyError, ValueError) as error:
         raise Fatal(f"the TABLE_MAP of {table.name} describes a column that there can't be ({error!r})") from error
     strict = options.charset_errors != "strict"
@@ -105,7 +105,7 @@ def compile_rows(
         except Exception:  # noqa: BLE001 - found out below, row by row
             if strict:
                 strict = False
-                code, fast = made(options.charset_errors)
+                code, fast = build_code(options.charset_errors)
                 return rows(event, start, end)
             return _one_by_one(str(table.name), code, fast, ends, event, start, end, 2 if pairs else 1)
 
@@ -154,12 +154,12 @@ def image_of(
         owner: the column that says whose the row is, or None.
     """
     bits = int.from_bytes(present, "little")
-    places = [index for index in range(len(table.columns)) if bits >> index & 1]
-    columns = tuple(table.columns[index] for index in places)
+    indexes = [index for index in range(len(table.columns)) if bits >> index & 1]
+    columns = tuple(table.columns[index] for index in indexes)
     names = [column.name for column in columns]
     return Image(
         columns,
-        tuple(plans[index] for index in places),
+        tuple(plans[index] for index in indexes),
         prefix,
         names.index(owner) if owner is not None and owner in names else None,
     )

@@ -11,7 +11,7 @@ from struct import Struct
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from connectors.codegen import dict_display
-from connectors.mysql.rows.decode_columns import ColumnCode, piece, unscaled_decimal
+from connectors.mysql.rows.decode_columns import ColumnCode, make_column_code, unscaled_decimal
 from connectors.mysql.rows.json_diff import apply_diffs
 
 if TYPE_CHECKING:
@@ -48,14 +48,14 @@ class _Member(NamedTuple):
 
     column: MySqlColumn
     plan: ColumnPlan | None
-    piece: ColumnCode
+    code: ColumnCode
     target: str
     bit: int
     owner: bool
 
     @property
     def numbers(self) -> list[str]:
-        return [f"{self.target}{letter}" for letter in "ab"[: self.piece.numbers]]
+        return [f"{self.target}{letter}" for letter in "ab"[: self.code.numbers]]
 
 
 def _write_unpack(
@@ -118,7 +118,7 @@ class ImageWriter:
     def _column_code(self, column: MySqlColumn, options: ValueOptions) -> ColumnCode:
         if column.name in self._unscaled:
             return unscaled_decimal(column)
-        column_code = piece(column, options)
+        column_code = make_column_code(column, options)
         if column.name in self._keeps:
             return column_code._replace(value=column_code.value.replace("$0", f"({self._keeps[column.name]} := $0)"))
         if column.name in self._parts:
@@ -232,7 +232,7 @@ class ImageWriter:
         start = 0
         while start < len(members) or before is not None:
             stop = start
-            while stop < len(members) and not members[stop].piece.varying:
+            while stop < len(members) and not members[stop].code.varying:
                 stop += 1
             run = members[start:stop]
             varying = members[stop] if stop < len(members) else None
@@ -258,9 +258,9 @@ class ImageWriter:
                 targets.insert(0, before[1])
             size += before[2]
         if varying is not None:
-            formats.append(varying.piece.format)
+            formats.append(varying.code.format)
             targets += varying.numbers
-            size += varying.piece.size
+            size += varying.code.size
         first = run[0] if run else varying
         _write_unpack(code, depth, formats, targets, size, first.column.name if first is not None else "")
         if not skip:
@@ -280,15 +280,15 @@ class ImageWriter:
         targets: list[str] = []
         for member in run:
             if skip or (member.plan is None and not member.owner):
-                formats.append(f"{member.piece.size}x")
+                formats.append(f"{member.code.size}x")
                 continue
-            formats.append(member.piece.format)
+            formats.append(member.code.format)
             targets += [member.target] if self._is_same(member) else member.numbers
-        return formats, targets, sum(member.piece.size for member in run)
+        return formats, targets, sum(member.code.size for member in run)
 
     def _is_same(self, member: _Member) -> bool:
         """Whether the unpacked number is the field's value."""
-        return member.piece.value == "$0" and not member.piece.varying and not self._is_changed(member)
+        return member.code.value == "$0" and not member.code.varying and not self._is_changed(member)
 
     @staticmethod
     def _is_changed(member: _Member) -> bool:
@@ -298,11 +298,11 @@ class ImageWriter:
         """The number of the owner's column as it is stored."""
         if self._is_same(member):
             return member.target
-        return f"(({member.target}b << 16) + {member.target}a)" if member.piece.numbers == 2 else f"{member.target}a"
+        return f"(({member.target}b << 16) + {member.target}a)" if member.code.numbers == 2 else f"{member.target}a"
 
     @staticmethod
     def _length_expression(member: _Member) -> str:
-        return f"({member.target}a | {member.target}b << 16)" if member.piece.numbers == 2 else f"{member.target}a"
+        return f"({member.target}a | {member.target}b << 16)" if member.code.numbers == 2 else f"{member.target}a"
 
     def _write_value(self, depth: int, member: _Member, numbers: Sequence[str]) -> None:
         """The field's value from what was unpacked."""
@@ -311,7 +311,7 @@ class ImageWriter:
         names = self._names.get(member.target)
         if names is None:
             names = self._names[member.target] = {
-                stem: self._code.bind(stem, value) for stem, value in member.piece.names.items()
+                stem: self._code.bind(stem, value) for stem, value in member.code.names.items()
             }
         words = {
             **names,
@@ -319,7 +319,7 @@ class ImageWriter:
             "y": member.target + "y",
             **{str(number_index): number for number_index, number in enumerate(numbers)},
         }
-        value = _WORD.sub(lambda match: words[match[1]], member.piece.value)
+        value = _WORD.sub(lambda match: words[match[1]], member.code.value)
         self._code.add(depth, f"{member.target} = {value}", member.column.name)
         if self._is_changed(member):
             transform = self._code.bind("mask", member.plan.transform)

@@ -72,7 +72,7 @@ _SHORT_LENGTH: Final = 255
 _INET6: Final = Struct(">8H").unpack
 
 
-def piece(column: MySqlColumn, options: ValueOptions) -> ColumnCode:
+def make_column_code(column: MySqlColumn, options: ValueOptions) -> ColumnCode:
     """The code for one column.
 
     Raises:

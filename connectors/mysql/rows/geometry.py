@@ -20,7 +20,7 @@ def read_geometry(stored: bytes) -> dict[str, Any]:
         ValueError: it is too short.
     """
     if len(stored) < 9:
-        raise ValueError(f"a spatial value of {len(stored)} bytes is none")
+        raise ValueError(f"{len(stored)} bytes are not a spatial value")
     return {"wkb": stored[4:], "srid": int.from_bytes(stored[:4], "little") or None}
 
 
@@ -32,7 +32,7 @@ def read_point(stored: bytes) -> dict[str, Any]:
     """
     wkb = stored[4:]
     if len(wkb) != _POINT_SIZE:
-        raise ValueError(f"a POINT of {len(wkb)} bytes is none")
+        raise ValueError(f"{len(wkb)} bytes are not a POINT")
     kind, x, y = (_LITTLE if wkb[0] else _BIG)(wkb)
     if kind != _POINT:
         raise ValueError(f"a column of type POINT holds a geometry of type {kind}")

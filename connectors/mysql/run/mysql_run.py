@@ -116,14 +116,14 @@ class MySqlRun:
         cursor = _make_cursor(opened)
         numbers = Labelled(context.metrics, opened.info.flavor, settings.prefix, metrics.CONTEXTS)
         counters = StreamCounters()
-        history = metrics.SchemaHistory(records.versions.known)
+        history = metrics.SchemaHistory(records.versions.version_count)
         snapshots = self._make_snapshots(opened, records, cursor, numbers)
         batches = BatchMaker(settings, records, snapshots, self.latency, counters, atomic=atomic)
         statements = RunStatements(records, snapshots, history)
         signals = RunSignals(settings, batches, self.latency, log)
         stream = BinlogStream(
             cursor,
-            start.ConnectionStart(opened.begin.start, opened.begin.place, opened.same_server),
+            start.ConnectionStart(opened.begin.start, opened.begin.position, opened.same_server),
             records.tables,
             records.context,
             options,
@@ -188,6 +188,6 @@ class MySqlRun:
 
 
 def _make_cursor(opened: OpenedSource) -> BinlogCursor:
-    flavor, position = opened.info.flavor, opened.begin.place
+    flavor, position = opened.info.flavor, opened.begin.position
     executed = gtid.parse_gtids(flavor, position.gtids) if position.gtids or opened.info.mariadb else None
     return BinlogCursor(opened.begin.start, position, opened.server_id, executed)

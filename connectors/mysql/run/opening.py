@@ -8,7 +8,7 @@ import msgspec
 
 from connectors.errors import Fatal
 from connectors.mysql.position import start
-from connectors.mysql.position.begin import Beginning, find_start
+from connectors.mysql.position.begin import RunStart, find_start
 from connectors.mysql.source import connection
 from connectors.mysql.source.binlog import BinlogClient, PurgedError
 from connectors.mysql.source.server import SourceServer
@@ -37,7 +37,7 @@ class OpenedSource(NamedTuple):
     """
 
     info: ServerInfo
-    begin: Beginning
+    begin: RunStart
     client: BinlogClient
     offsets: Sequence[tuple[Position, Position]]
 
@@ -104,12 +104,12 @@ class RunSource:
         begin = await find_start(self._settings, offsets, self.server, info)
         return OpenedSource(info, begin, await self._open_client(info, begin), offsets)
 
-    async def _open_client(self, info: ServerInfo, begin: Beginning) -> BinlogClient:
+    async def _open_client(self, info: ServerInfo, begin: RunStart) -> BinlogClient:
         # A position is valid only on the server that reported it; with GTIDs any of the servers can continue.
         target = self.connection if begin.by_gtid else msgspec.structs.replace(self.connection, host=info.address)
         client = self._client = BinlogClient(
             target,
-            begin.place,
+            begin.position,
             use_gtid=begin.by_gtid,
             log=self._log,
             annotate=self._settings.query,

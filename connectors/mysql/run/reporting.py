@@ -86,7 +86,7 @@ class RunReport:
         """Ask now and then how much of the binlog there is."""
         while True:
             try:
-                self._behind = positions.bytes_behind(cursor.place(), await self._server.logs())
+                self._behind = positions.bytes_behind(cursor.restart_position(), await self._server.logs())
             except MillraceError as error:
                 self._log.debug("the server does not tell its binlogs: %s", error)
             await asyncio.sleep(_WATCH_S)
@@ -102,7 +102,7 @@ class RunReport:
             cursor=cursor,
             client=client,
             latency=self._latency.numbers(),
-            pulls=snapshots.progress(),
+            snapshots=snapshots.progress(),
             behind=self._behind_source,
             keep_going=self._settings.failures != "fail",
             behind_bytes=self._behind,

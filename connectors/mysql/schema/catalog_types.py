@@ -74,7 +74,7 @@ _OLD: Final = {codes.TIMESTAMP2: codes.TIMESTAMP, codes.DATETIME2: codes.DATETIM
 _MEMBER: Final = re.compile(r"'((?:[^'\\]|''|\\.)*)'", re.DOTALL)
 _ESCAPE: Final = re.compile(r"''|\\(.)", re.DOTALL)
 _ESCAPES: Final = {"0": "\0", "n": "\n", "r": "\r", "t": "\t", "Z": "\x1a"}
-_FEW: Final = 255
+_MEMBERS_OF_ONE_BYTE: Final = 255
 _BYTES_PER_NUMBER: Final = (1, 2, 3, 4, 8)
 
 
@@ -136,7 +136,7 @@ def _storage_type(base: str, declared: str, row: Mapping[str, Any], members: int
     if code == codes.BIT:
         return code, int(row["NUMERIC_PRECISION"] or 1)
     if code == codes.ENUM:
-        return code, 1 if members <= _FEW else 2
+        return code, 1 if members <= _MEMBERS_OF_ONE_BYTE else 2
     if code == codes.SET:
         return code, next(size for size in _BYTES_PER_NUMBER if members <= 8 * size)
     if code == codes.JSON:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 #: Member of the partition under which a task saves the list, and of the offset that holds it.
 TABLES: Final = "tables"
-_KNOWN: Final = "known"
+_KNOWN_TABLES: Final = "known"
 
 
 class _List(msgspec.Struct):
@@ -75,15 +75,19 @@ class KnownTables:
         *,
         fold: bool = False,
     ) -> None:
-        self._partition: Position = {**start.stream_partition(prefix, shard), TABLES: _KNOWN}
+        self._partition: Position = {**start.stream_partition(prefix, shard), TABLES: _KNOWN_TABLES}
         self._layout = layout
         self._matches = matches
         self._fold = fold
         pairs = [(partition, offset) for partition, offset in saved if partition.get(start.SERVER) == prefix]
         lists = [
-            (str(partition.get(start.SHARD, "")), int(offset.get(start.LAYOUT) or 0), str(offset.get(_KNOWN) or ""))
+            (
+                str(partition.get(start.SHARD, "")),
+                int(offset.get(start.LAYOUT) or 0),
+                str(offset.get(_KNOWN_TABLES) or ""),
+            )
             for partition, offset in pairs
-            if partition.get(TABLES) == _KNOWN
+            if partition.get(TABLES) == _KNOWN_TABLES
         ]
         own_shard = str(self._partition.get(start.SHARD, ""))
         members = [table_list for table_list in lists if table_list[:2] == (own_shard, layout)]
@@ -91,20 +95,20 @@ class KnownTables:
         if not members:
             newest = max((number for _, number, _ in lists), default=0)
             members = [table_list for table_list in lists if table_list[1] == newest]
-        self._known: set[TableName] | None = (
+        self._known_tables: set[TableName] | None = (
             set.intersection(*(_unpack_names(packed) for _, _, packed in members)) if members else None
         )
         self._changed = False
-        if self._known is not None:
-            before = len(self._known)
-            again = (
+        if self._known_tables is not None:
+            before = len(self._known_tables)
+            unfinished = (
                 _unfinished_tables(pairs, {table_list[0] for table_list in members})
                 if self.inherited
                 else frozenset[str]()
             )
             # A table that was taken off the list has changed unseen since: put back, it is a new one.
-            self._known = {name for name in self._known if matches(name) and str(name) not in again}
-            self._changed = len(self._known) < before
+            self._known_tables = {name for name in self._known_tables if matches(name) and str(name) not in unfinished}
+            self._changed = len(self._known_tables) < before
 
     def discover(self, names: Sequence[TableName], *, all_read: bool) -> list[TableName]:
         """The captured tables that are there at the start; returns those that are new.
@@ -113,20 +117,20 @@ class KnownTables:
             names: the tables.
             all_read: whether a snapshot of all tables begins now.
         """
-        if self._known is None or all_read:
+        if self._known_tables is None or all_read:
             new = []  # without a list it is unknown: they count as known
-            self._known = {self._table_key(name) for name in names}
+            self._known_tables = {self._table_key(name) for name in names}
         else:
-            new = [name for name in names if self._table_key(name) not in self._known]
-            self._known |= {self._table_key(name) for name in new}
+            new = [name for name in names if self._table_key(name) not in self._known_tables]
+            self._known_tables |= {self._table_key(name) for name in new}
         self._changed = self._changed or bool(new) or self.inherited or all_read
         return new
 
     def statement(self, statement: SqlStatement) -> StatementEffect:
         """Take a statement of the binlog that changes structures."""
-        if self._known is None or statement.temporary:
+        if self._known_tables is None or statement.temporary:
             return StatementEffect()
-        before, known_tables = frozenset(self._known), self._known
+        before, known_tables = frozenset(self._known_tables), self._known_tables
         if statement.kind == "create":
             names = [name for name in statement.tables if self._matches(name)]
             # With IF NOT EXISTS the statement is in the binlog also where the table was there already.
@@ -145,21 +149,23 @@ class KnownTables:
                 known_tables -= {self._table_key(name) for name in statement.tables}
             elif statement.kind == "database" and statement.text.lstrip()[:4].upper() == "DROP":
                 database = self._table_key(TableName(statement.database, "")).database
-                self._known = {name for name in known_tables if name.database != database}
+                self._known_tables = {name for name in known_tables if name.database != database}
             effect = StatementEffect()
-        self._changed = self._changed or self._known != before
+        self._changed = self._changed or self._known_tables != before
         return effect
 
     def names(self) -> list[TableName]:
         """The tables in the list, by name."""
-        return sorted(self._known or ())
+        return sorted(self._known_tables or ())
 
     def take(self) -> tuple[tuple[Position, Position], ...]:
         """Return the offset to save if the list has changed since the last call, else ()."""
-        if not self._changed or self._known is None:
+        if not self._changed or self._known_tables is None:
             return ()
         self._changed = False
-        return ((self._partition, {_KNOWN: pack(_List(sorted(self._known))), start.LAYOUT: self._layout}),)
+        return (
+            (self._partition, {_KNOWN_TABLES: pack(_List(sorted(self._known_tables))), start.LAYOUT: self._layout}),
+        )
 
     def _table_key(self, name: TableName) -> TableName:
         return TableName(name.database.lower(), name.table.lower()) if self._fold else name

@@ -202,12 +202,12 @@ def _physical_type(name: TableName, code: int, metas: _TableMapReader) -> tuple[
 def _key_columns(extra: dict[int, bytes]) -> list[int]:
     """Places of the primary key's columns."""
     reader = _TableMapReader(extra.get(_KEY) or extra.get(_KEY_WITH_PREFIX) or b"")
-    places: list[int] = []
+    indexes: list[int] = []
     while reader.more:
-        places.append(reader.number())
+        indexes.append(reader.number())
         if _KEY not in extra:
             reader.number()
-    return places
+    return indexes
 
 
 def _make_columns(physical: Sequence[tuple[int, int]], nulls: int, extra: dict[int, bytes]) -> tuple[MySqlColumn, ...]:
@@ -273,19 +273,19 @@ def _read_members(data: bytes) -> list[tuple[bytes, ...]]:
     return member_lists
 
 
-def _read_collations(places: Sequence[int], default: bytes | None, single_collations: bytes | None) -> dict[int, int]:
+def _read_collations(indexes: Sequence[int], default: bytes | None, single_collations: bytes | None) -> dict[int, int]:
     """Collations by column: a default with exceptions, or one per column."""
     if single_collations is not None:
         reader = _TableMapReader(single_collations)
-        return {index: reader.number() for index in places}
+        return {index: reader.number() for index in indexes}
     if default is None:
         return {}
     reader = _TableMapReader(default)
     common = reader.number()
-    collations = dict.fromkeys(places, common)
+    collations = dict.fromkeys(indexes, common)
     while reader.more:
         number = reader.number()
-        collations[places[number]] = reader.number()
+        collations[indexes[number]] = reader.number()
     return collations
 
 

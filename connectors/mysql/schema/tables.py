@@ -169,7 +169,7 @@ class MySqlTableState:
 
 
 class TableSelection(NamedTuple):
-    """Which tables and rows of the source are a task's.
+    """The tables and rows of the source that belong to a task.
 
     Attributes:
         table_filter: knows the tables that become events.
@@ -222,7 +222,7 @@ class StreamTables:
         self.versions = versions
         self.changed_by = ""
         self._partitions = logical.Partitions(logical.parse_mapping(context.settings.logical))
-        self._known: dict[TableName, MySqlTable] = {}
+        self._known_tables: dict[TableName, MySqlTable] = {}
         self._by_map: dict[bytes, MySqlTableState | None] = {}
         self._by_structure: dict[tuple[TableName, bytes], MySqlTableState] = {}
         self._current: dict[TableName, MySqlTableState] = {}
@@ -241,7 +241,7 @@ class StreamTables:
         """The structure that the stream has met last, else the one that was read last, if the table is captured."""
         if not self._filter.matches(name):
             return None
-        known_table = self._known.get(name)
+        known_table = self._known_tables.get(name)
         return self._current.get(name) or (self.state(known_table, None) if known_table is not None else None)
 
     def changes(self, statement: SqlStatement) -> list[TableChange]:
@@ -252,7 +252,7 @@ class StreamTables:
             "CREATE" if statement.kind == "create" else "DROP" if statement.kind == "drop" else "ALTER"
         )
         return [
-            TableChange(kind, name, None if kind == "DROP" else self._known.get(name))
+            TableChange(kind, name, None if kind == "DROP" else self._known_tables.get(name))
             for name in statement.tables
             if self._filter.matches(name)
         ]
@@ -267,7 +267,7 @@ class StreamTables:
 
     async def read(self, names: Sequence[TableName]) -> None:
         """Read the definitions of tables now, for what a statement has changed."""
-        self._known.update(await self._definitions(names))
+        self._known_tables.update(await self._definitions(names))
 
     def forget(self, statement: SqlStatement) -> None:
         """A statement may have changed definitions: they are read again when they are needed.
@@ -281,7 +281,7 @@ class StreamTables:
         def changed(name: TableName) -> bool:
             return not named or TableName(name.database.lower(), name.table.lower()) in named
 
-        self._known = {name: table for name, table in self._known.items() if not changed(name)}
+        self._known_tables = {name: table for name, table in self._known_tables.items() if not changed(name)}
         self._by_map = {
             body: state for body, state in self._by_map.items() if state is not None and not changed(state.name)
         }
@@ -365,15 +365,15 @@ class StreamTables:
 
     async def _complete_table(self, met: TableMap) -> MySqlTable | None:
         for attempt in range(2):
-            known_table = self._known.get(met.name)
+            known_table = self._known_tables.get(met.name)
             if known_table is None:
-                self._known.update(await self._definitions([met.name]))
-                known_table = self._known.get(met.name)
+                self._known_tables.update(await self._definitions([met.name]))
+                known_table = self._known_tables.get(met.name)
             try:
                 return table_map.complete_table(met, known_table)
             except table_map.Mismatch as error:
                 if attempt == 0:
-                    self._known.pop(met.name, None)
+                    self._known_tables.pop(met.name, None)
                     continue
                 if met.full:
                     # What was read has been altered since: the event's own metadata is what counts.

@@ -121,7 +121,7 @@ class VersionBook:
         self._offsets: list[tuple[Position, Position]] = []
 
     @property
-    def known(self) -> int:
+    def version_count(self) -> int:
         """How many versions of tables are in the book."""
         return sum(map(len, self._books.values()))
 
@@ -223,9 +223,9 @@ def list_changes(before: VersionEntry | None, after: VersionEntry) -> list[dict[
                 }
             )
         elif name in moved:
-            places = [list(entry).index(name) + 1 for entry in (old, new)]
+            positions = [list(entry).index(name) + 1 for entry in (old, new)]
             differences.append(
-                {"column": name, "change": "moved", "before": f"place {places[0]}", "after": f"place {places[1]}"}
+                {"column": name, "change": "moved", "before": f"place {positions[0]}", "after": f"place {positions[1]}"}
             )
     return differences
 

@@ -132,7 +132,7 @@ class SnapshotChunk:
         read_ms: when the rows were read, milliseconds since 1970.
         bytes: as the server sent them.
         read: how many rows were read; the stream may have taken some away since.
-        taken: how many were taken so far.
+        taken_rows: how many were taken so far.
         bad: rows that could not be decoded, with what they were.
     """
 
@@ -154,7 +154,7 @@ class SnapshotChunk:
         "read_ms",
         "request",
         "table",
-        "taken",
+        "taken_rows",
     )
 
     def __init__(
@@ -182,7 +182,7 @@ class SnapshotChunk:
         self.read_ms = read_ms
         self.bytes = result.size
         self.read = len(rows)
-        self.taken = 0
+        self.taken_rows = 0
         self.bad = tuple(result.bad)
         #: The reader's own.
         self.key_range: object = None
@@ -213,7 +213,7 @@ class SnapshotChunk:
                     if images is not None and images.needed
                     else part
                 )
-        self.taken += len(rows)
+        self.taken_rows += len(rows)
         return rows
 
     def drop(self) -> None:

@@ -70,7 +70,7 @@ class MySqlSnapshotPlanner(SnapshotPlanner[TableSnapshot, KeyRange, RequestTable
         self.repeated: dict[TableName, int] = {}
         #: Of chunks that are kept, or being sent.
         self.held_bytes = 0
-        self._held = 0
+        self._held_chunks = 0
         self._reading = 0
 
     # Requests.
@@ -159,7 +159,7 @@ class MySqlSnapshotPlanner(SnapshotPlanner[TableSnapshot, KeyRange, RequestTable
         """Whether another chunk may be read ahead."""
         max_chunks = max(self.settings.ahead_chunks, self.settings.threads + 2)
         return (
-            self._held + self._reading < max_chunks
+            self._held_chunks + self._reading < max_chunks
             and self.held_bytes + self._reading * self.settings.chunk_bytes < self.settings.ahead_bytes
         )
 
@@ -354,7 +354,7 @@ class MySqlSnapshotPlanner(SnapshotPlanner[TableSnapshot, KeyRange, RequestTable
         key_range.chunk = chunk
         key_range.state = "held"
         self.held_bytes += chunk.bytes
-        self._held += 1
+        self._held_chunks += 1
 
     def failed(self, job: TableReadJob) -> None:
         """Note that the job got no answer and must be repeated; a job that has one stays as it is."""
@@ -384,7 +384,7 @@ class MySqlSnapshotPlanner(SnapshotPlanner[TableSnapshot, KeyRange, RequestTable
                 continue
             self.watch.advance(reached)
             del table.key_ranges[0]
-            self._held -= 1
+            self._held_chunks -= 1
             chunk.first_of_table = not table.note.chunks
             chunk.first_of_request = chunk.first_of_table and not any(note.chunks for note in share.note.tables)
             chunk.last_of_table = not table.key_ranges
@@ -405,7 +405,7 @@ class MySqlSnapshotPlanner(SnapshotPlanner[TableSnapshot, KeyRange, RequestTable
             note = table.note
             self.watch.end(table, key_range)
             note.rows += chunk.read
-            note.superseded += max(0, chunk.read - chunk.taken)
+            note.superseded += max(0, chunk.read - chunk.taken_rows)
             note.chunks += 1
             if not table.keyless:
                 note.after = key_range.until
@@ -455,7 +455,7 @@ class MySqlSnapshotPlanner(SnapshotPlanner[TableSnapshot, KeyRange, RequestTable
         for key_range in table.key_ranges:
             if key_range.chunk is not None:
                 self.held_bytes -= key_range.chunk.bytes
-                self._held -= 1
+                self._held_chunks -= 1
             if key_range.state != "waiting":
                 self._count_repeat(table)
         self.watch.end(table)

@@ -351,7 +351,7 @@ class MySqlSnapshotReader(SnapshotEngine[MySqlSnapshotPlanner]):
         if isinstance(refusal, Retriable) and code not in _TOO_LONG | _CHANGED:
             table.attempts -= 1
             table.note.error = str(refusal)
-            self._log.warning("snapshot of %s: %s; trying again", table.name, refusal)
+            self._log.warning("snapshot of %s: %s; retrying", table.name, refusal)
             return False
         if not isinstance(refusal, (Fatal, ConfigInvalid, Retriable)):
             raise refusal
@@ -366,8 +366,8 @@ class MySqlSnapshotReader(SnapshotEngine[MySqlSnapshotPlanner]):
         if metrics is None:
             return
         name = {"table": str(chunk.name)}
-        metrics.add("mysql_snapshot_rows_total", chunk.taken, name)
-        metrics.add("mysql_snapshot_superseded_rows_total", max(0, chunk.read - chunk.taken), name)
+        metrics.add("mysql_snapshot_rows_total", chunk.taken_rows, name)
+        metrics.add("mysql_snapshot_superseded_rows_total", max(0, chunk.read - chunk.taken_rows), name)
         metrics.add("mysql_snapshot_chunks_total", 1, name)
         for repeated, count in self._planner.repeated.items():
             metrics.add("mysql_snapshot_repeated_chunks_total", count, {"table": str(repeated)})

@@ -42,7 +42,7 @@ class StreamPosition:
 
     def reached(self, position: BinlogPosition) -> bool:
         """Whether the stream has come to a position; of a replica's only the GTIDs count."""
-        return positions.is_reached(self.cursor.place(), position, self.flavor, by_gtid=not position.file)
+        return positions.is_reached(self.cursor.restart_position(), position, self.flavor, by_gtid=not position.file)
 
 
 class SnapshotTables:

@@ -29,20 +29,20 @@ class ChangeWindow:
     Args:
         low: where the stream was when it was opened.
         fields: how many fields a whole row has.
-        max_marks: keys remembered before the rows are there.
+        max_keys: keys remembered before the rows are there.
     """
 
-    __slots__ = ("_fields", "_marks", "_most", "low", "overflown", "rows")
+    __slots__ = ("_changed_rows", "_fields", "_most", "low", "overflown", "rows")
 
-    def __init__(self, low: BinlogPosition, fields: int, max_marks: int) -> None:
+    def __init__(self, low: BinlogPosition, fields: int, max_keys: int) -> None:
         self.low = low
         #: Whether too many keys were changed: the rows have to be read again.
         self.overflown = False
         #: The chunk's, once they are there.
         self.rows: dict[tuple[Any, ...], Row] | None = None
-        self._marks: dict[tuple[Any, ...], Row | None] = {}
+        self._changed_rows: dict[tuple[Any, ...], Row | None] = {}
         self._fields = fields
-        self._most = max_marks
+        self._most = max_keys
 
     def touch(self, key: tuple[Any, ...], row: Row | None) -> None:
         """The stream has sent a change of a key: its row now, whole or not, or None."""
@@ -54,27 +54,27 @@ class ChangeWindow:
             elif key in rows:
                 rows[key].update(row)  # type: ignore[arg-type]
             return
-        marks = self._marks
+        changed_rows = self._changed_rows
         if not part:
-            marks[key] = None
+            changed_rows[key] = None
         else:
-            old_row = marks.get(key, _NOTHING)
+            old_row = changed_rows.get(key, _NOTHING)
             if old_row is None:
                 return
-            marks[key] = {**old_row, **row}  # type: ignore[dict-item]
-        if len(marks) > self._most:
+            changed_rows[key] = {**old_row, **row}  # type: ignore[dict-item]
+        if len(changed_rows) > self._most:
             self.overflown = True
-            marks.clear()
+            changed_rows.clear()
 
     def arrived(self, rows: dict[tuple[Any, ...], Row]) -> int:
         """The chunk's rows: takes out and completes what has changed meanwhile, and keeps doing so; how many went."""
         before = len(rows)
-        for key, changed_row in self._marks.items():
+        for key, changed_row in self._changed_rows.items():
             if changed_row is None:
                 rows.pop(key, None)
             elif key in rows:
                 rows[key].update(changed_row)
-        self._marks.clear()
+        self._changed_rows.clear()
         self.rows = rows
         return before - len(rows)
 

@@ -69,7 +69,7 @@ class BinlogClient:
         self.thread = 0
         self.by_gtid = False
         self._settings = settings
-        self._place = position
+        self._start_position = position
         self._use_gtid = use_gtid and bool(position.gtids)
         self._log = log
         self._annotate = annotate
@@ -121,7 +121,7 @@ class BinlogClient:
                 self._settings,
                 address,
                 context,
-                self._place,
+                self._start_position,
                 by_gtid=self._use_gtid,
                 annotate=self._annotate,
                 given_up=given_up,
@@ -144,7 +144,9 @@ class BinlogClient:
             address,
             session.server_id,
             " (TLS)" if info.encrypted else "",
-            f"GTIDs {self._place.gtids}" if session.by_gtid else f"{self._place.file}:{self._place.pos}",
+            f"GTIDs {self._start_position.gtids}"
+            if session.by_gtid
+            else f"{self._start_position.file}:{self._start_position.pos}",
         )
         return info
 

@@ -251,7 +251,8 @@ def explain_failure(
         cause = next((candidate for candidate in causes[1:] if candidate is not None), None)
         cause_note = f" ({cause})" if cause is not None and str(cause) and str(cause) not in message else ""
         return Retriable(
-            f"{where} is away or too busy while {doing} ({code}: {message}{cause_note}); check that it runs and can be reached"
+            f"{where} is unavailable or too busy while {doing} ({code}: {message}{cause_note}); check that it runs and can "
+            "be reached"
         )
     return Fatal(f"{where} refuses while {doing}: {code}: {message}")
 
@@ -335,10 +336,10 @@ async def current_place(connection: Connection, info: ServerInfo, *, gtids: bool
     if gtids:
         for _ in range(_ATTEMPTS):
             executed = await _query_scalar(connection, "SELECT @@GLOBAL.gtid_binlog_pos")
-            again = await _query_position(connection, info)
-            if again[:2] == row[:2]:
+            later_row = await _query_position(connection, info)
+            if later_row[:2] == row[:2]:
                 break
-            row = again
+            row = later_row
         else:
             # The server writes all the time: the file has the transactions that were executed until that position.
             executed = await _query_scalar(connection, "SELECT BINLOG_GTID_POS(%s, %s)", (str(row[0]), int(row[1])))

@@ -187,11 +187,11 @@ def _parse_mariadb(gtid: str) -> tuple[int, int, int]:
 class MySqlGtids(GtidSet):
     """Intervals of numbers per source; each ``[first, one after the last]``, in order and with gaps between."""
 
-    __slots__ = ("_intervals", "_texts")
+    __slots__ = ("_intervals", "_source_texts")
 
     def __init__(self, intervals: dict[_Source, list[list[int]]] | None = None) -> None:
         self._intervals = intervals or {}
-        self._texts: dict[_Source, str] = {}
+        self._source_texts: dict[_Source, str] = {}
 
     @classmethod
     def parse(cls, raw: str) -> MySqlGtids:
@@ -259,7 +259,7 @@ class MySqlGtids(GtidSet):
 
     def text(self) -> str:
         """See ``GtidSet``; in the order of uuid and tag, the same uuid written once."""
-        source_texts, before = self._texts, ""
+        source_texts, before = self._source_texts, ""
         parts: list[str] = []
         for source in sorted(self._intervals):
             part = source_texts.get(source)
@@ -277,13 +277,13 @@ class MySqlGtids(GtidSet):
         intervals = self._intervals.get(source)
         if intervals and intervals[-1][1] == number:
             intervals[-1][1] = number + 1
-            self._texts.pop(source, None)
+            self._source_texts.pop(source, None)
         else:
             self.include(source, number, number + 1)
 
     def include(self, source: _Source, first: int, stop: int) -> None:
         """Add the numbers from ``first`` up to ``stop``, which is not one of them."""
-        self._texts.pop(source, None)
+        self._source_texts.pop(source, None)
         intervals = self._intervals.setdefault(source, [])
         at = bisect_left(intervals, first, key=lambda interval: interval[1])
         end = at

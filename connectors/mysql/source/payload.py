@@ -27,7 +27,7 @@ _ZSTD: Final = 0
 _NONE: Final = 255
 #: Up to here a transaction is uncompressed at once.
 _AT_ONCE: Final = 8 << 20
-_PIECE: Final = 1 << 20
+_CHUNK_BYTES: Final = 1 << 20
 
 
 def transaction_payload(event: bytes, *, at_once: int = _AT_ONCE) -> Iterator[bytes]:
@@ -48,17 +48,17 @@ def transaction_payload(event: bytes, *, at_once: int = _AT_ONCE) -> Iterator[by
             f"a compressed transaction has {len(payload)} bytes in place of {size}; check the binlog with mysqlbinlog"
         )
     if kind == _NONE:
-        pieces: Iterable[bytes | memoryview] = (payload,)
+        chunks: Iterable[bytes | memoryview] = (payload,)
     elif kind != _ZSTD:
         raise Fatal(
             f"a transaction is compressed in the unknown way {kind}: upgrade this program, or SET GLOBAL "
             "binlog_transaction_compression=OFF and begin behind it"
         )
     elif length <= at_once:
-        pieces = (_uncompress_whole(payload, length),)
+        chunks = (_uncompress_whole(payload, length),)
     else:
-        pieces = _uncompress_piped(payload)
-    return _split_events(pieces)
+        chunks = _uncompress_piped(payload)
+    return _split_events(chunks)
 
 
 def _read_fields(event: bytes) -> tuple[dict[int, int], int]:
@@ -117,8 +117,8 @@ def _uncompress_piped(payload: memoryview) -> Iterator[bytes]:
     thread = threading.Thread(target=work, name="binlog-payload", daemon=True)
     thread.start()
     try:
-        while piece := os.read(reading, _PIECE):
-            yield piece
+        while chunk := os.read(reading, _CHUNK_BYTES):
+            yield chunk
     finally:
         os.close(reading)  # the thread, should it still write, gets an error by that and ends
         thread.join()
@@ -126,14 +126,14 @@ def _uncompress_piped(payload: memoryview) -> Iterator[bytes]:
         raise _damaged_error(errors[0])
 
 
-def _split_events(pieces: Iterable[bytes | memoryview]) -> Iterator[bytes]:
+def _split_events(chunks: Iterable[bytes | memoryview]) -> Iterator[bytes]:
     """Whole events from chunks that end anywhere."""
     remainder = b""
     with contextlib.ExitStack() as stack:
-        if hasattr(pieces, "close"):
-            stack.callback(pieces.close)
-        for piece in pieces:
-            data = remainder + bytes(piece) if remainder else bytes(piece)
+        if hasattr(chunks, "close"):
+            stack.callback(chunks.close)
+        for chunk in chunks:
+            data = remainder + bytes(chunk) if remainder else bytes(chunk)
             at, end = 0, len(data)
             while end - at >= HEADER_SIZE:
                 size = int.from_bytes(data[at + 9 : at + 13], "little")

@@ -47,14 +47,14 @@ class SourceServer:
         """Return the server's own data."""
         return await self._ask_server(connection.server_info)
 
-    async def place(self, info: ServerInfo) -> BinlogPosition:
+    async def current_position(self, info: ServerInfo) -> BinlogPosition:
         """Where its binlog ends now."""
         return await self._ask_server(lambda opened: connection.current_place(opened, info))
 
     async def moment(self, info: ServerInfo) -> SourceMoment:
         """Its time, and where its binlog ends after that."""
         rows = await self._ask_server(lambda opened: connection.query_rows(opened, "SELECT UNIX_TIMESTAMP(NOW(6))"))
-        return SourceMoment(int(Decimal(str(rows[0][0])) * 1_000_000), await self.place(info))
+        return SourceMoment(int(Decimal(str(rows[0][0])) * 1_000_000), await self.current_position(info))
 
     async def logs(self) -> list[tuple[str, int]]:
         """Its binlog files with their sizes, oldest first."""
@@ -86,7 +86,7 @@ class SourceServer:
             MillraceError: the server is unavailable, or refuses.
         """
         async with self._lock:
-            for again in (True, False):
+            for may_retry in (True, False):
                 fresh = self._connection is None
                 if fresh:
                     self._connection = await connection.connect_first(self._settings)
@@ -94,7 +94,7 @@ class SourceServer:
                     return await question(self._connection)
                 except Retriable:
                     await self.close()
-                    if fresh or not again:
+                    if fresh or not may_retry:
                         raise
                 except asyncio.CancelledError:
                     await self.close()  # the answer is on its way

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 _HEADER: Final = struct.Struct("<IBIIIH")
 _WHOLE: Final = 1 << 32
 _HALF: Final = 1 << 31
-_PLACES: Final = frozenset({types.ROTATE, types.HEARTBEAT, types.HEARTBEAT_V2})
+_POSITION_EVENTS: Final = frozenset({types.ROTATE, types.HEARTBEAT, types.HEARTBEAT_V2})
 
 
 class BinlogStream:
@@ -121,7 +121,7 @@ class BinlogStream:
         ts, kind, server_id, size, next_pos, flags = _HEADER.unpack_from(raw)
         cursor = self.cursor
         handler = self._handlers.get(kind)
-        if handler is None and kind in _PLACES:
+        if handler is None and kind in _POSITION_EVENTS:
             self._follow_position(raw, kind)
             return None
         at = cursor.pos

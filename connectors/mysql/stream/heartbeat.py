@@ -83,7 +83,7 @@ def parse(row: Mapping[str, Any]) -> Beat:
     source, sent = row.get(SOURCE), row.get(SENT)
     if not isinstance(source, str) or not isinstance(sent, int):
         raise Skippable(
-            f"a row of the heartbeat table has the fields {sorted(row)}; a text {SOURCE!r} and a whole number "
+            f"a row of the heartbeat table has the fields {sorted(row)}; a string {SOURCE!r} and a whole number "
             f"{SENT!r} are expected: name a table of its own in heartbeat.table"
         )
     return Beat(source, sent)
@@ -305,7 +305,7 @@ def explain_problem(error: BaseException, settings: HeartbeatSettings) -> str:
     if code in _READ_ONLY:
         return f"{error}. Heartbeats must be written to the primary: set database.hostname to it, or heartbeat.interval.ms=0"
     if code == 0 and isinstance(error, OSError | EOFError | pymysql.err.MySQLError):
-        return f"the connection to the source broke ({error!r}); it is made again at the next heartbeat"
+        return f"the connection to the source broke ({error!r}); it is opened again at the next heartbeat"
     return repr(error)
 
 

@@ -59,7 +59,7 @@ def saved_place(prefix: str, offsets: Sequence[tuple[Position, Position]]) -> tu
     # Places of an older division into tasks stay saved.
     return min(
         ((position, server) for layout, position, server in candidates if layout == newest),
-        key=lambda each: positions.order_key(each[0]),
+        key=lambda candidate: positions.order_key(candidate[0]),
         default=None,
     )
 

@@ -59,8 +59,8 @@ class Pending(msgspec.Struct):
     stored: int = 0
     read: int = 0
     yielded: int = 0
-    #: Where it stood in the binlog, as the stream names it.
-    mark: Any = None
+    #: Its position in the binlog, as the stream names it.
+    position: Any = None
 
 
 class HeartbeatLatency:
@@ -121,7 +121,7 @@ class HeartbeatLatency:
         if pending_beat is None:
             pending_beat = Pending(sent_us)
             self._add_beat(pending_beat)
-        pending_beat.read, pending_beat.mark = now, position
+        pending_beat.read, pending_beat.position = now, position
         self._numbers[READ_SECONDS] = _to_seconds(now - (pending_beat.stored or sent_us))
 
     def yielded(self) -> None:
@@ -135,12 +135,12 @@ class HeartbeatLatency:
                 self._numbers[PROCESS_SECONDS] = _to_seconds(now - beat.read)
 
     def acknowledged(self, reached: Callable[[Any], bool]) -> None:
-        """Positions have become durable in Kafka; ``reached`` tells whether a ``mark`` is among what they cover."""
+        """Positions have become durable in Kafka; ``reached`` tells whether a ``position`` is among what they cover."""
         last: Pending | None = None
         now = self._clock()
         self._saved_at, before = now, self._saved_at
         self._save_us = min(_LONGEST_SAVE_US, now - before)
-        while self._pending and self._pending[0].yielded and reached(self._pending[0].mark):
+        while self._pending and self._pending[0].yielded and reached(self._pending[0].position):
             last = self._pending.popleft()
         if last is not None:
             self.last_acknowledged = last.sent
@@ -208,7 +208,9 @@ def _describe_beat(beat: Pending, now: int, problem: str) -> str:
             "behind, its connection hangs, or the heartbeat table is not written to the binlog (binlog_do_db, "
             "binlog_ignore_db)"
         )
-    where = f"read from the binlog at {_format_time(beat.read)}" + (f" ({beat.mark})" if beat.mark is not None else "")
+    where = f"read from the binlog at {_format_time(beat.read)}" + (
+        f" ({beat.position})" if beat.position is not None else ""
+    )
     if not beat.yielded:
         return f"{age}: {where}, not yet handed to the runtime: decoding is behind, or Kafka takes records too slowly"
     return (

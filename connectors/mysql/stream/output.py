@@ -9,7 +9,7 @@ from connectors.mysql.stream.encoded import EncodedRows
 
 if TYPE_CHECKING:
     from connectors.api import BadRecord, SourceRecord
-    from connectors.mysql.events.contract import Held
+    from connectors.mysql.events.contract import PendingRows
     from connectors.mysql.position.cursor import BinlogCursor
     from connectors.mysql.stream.counters import StreamCounters
 
@@ -29,7 +29,7 @@ class StreamOutput:
         encoded: rows that are bytes already and were not taken yet.
     """
 
-    def __init__(self, cursor: BinlogCursor, held_rows: Held | None, counters: StreamCounters) -> None:
+    def __init__(self, cursor: BinlogCursor, held_rows: PendingRows | None, counters: StreamCounters) -> None:
         self.records: list[SourceRecord] = []
         self.settled = 0
         self.bad: list[BadRecord] = []
@@ -65,7 +65,7 @@ class StreamOutput:
             if apart and held_rows.rows:
                 held_rows.flush(self.records)
                 self.settled = len(self.records)
-            held_rows.mark()
+            held_rows.start_transaction()
         self._began = len(self.records)
         self.encoded.began = self.encoded.count
 

@@ -39,7 +39,7 @@ TYPES: Final = (EXECUTE, STOP, PAUSE, RESUME, LOG, SET_POSITION)
 WINDOWS: Final = frozenset({"snapshot-window-open", "snapshot-window-close"})
 
 _log = logging.getLogger(__name__)
-_ODD: Final = re.compile(r"[^A-Za-z0-9_-]+")
+_UNSAFE_CHARS: Final = re.compile(r"[^A-Za-z0-9_-]+")
 _MOST_ID: Final = 64
 
 
@@ -105,7 +105,9 @@ def parse_row(row: Mapping[str, Any] | None, at: str, written_ms: int = 0) -> Si
         )
     name, kind, data = values
     if not isinstance(name, str) or not isinstance(kind, str) or not isinstance(data, str | None):
-        raise Skippable(f"the signal at {at} must have texts in its three columns id, type and data; it has {values!r}")
+        raise Skippable(
+            f"the signal at {at} must have strings in its three columns id, type and data; it has {values!r}"
+        )
     if kind in WINDOWS:
         return None
     return Signal(name, kind.strip(), _parse_object(data, at), at, written_ms)
@@ -207,7 +209,7 @@ def apply_signal(signal: Signal, requests: Sequence[SnapshotRequest], now_ms: in
 
 def request_id(signal: Signal) -> str:
     """The id of the request that an order makes: the same for the same order, another one for a later one with the same id."""
-    clean = _ODD.sub("-", signal.id).strip("-")[:_MOST_ID] or "signal"
+    clean = _UNSAFE_CHARS.sub("-", signal.id).strip("-")[:_MOST_ID] or "signal"
     return f"{clean}-{crc32(signal.at.encode()):08x}"
 
 
@@ -261,7 +263,7 @@ def _start_ms(signal: Signal, now_ms: int) -> int:
         return 0
     if not isinstance(at, str) or not isinstance(zone or "", str):
         raise Skippable(
-            f'signal {signal.id}: "start_at" must be a text such as 02:30 or 2026-12-01T02:30:00, and "time_zone" '
+            f'signal {signal.id}: "start_at" must be a string such as 02:30 or 2026-12-01T02:30:00, and "time_zone" '
             f"the name of its time zone, not {at!r} and {zone!r}"
         )
     try:
@@ -294,7 +296,7 @@ def _table_names(signal: Signal, *, required: bool) -> list[str]:
     if collections is not None and (
         not isinstance(collections, list) or not all(isinstance(name, str) for name in collections)
     ):
-        raise Skippable(f'signal {signal.id}: "data-collections" must be a list of texts, not {collections!r}')
+        raise Skippable(f'signal {signal.id}: "data-collections" must be a list of strings, not {collections!r}')
     table_names = [name.strip() for name in collections or () if name.strip()]
     if required and not table_names:
         raise Skippable(

@@ -12,7 +12,7 @@ from connectors.mysql.stream.snapshot_link import SnapshotLink
 if TYPE_CHECKING:
     import logging
 
-    from connectors.mysql.events.contract import Held
+    from connectors.mysql.events.contract import PendingRows
     from connectors.mysql.position.cursor import BinlogCursor
     from connectors.mysql.position.start import ConnectionStart
     from connectors.mysql.stream.counters import StreamCounters
@@ -40,7 +40,7 @@ class StreamState:
 def make_state(
     cursor: BinlogCursor,
     begin: ConnectionStart,
-    held_rows: Held | None,
+    held_rows: PendingRows | None,
     counters: StreamCounters,
     log: logging.LoggerAdapter[logging.Logger],
 ) -> StreamState:

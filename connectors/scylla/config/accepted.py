@@ -130,7 +130,7 @@ ACCEPTED_KEYS: Final = (
         "errors.max.retries",
         ConfigType.INT,
         -1,
-        "the runtime tries again until the connector is stopped.",
+        "the runtime retries until the connector is stopped.",
         unit="tries",
     ),
     _accept_option(

@@ -195,7 +195,7 @@ CONFIG: Final = ConfigDef(
         _CONNECTION.high.strings(
             HOSTS,
             "Nodes that are asked first, as a comma-separated list of host:port; the others are learned from them. An "
-            "IPv6 address stands in brackets. Without a port, 9042 is used.",
+            "IPv6 address needs brackets. Without a port, 9042 is used.",
             validator=_validate_with(contact_points),
             width=Width.LONG,
             display_name="Hosts",
@@ -237,7 +237,7 @@ CONFIG: Final = ConfigDef(
         _TABLES.high.strings(
             TABLES,
             "Tables to read, as a comma-separated list of keyspace.table. CDC must be on for each. As in CQL, a name "
-            "without quotes means its lower-case form and one in double quotes is taken as it stands.",
+            "without quotes means its lower-case form and one in double quotes is taken unchanged.",
             validator=_validate_with(table_names),
             width=Width.LONG,
             display_name="Tables",
@@ -385,7 +385,7 @@ CONFIG: Final = ConfigDef(
         ),
         _READING.low.integer(
             WINDOW,
-            "Width of the stretch of time that one query covers. Not set: wide where little was written and while "
+            "Width of the time range that one query covers. Not set: wide where little was written and while "
             "catching up, narrow at the head, between scylla.window.min.ms and scylla.window.max.ms. Set: always this, "
             "as with the Java connector, whose default is 30000.",
             default=None,
@@ -506,7 +506,7 @@ CONFIG: Final = ConfigDef(
         ),
         _RETRIES.low.integer(
             RETRY_BASE,
-            "Pause before a failed query is tried again; it doubles with each failure.",
+            "Pause before a failed query is retried; it doubles with each failure.",
             default=50,
             unit="ms",
             validator=at_least(0),

@@ -103,7 +103,7 @@ class ChangeCutter:
     """
 
     def __init__(self) -> None:
-        self._held: dict[bytes, LogChange] = {}
+        self._pending: dict[bytes, LogChange] = {}
 
     def feed(self, run: StreamRun) -> list[LogChange]:
         """The changes that are whole now, in order."""
@@ -114,7 +114,7 @@ class ChangeCutter:
             return whole
         partition, offset, all_rows, skip, last, bad = run
         stream = all_rows[0][STREAM]
-        pending = self._held.pop(stream, None)
+        pending = self._pending.pop(stream, None)
         rows: list[LogRow] = []
         time = None
         if pending is not None:
@@ -138,19 +138,19 @@ class ChangeCutter:
             if last:
                 whole.append(change)
             else:
-                self._held[stream] = change
+                self._pending[stream] = change
         return whole
 
     def reset(self) -> None:
         """Forget what is held back."""
-        self._held.clear()
+        self._pending.clear()
 
     def _flush_changes(self, run: StreamRun, whole: list[LogChange]) -> None:
         named = stream_of(run)
-        for stream in [named] if named is not None else list(self._held):
-            change = self._held.get(stream)
+        for stream in [named] if named is not None else list(self._pending):
+            change = self._pending.get(stream)
             if change is not None and change.partition == run.partition:
-                whole.append(self._held.pop(stream))
+                whole.append(self._pending.pop(stream))
 
 
 def stream_of(run: StreamRun) -> bytes | None:

@@ -124,7 +124,7 @@ class DebeziumBuilder:
         if self._cutter is None:
             rows = run.rows
             if run.may_be_bad and BadCell in map(type, chain.from_iterable(rows)):
-                self._feed_in_pieces(run, clock, out, bad)
+                self._feed_row_by_row(run, clock, out, bad)
             elif rows:
                 self._feed_plain(run, rows, clock, out, bad)
         else:
@@ -167,7 +167,7 @@ class DebeziumBuilder:
         if not self._snapshots:
             self.skipped["operation"] += 1
             return
-        for log_column in self.schemas.places:
+        for log_column in self.schemas.columns:
             cell = cells[log_column.base]
             if type(cell) is BadCell:
                 keys = ", ".join(f"{key.name}={cells[key.base]!r}" for key in self._shape.key)
@@ -187,7 +187,7 @@ class DebeziumBuilder:
 
         self._functions.feed(rows, run.partition, run.offset, skip_time, skip_seq, clock, out.append, special)
 
-    def _feed_in_pieces(self, run: StreamRun, clock: Clock, out: list[SourceRecord], bad: list[BadRecord]) -> None:
+    def _feed_row_by_row(self, run: StreamRun, clock: Clock, out: list[SourceRecord], bad: list[BadRecord]) -> None:
         """Rows one by one, where there is a bad cell in some."""
         for row in run.rows:
             if not self._report_refused((row,), row, run.partition, run.offset, run.skip, bad):
@@ -324,8 +324,8 @@ class DebeziumBuilder:
         source: dict[str, Any],
         clock: Clock,
     ) -> SourceRecord:
-        key = dict.fromkeys(log_column.name for log_column in self.schemas.key_places)
-        for log_column in self.schemas.key_places:
+        key = dict.fromkeys(log_column.name for log_column in self.schemas.key_columns)
+        for log_column in self.schemas.key_columns:
             if log_column.column.kind == "partition_key":
                 key[log_column.name] = self._key_value(log_column, row)
         now_ms, now_us, now_ns = clock
@@ -402,7 +402,7 @@ class DebeziumBuilder:
         for row in rows:
             if row is None:
                 continue
-            for log_column in (*self.schemas.places, *self._shape.key):
+            for log_column in (*self.schemas.columns, *self._shape.key):
                 for index in (log_column.value, log_column.deleted, log_column.elements):
                     if index >= 0 and index in self._used and type(row[index]) is BadCell:
                         if not is_delivered(write, skip):

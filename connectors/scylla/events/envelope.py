@@ -46,8 +46,8 @@ class ScyllaSchemas:
     Attributes:
         key: of the record's key; also of the key in the payload.
         value: the envelope.
-        places: the columns of ``before`` and ``after`` in order, keys among them (see ``before_key``, ``after_key``).
-        key_places: the columns of the key in order.
+        columns: the columns of ``before`` and ``after`` in order, keys among them (see ``before_key``, ``after_key``).
+        key_columns: the columns of the key in order.
         before_key: whether ``before`` has the key columns.
         after_key: whether ``after`` has the key columns.
         is_legacy: whether other columns stand in ``{"value": ...}``.
@@ -58,8 +58,8 @@ class ScyllaSchemas:
 
     key: Schema
     value: Schema
-    places: tuple[LogColumn, ...]
-    key_places: tuple[LogColumn, ...]
+    columns: tuple[LogColumn, ...]
+    key_columns: tuple[LogColumn, ...]
     before_key: bool
     after_key: bool
     is_legacy: bool
@@ -77,16 +77,16 @@ def schemas_of(version: TableVersion, shape: LogShape, settings: ScyllaEventSett
     has_ttl = settings.deletes_mode == "events" or has_delta
     if legacy:
         with_all = settings.legacy_columns == "all"
-        places = tuple(
-            log_column for log_column in shape.places if with_all or log_column.column.type.name not in _NOT_SCALAR
+        columns = tuple(
+            log_column for log_column in shape.columns if with_all or log_column.column.type.name not in _NOT_SCALAR
         )
-        key_places = tuple(log_column for log_column in places if log_column.is_key)
+        key_columns = tuple(log_column for log_column in columns if log_column.is_key)
         before_key = after_key = True
     else:
-        places, key_places = shape.places, shape.key
+        columns, key_columns = shape.columns, shape.key
         before_key, after_key = ("payload-before" in settings.key_placement, "payload-after" in settings.key_placement)
     of = partial(connect_schema, name_prefix=avro_name(name) + ".", names=settings.names)
-    key = struct(avro_name(name + ".Key"), _column_schemas(key_places, of))
+    key = struct(avro_name(name + ".Key"), _column_schemas(key_columns, of))
 
     def cell(log_column: LogColumn) -> Schema:
         inner = of(log_column.column.type)
@@ -97,7 +97,7 @@ def schemas_of(version: TableVersion, shape: LogShape, settings: ScyllaEventSett
     def image(suffix: str, *, with_key: bool) -> Schema:
         return struct(
             avro_name(name + suffix),
-            {log_column.name: cell(log_column) for log_column in places if with_key or not log_column.is_key},
+            {log_column.name: cell(log_column) for log_column in columns if with_key or not log_column.is_key},
             optional=True,
         )
 
@@ -122,8 +122,8 @@ def schemas_of(version: TableVersion, shape: LogShape, settings: ScyllaEventSett
     return ScyllaSchemas(
         key,
         struct(avro_name(name + ".Envelope"), members),
-        places,
-        key_places,
+        columns,
+        key_columns,
         before_key,
         after_key,
         legacy,
@@ -133,8 +133,8 @@ def schemas_of(version: TableVersion, shape: LogShape, settings: ScyllaEventSett
     )
 
 
-def _column_schemas(places: tuple[LogColumn, ...], of: SchemaOf) -> dict[str, Schema]:
-    return {log_column.name: of(log_column.column.type) for log_column in places}
+def _column_schemas(columns: tuple[LogColumn, ...], of: SchemaOf) -> dict[str, Schema]:
+    return {log_column.name: of(log_column.column.type) for log_column in columns}
 
 
 def _source_schema(*, ttl: bool) -> Schema:

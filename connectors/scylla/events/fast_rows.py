@@ -82,7 +82,7 @@ async def fast_feed(wire: Wire, builder: object) -> FastFeed | None:
         or (settings.output_format == "advanced" and "kafka-headers" in settings.key_placement)
     ):
         return None
-    key = Encoding(schemas.key, {column.name: ROW for column in schemas.key_places}) if builder.keyed else None
+    key = Encoding(schemas.key, {column.name: ROW for column in schemas.key_columns}) if builder.keyed else None
     writer = await wire.writer(builder.topic, key, Encoding(schemas.value, _envelope_shape(builder)))
     try:
         return None if writer is None else FastFeed(builder, writer, masker)
@@ -94,7 +94,7 @@ def _envelope_shape(builder: DebeziumBuilder) -> Shape:
     schemas, table = builder.schemas, builder.version.id
     image: Shape | Fixed = Fixed(None)
     if schemas.is_legacy:
-        image = {column.name: ROW if column.is_key else {"value": ROW} for column in schemas.places}
+        image = {column.name: ROW if column.is_key else {"value": ROW} for column in schemas.columns}
     source: dict[str, Any] = {
         "version": Fixed(VERSION),
         "connector": Fixed("scylla"),
@@ -119,7 +119,7 @@ def _envelope_shape(builder: DebeziumBuilder) -> Shape:
         "deletion": Fixed(None),
     }
     if builder.payload_key is not None:
-        shape[builder.payload_key] = {column.name: ROW for column in schemas.key_places}
+        shape[builder.payload_key] = {column.name: ROW for column in schemas.key_columns}
     return shape
 
 
@@ -308,14 +308,14 @@ class _RowsGenerator:
 
     def _write_key(self, form: RowForm, path: tuple[str, ...]) -> dict[str, str]:
         return {
-            column.name: self._write_leaf(form, (*path, column.name), column) for column in self._schemas.key_places
+            column.name: self._write_leaf(form, (*path, column.name), column) for column in self._schemas.key_columns
         }
 
     def _write_image(self, path: tuple[str, ...]) -> str:
         """``before`` or ``after`` of the legacy format, see ``source_text``."""
         form = self._writer.value
         members = {}
-        for column in self._schemas.places:
+        for column in self._schemas.columns:
             where = (*path, column.name)
             if column.is_key:
                 members[column.name] = self._write_leaf(form, where, column)

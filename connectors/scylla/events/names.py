@@ -16,7 +16,7 @@ _NOT_IN_TOPIC: Final = re.compile(r"[^A-Za-z0-9_.\-]")
 
 def _replace_units(pattern: re.Pattern[str], name: str) -> str:
     """Each UTF-16 unit that the pattern matches as one underscore: Java looks at units, not at characters."""
-    return pattern.sub(lambda found: "_" * (len(found.group().encode("utf-16-le")) // 2), name)
+    return pattern.sub(lambda match: "_" * (len(match.group().encode("utf-16-le")) // 2), name)
 
 
 def avro_name(name: str) -> str:

@@ -118,22 +118,22 @@ class PartitionUpdateBuilder:
         )
         self.topic = topic_name(settings.topic_prefix, table)
         shape = shape_of(version)
-        places = {log_column.name: log_column for log_column in shape.places}
+        columns_by_name = {log_column.name: log_column for log_column in shape.columns}
         self._max_rows = max_rows
         self._max_bytes = max_bytes
         self._cutter = ChangeCutter()
         self._open: set[bytes] = set()  # streams of which the cutter may hold rows back
         self._suspicious = False
         self._window: tuple[object, int | None] = (None, None)
-        self._key = name_columns([places[column.name] for column in self.layout.key])
-        self._clustering = name_columns([places[column.name] for column in self.layout.clustering])
-        self._static = StaticColumns.of([places[column.name] for column in self.layout.static])
-        self._regular = [places[column.name] for column in self.layout.regular]
+        self._key = name_columns([columns_by_name[column.name] for column in self.layout.key])
+        self._clustering = name_columns([columns_by_name[column.name] for column in self.layout.clustering])
+        self._static = StaticColumns.of([columns_by_name[column.name] for column in self.layout.static])
+        self._regular = [columns_by_name[column.name] for column in self.layout.regular]
         self._encode_key = key_encoder(self._key.columns)
         self._entry, self._single = compile_rows(
             shape.width, self._key.columns, self._clustering.columns, self._regular, self._row_tail()
         )
-        self._sizes = [log_column.value for log_column in shape.places]
+        self._sizes = [log_column.value for log_column in shape.columns]
         self._source = self.layout.source.schema
 
     # -- the contract
@@ -509,10 +509,10 @@ class PartitionUpdateBuilder:
         return tuple(row)
 
     @staticmethod
-    def _restore_lists(entry: dict[str, Any], places: Sequence[LogColumn], write_time: int) -> dict[str, Any]:
+    def _restore_lists(entry: dict[str, Any], columns: Sequence[LogColumn], write_time: int) -> dict[str, Any]:
         lists = {
             log_column.name
-            for log_column in places
+            for log_column in columns
             if log_column.column.type.is_multicell and log_column.column.type.name == "list"
         }
         for deletion in entry.get("complex_deletions") or ():

@@ -38,9 +38,9 @@ def indexes_of(log_column: LogColumn) -> tuple[int, ...]:
     return tuple(index for index in (log_column.value, log_column.deleted, log_column.elements) if index >= 0)
 
 
-def changes_of(places: Sequence[LogColumn]) -> list[Callable[[Any], Any] | None] | None:
-    """Return the functions that convert values of ``places`` before they are written; None if no value changes."""
-    changes = [make_renamer(log_column.column.type) for log_column in places]
+def changes_of(log_columns: Sequence[LogColumn]) -> list[Callable[[Any], Any] | None] | None:
+    """Return the functions that convert values of ``log_columns`` before they are written; None if no value changes."""
+    changes = [make_renamer(log_column.column.type) for log_column in log_columns]
     return changes if any(changes) else None
 
 
@@ -56,18 +56,18 @@ def name_values(
     }
 
 
-def key_encoder(places: Sequence[LogColumn]) -> Callable[[tuple[Any, ...]], bytes]:
+def key_encoder(log_columns: Sequence[LogColumn]) -> Callable[[tuple[Any, ...]], bytes]:
     """The function that serializes a partition key."""
-    encoders = [make_encoder(log_column.column.type) for log_column in places]
+    encoders = [make_encoder(log_column.column.type) for log_column in log_columns]
     if len(encoders) == 1:
         only = encoders[0]
         return lambda values: only(values[0])
     return lambda values: join_partition_key([encode(value) for encode, value in zip(encoders, values, strict=True)])
 
 
-def cells_of(places: Sequence[LogColumn]) -> Cells:
-    """The function that takes the cells of ``places`` from a row."""
-    simple = [log_column for log_column in places if not log_column.column.type.is_multicell]
+def cells_of(log_columns: Sequence[LogColumn]) -> Cells:
+    """The function that takes the cells of ``log_columns`` from a row."""
+    simple = [log_column for log_column in log_columns if not log_column.column.type.is_multicell]
     multicell = [
         (
             field_name(log_column.name),
@@ -77,7 +77,7 @@ def cells_of(places: Sequence[LogColumn]) -> Cells:
             log_column.elements,
             elements_of(log_column.column.type),
         )
-        for log_column in places
+        for log_column in log_columns
         if log_column.column.type.is_multicell
     ]
     names = [field_name(log_column.name) for log_column in simple]

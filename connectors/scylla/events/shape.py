@@ -46,7 +46,7 @@ class LogShape:
 
     Attributes:
         width: members of a ``LogRow``.
-        places: all columns in the order of ``SELECT *`` of the log table: by the bytes of their names. The Java connector's
+        columns: all columns in the order of ``SELECT *`` of the log table: by the bytes of their names. The Java connector's
             structs have this order.
         key: the columns of the primary key as the Java connector's advanced format orders them: partition key, then clustering
             key, each by name.
@@ -55,15 +55,15 @@ class LogShape:
     """
 
     width: int
-    places: tuple[LogColumn, ...]
+    columns: tuple[LogColumn, ...]
     key: tuple[LogColumn, ...]
     partition: tuple[LogColumn, ...]
     clustering: tuple[LogColumn, ...]
 
     @property
     def others(self) -> tuple[LogColumn, ...]:
-        """All but the key columns, in the order of ``places``."""
-        return tuple(log_column for log_column in self.places if not log_column.is_key)
+        """All but the key columns, in the order of ``columns``."""
+        return tuple(log_column for log_column in self.columns if not log_column.is_key)
 
 
 def shape_of(version: TableVersion) -> LogShape:

@@ -99,7 +99,7 @@ class SourceWriter:
     def _write_key(self, cell: Callable[[int], str]) -> str:
         return dict_display(
             (log_column.name, self._write_value(log_column, cell(log_column.value)))
-            for log_column in self._schemas.key_places
+            for log_column in self._schemas.key_columns
         )
 
     def _source_template(self, snapshot: str) -> str:
@@ -136,7 +136,7 @@ class SourceWriter:
     def _legacy_image(self, values: Callable[[int], str], change: Callable[[int], str]) -> str:
         """``before`` or ``after`` of the legacy format: values of one row, null only where the change says so."""
         members = []
-        for log_column in self._schemas.places:
+        for log_column in self._schemas.columns:
             value = values(log_column.value)
             if log_column.is_key:
                 members.append((log_column.name, self._write_value(log_column, value)))
@@ -170,7 +170,7 @@ class SourceWriter:
             otherwise: where the others come from then; None: they are null.
         """
         members = []
-        for log_column in self._schemas.places:
+        for log_column in self._schemas.columns:
             if log_column.is_key:
                 if with_key:
                     members.append(
@@ -199,7 +199,7 @@ class SourceWriter:
     def _headers_text(self, cell: Callable[[int], str]) -> str:
         """The statement that sets ``headers``; a null has none."""
         lines = []
-        for log_column in self._schemas.places:
+        for log_column in self._schemas.columns:
             if log_column.is_key:
                 prefix = "pk." if log_column.column.kind == "partition_key" else "ck."
                 formatter = self._code.bind("header", header_text(log_column.column.type))
@@ -424,7 +424,7 @@ class SourceWriter:
             return f"cells[{log_column.base}]"
 
         members = []
-        for log_column in self._schemas.places:
+        for log_column in self._schemas.columns:
             value = self._write_value(log_column, cell(log_column), base=True)
             if log_column.is_key:
                 if self._schemas.after_key:
@@ -435,9 +435,9 @@ class SourceWriter:
                 members.append((log_column.name, value))
         key = dict_display(
             (log_column.name, self._write_value(log_column, cell(log_column), base=True))
-            for log_column in self._schemas.key_places
+            for log_column in self._schemas.key_columns
         )
-        by_value = {log_column.value: log_column for log_column in self._schemas.places}
+        by_value = {log_column.value: log_column for log_column in self._schemas.columns}
         headers = [self._headers_text(lambda index: cell(by_value[index]))] if self._headers else []
         self._code.define(
             "snapshot(cells, partition, offset, us, clock)",

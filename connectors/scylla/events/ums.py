@@ -84,7 +84,7 @@ class UmsBuilder:
     ) -> None:
         """Compile it; see ``EventBuilder``."""
         shape = shape_of(version)
-        places = {log_column.name: log_column for log_column in shape.places}
+        columns_by_name = {log_column.name: log_column for log_column in shape.columns}
         self.topic, self.namespace = table_address(settings, version)
         self.fields = [
             *ums.SYSTEM_FIELDS,
@@ -98,7 +98,7 @@ class UmsBuilder:
         self._table = str(version.id)
         self._max_rows = max_rows
         self._max_bytes = max_bytes
-        self._columns = [(places[column.name].value, _log_text(column.type)) for column in version.columns]
+        self._columns = [(columns_by_name[column.name].value, _log_text(column.type)) for column in version.columns]
         self._base = [text_of(column.type) for column in version.columns]
         self._keys = len(shape.key)
         self._identity = identity_of(shape)

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 #: ``system_schema`` is local to each node.
 LOCAL: Final = "ONE"
 _KINDS: Final = {"partition_key": "partition_key", "clustering": "clustering", "static": "static", "regular": "regular"}
-_PLACES: Final = {"partition_key": 0, "clustering": 1, "static": 2, "regular": 3}
+_KIND_ORDER: Final = {"partition_key": 0, "clustering": 1, "static": 2, "regular": 3}
 
 Reason = Literal["missing", "disabled", "no-log"]
 
@@ -141,11 +141,11 @@ def version_text(columns: Sequence[ScyllaColumn]) -> str:
 
 
 def _order_columns(columns: Sequence[ScyllaColumn]) -> tuple[ScyllaColumn, ...]:
-    def place(column: ScyllaColumn) -> tuple[int, int, bytes]:
+    def order_key(column: ScyllaColumn) -> tuple[int, int, bytes]:
         keyed = column.kind in {"partition_key", "clustering"}
-        return (_PLACES[column.kind], column.position if keyed else 0, column.name.encode())
+        return (_KIND_ORDER[column.kind], column.position if keyed else 0, column.name.encode())
 
-    return tuple(sorted(columns, key=place))
+    return tuple(sorted(columns, key=order_key))
 
 
 def _make_column(row: Mapping[str, Any], kind_of: Callable[[str], CqlType]) -> ScyllaColumn:

@@ -50,13 +50,13 @@ class GroupTurns:
     Attributes:
         windows_first: windows of the stream that still have to end before a page may be read.
         watermark_ms: everything before was handed over; None until the reader has said so.
-        held: whether the stream waits for a page.
+        is_held: whether the stream waits for a page.
         on_release: called when a hold ends.
     """
 
     windows_first: int
     watermark_ms: int | None = None
-    held: bool = False
+    is_held: bool = False
     on_release: Callable[[], None] = _ignore_call
     under_way: bool = True
     _asked: bool = False
@@ -67,10 +67,10 @@ class GroupTurns:
     def asked(self) -> bool:
         """The reader would begin a window: whether it must not."""
         self._asked = True
-        if self.held:
+        if self.is_held:
             self._refused = True
-        self.under_way = not self.held
-        return self.held
+        self.under_way = not self.is_held
+        return self.is_held
 
     def ended(self, watermark_ms: int) -> None:
         """A window has ended, or the reader says where it begins."""
@@ -83,16 +83,16 @@ class GroupTurns:
     @property
     def may_begin(self) -> bool:
         """Whether it is the snapshot's turn. After a hold that kept the reader waiting, the reader has its turn first."""
-        return not (self.held or self._owed or self.windows_first > 0)
+        return not (self.is_held or self._owed or self.windows_first > 0)
 
     def begin(self) -> None:
         """Hold the group."""
-        self.held = True
+        self.is_held = True
         self._refused = False
 
     def release(self) -> None:
         """End the hold."""
-        self.held = False
+        self.is_held = False
         self._owed = self._refused
         self.on_release()
 
@@ -241,7 +241,7 @@ class GroupSnapshot:
             new_items = seek.rest(items, has_more=state is not None)
             if seek.lost:
                 # The row is gone, and what came after it is unknown: all of the partition is sent again.
-                self.position = self.position.again()
+                self.position = self.position.resend_first_token()
                 self.restart()
                 return False
             if new_items is None:

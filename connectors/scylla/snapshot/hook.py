@@ -396,7 +396,7 @@ class ScyllaSnapshot:
             self._log.info(
                 "%s: %s; the snapshot of group %s %s",
                 snapshot.group.table,
-                "it was dropped and made again" if replaced else "its cdc was turned off",
+                "it was dropped and recreated" if replaced else "its cdc was turned off",
                 snapshot.group.name,
                 "starts again" if restarted.left else "is left out",
             )
@@ -461,7 +461,7 @@ class ScyllaSnapshot:
             raise
         if snapshot.ready:
             self._wake()
-        if snapshot.turns.held:
+        if snapshot.turns.is_held:
             await released.wait()
 
     async def _load_pages(self, snapshot: GroupSnapshot) -> None:

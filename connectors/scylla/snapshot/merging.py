@@ -131,7 +131,7 @@ class SnapshotPosition:
             self, left=(TokenRange(token - 1, self.left[0].upto, row), *self.left[1:]), rows=self.rows + rows
         )
 
-    def again(self) -> SnapshotPosition:
+    def resend_first_token(self) -> SnapshotPosition:
         """With all rows of the first token of ``left[0]`` to be sent (again)."""
         return replace(self, left=(self.left[0]._replace(resume=""), *self.left[1:]))
 
@@ -317,7 +317,7 @@ def taken_over(
     started: list[int] = []
     finished = [0]
     remainder = list(whole)
-    for _, position in sorted(saved, key=lambda each: -int(each[0][GENERATION])):
+    for _, position in sorted(saved, key=lambda entry: -int(entry[0][GENERATION])):
         mine = subtract_ranges(remainder, subtract_ranges(remainder, position.whole))
         if not mine:
             continue

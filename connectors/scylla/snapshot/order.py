@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 DIGEST_CHARS: Final = 32
 PARTITION_CHARS: Final = 16
 #: Between the hash of a row's key and its place; without it the place is not known.
-MARK: Final = "."
+ORDER_SEPARATOR: Final = "."
 #: Bytes of a place at most, since it is saved.
 _MOST: Final = 64
 
@@ -63,7 +63,7 @@ def place_of(clustering: Sequence[ScyllaColumn]) -> Callable[[Sequence[Any]], st
         return None
     forms = [(_FORMS[column.type.name], column.reversed) for column in clustering]
 
-    def place(values: Sequence[Any]) -> str | None:
+    def encode_order(values: Sequence[Any]) -> str | None:
         result = b""
         try:
             for (form, backwards), value in zip(forms, values, strict=True):
@@ -73,7 +73,7 @@ def place_of(clustering: Sequence[ScyllaColumn]) -> Callable[[Sequence[Any]], st
             return None  # an empty value of a type that has none, or a cell that can't be decoded
         return result[:_MOST].hex()
 
-    return place
+    return encode_order
 
 
 class Seek:
@@ -89,7 +89,7 @@ class Seek:
         self.lost = False
         self._token = token
         self._row = row[:DIGEST_CHARS]
-        _, order_key, self._place = row.partition(MARK)
+        _, order_key, self._row_order = row.partition(ORDER_SEPARATOR)
         self._sure = bool(order_key)
         self._last = ""
         #: Whether rows of its partition were met, or only its static cells; and other partitions before.
@@ -125,11 +125,11 @@ class Seek:
             if item.static:
                 continue
             self._rows = True
-            _, order_key, row_order = item.digest.partition(MARK)
+            _, order_key, row_order = item.digest.partition(ORDER_SEPARATOR)
             # Beginnings of long keys may be equal; they never go back, or the server sorts in another way than is thought.
-            self._sure = self._sure and bool(order_key) and row_order != self._place and row_order >= self._last
+            self._sure = self._sure and bool(order_key) and row_order != self._row_order and row_order >= self._last
             self._last = row_order
-            if after is None and row_order > self._place:
+            if after is None and row_order > self._row_order:
                 after = at
         if after is not None and self._sure:
             return items[after:]

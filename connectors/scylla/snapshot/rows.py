@@ -6,7 +6,7 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from connectors.scylla.config.names import qualify_table, quote_name
-from connectors.scylla.snapshot.order import MARK, PARTITION_CHARS, place_of
+from connectors.scylla.snapshot.order import ORDER_SEPARATOR, PARTITION_CHARS, place_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -70,12 +70,13 @@ class RowPlan:
         self._partition = kinds.count("partition_key")
         self._keys = self._partition + kinds.count("clustering")
         self._clustered = self._keys > self._partition
-        self._place = place_of(table.clustering_key)
+        self._encode_order = place_of(table.clustering_key)
         self._statics = [i for i, kind in enumerate(kinds) if kind == "static"]
         self._regulars = [i for i, kind in enumerate(kinds) if kind == "regular"]
-        places = {column: self._width + n for n, column in enumerate(timed)}
+        time_indexes = {column: self._width + n for n, column in enumerate(timed)}
         self._timed = {
-            static: [(i, places[i]) for i in timed if (kinds[i] == "static") is static] for static in (False, True)
+            static: [(i, time_indexes[i]) for i in timed if (kinds[i] == "static") is static]
+            for static in (False, True)
         }
         multicell = [i for i, column in enumerate(columns) if column.type.is_multicell]
         self._untimed = {static: [i for i in multicell if (kinds[i] == "static") is static] for static in (False, True)}
@@ -99,7 +100,7 @@ class RowPlan:
         width, first, last = self._width, 1 + self._partition, 1 + self._keys
         partition: Any = None
         part = before[:PARTITION_CHARS]
-        place_of_row = self._place
+        encode_order = self._encode_order
         no_clustering = _hash_cells((None,) * (last - first))
         for raw in rows:
             key = raw[1:first]
@@ -109,15 +110,17 @@ class RowPlan:
                 if digest != part:
                     part = digest
                     if self._statics and any(raw[1 + i] is not None for i in self._statics):
-                        result.append(SnapshotRow(raw[0], part + no_clustering + MARK, True, raw))
+                        result.append(SnapshotRow(raw[0], part + no_clustering + ORDER_SEPARATOR, True, raw))
             if self._clustered:
                 clustering = raw[first:last]
                 if None in clustering and not any(cell is not None for cell in clustering):
                     continue  # a partition that has static cells only
                 digest = part + _hash_cells(clustering)
-                row_order = place_of_row(clustering) if place_of_row is not None else None
+                row_order = encode_order(clustering) if encode_order is not None else None
                 result.append(
-                    SnapshotRow(raw[0], digest if row_order is None else digest + MARK + row_order, False, raw)
+                    SnapshotRow(
+                        raw[0], digest if row_order is None else digest + ORDER_SEPARATOR + row_order, False, raw
+                    )
                 )
             else:
                 result.append(SnapshotRow(raw[0], part + no_clustering, False, raw))

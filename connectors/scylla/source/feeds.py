@@ -75,9 +75,9 @@ def make_adapter(
     want = target.log_columns
     if selected_kinds == want:
         return None
-    places = {column: index for index, column in enumerate(selected_kinds, _META)}
+    indexes = {column: index for index, column in enumerate(selected_kinds, _META)}
     missing = _META + len(selected_kinds)
-    pick = itemgetter(*range(_META), *(places.get(column, missing) for column in want))
+    pick = itemgetter(*range(_META), *(indexes.get(column, missing) for column in want))
 
     def adapt(row: LogRow) -> LogRow:
         return pick((*row, None))  # type: ignore[no-any-return]
@@ -110,7 +110,7 @@ class TableFeed:
         self._make = make_builder
         self._builders: dict[str, EventBuilder] = {}
         self._adapters: dict[tuple[str, str], Callable[[LogRow], LogRow] | None] = {}
-        self._texts: dict[tuple[str, bool, bool], str] = {}
+        self._queries: dict[tuple[str, bool, bool], str] = {}
         self._types: dict[str, tuple[CqlType, ...]] = {}
         self._columns: dict[str, tuple[str, ...]] = {}
         self._there: frozenset[str] = frozenset()
@@ -127,7 +127,7 @@ class TableFeed:
             return False
         self.epoch += 1
         self._there = log_columns
-        self._texts.clear()
+        self._queries.clear()
         self._types.clear()
         self._columns.clear()
         self._adapters.clear()
@@ -143,9 +143,9 @@ class TableFeed:
     def text(self, version: TableVersion, *, single: bool, keys_only: bool = False) -> str:
         """See ``select_text``."""
         key = (version.version, single, keys_only)
-        cql = self._texts.get(key)
+        cql = self._queries.get(key)
         if cql is None:
-            cql = self._texts[key] = select_text(
+            cql = self._queries[key] = select_text(
                 version, self._selected_columns(version), single=single, keys_only=keys_only
             )
         return cql

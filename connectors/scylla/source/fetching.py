@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from connectors.scylla.hooks import SnapshotHook
     from connectors.scylla.model import LogRow, TableVersion
     from connectors.scylla.source.feeds import TableFeed
-    from connectors.scylla.source.lanes import GroupState, Mark
+    from connectors.scylla.source.lanes import GroupState, RowPosition
 
 #: Queries per second that all lanes at rest may cost together.
 IDLE_QUERIES_S: Final = 400.0
@@ -93,7 +93,7 @@ class OpenStream:
     offset: dict[str, Any]
     version: TableVersion
     #: What was delivered of it before the start; stays as long as it is open, as rows of that change may be held back.
-    skip: Mark | None = None
+    skip: RowPosition | None = None
 
 
 @dataclass(slots=True)
@@ -103,7 +103,7 @@ class LaneTask:
     section: LaneSection
     lane: Lane
     #: Set while no page of it waits to be made events of.
-    taken: asyncio.Event = field(default_factory=asyncio.Event)
+    page_taken: asyncio.Event = field(default_factory=asyncio.Event)
     #: Set when something it may wait for has changed.
     changed: asyncio.Event = field(default_factory=asyncio.Event)
     #: Whether it is between two windows and waits: its groups may be taken over.
@@ -117,7 +117,7 @@ class LaneTask:
     failures: int = 0
 
     def __post_init__(self) -> None:
-        self.taken.set()
+        self.page_taken.set()
 
 
 class QueryGate:
@@ -170,7 +170,7 @@ class QueryGate:
         self.in_flight -= 1
         self._let_in()
 
-    def made(self, rows: int) -> None:
+    def release_rows(self, rows: int) -> None:
         """``rows`` don't wait any more."""
         self.rows -= rows
         self._let_in()
@@ -305,7 +305,7 @@ class Fetcher:
             step, safe_ms = self._plan_step(task, rules)
             if step.finished:
                 lane.groups = [state for state in lane.groups if state not in step.finished]
-                lane.own()
+                lane.update_owners()
                 self._lanes_changed(section)
                 for state in step.finished:
                     state.finished = True
@@ -372,13 +372,13 @@ class Fetcher:
         lane = task.lane
         lane.began_s = time.monotonic()
         if not window.reads:  # all of its streams had been delivered
-            task.taken.clear()
+            task.page_taken.clear()
             self._owner.take_page(
                 FetchedPage(task, window, None, task.section.feed.newest, [], ends_read=False, ends_window=True)
             )
         while window.reads:
             await self._read_pages(task, window)
-        await task.taken.wait()
+        await task.page_taken.wait()
         self.counters.windows += 1
         if not window.rows:
             self.counters.empty_windows += 1
@@ -396,7 +396,7 @@ class Fetcher:
         half = len(groups) // 2
         new_lane = Lane(groups[half:], task.lane.width_ms)
         task.lane.groups = groups[:half]
-        task.lane.own()
+        task.lane.update_owners()
         self.start(LaneTask(task.section, new_lane))
 
     def _absorb_lanes(self, task: LaneTask) -> None:
@@ -418,7 +418,7 @@ class Fetcher:
                 resting_lane.job.cancel()
             lanes.remove(resting_lane)
             task.lane.groups = [*task.lane.groups, *resting_lane.lane.groups]
-            task.lane.own()
+            task.lane.update_owners()
             self._lanes_changed(task.section)
 
     def _find_least_streams(self, section: LaneSection) -> int:
@@ -479,13 +479,13 @@ class Fetcher:
                         seen_streams.update({row[STREAM] for row in rows})
             ends = state is None
             try:
-                await task.taken.wait()
+                await task.page_taken.wait()
             except asyncio.CancelledError:
-                self.gate.made(received)
+                self.gate.release_rows(received)
                 raise
-            self.gate.made(received - len(rows))
+            self.gate.release_rows(received - len(rows))
             window.rows += len(rows)
-            task.taken.clear()
+            task.page_taken.clear()
             self._owner.take_page(
                 FetchedPage(task, window, read, version, rows, ends, ends and not window.reads, not sound)
             )

@@ -113,7 +113,7 @@ def choose_generation(
     if remaining[0].start_ms != newest_saved:
         note = (
             f"Positions are saved for a generation that starts at {newest_saved} and that the cluster does not know any "
-            f"more; going on with the next one, {remaining[0].start_ms}"
+            f"more; continuing with the next one, {remaining[0].start_ms}"
         )
         notes = (note,)
     return GenerationChoice(

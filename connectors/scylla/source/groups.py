@@ -49,12 +49,12 @@ def vnode_groups(table: TableId, generation: Generation, vnodes: Vnodes) -> list
     ends = sorted({end for _, range_ends in vnodes.values() for end in range_ends if end is not None})
     before = dict(zip(ends, [ends[-1], *ends[:-1]], strict=True)) if ends else {}
 
-    def place(item: tuple[int, tuple[set[bytes], set[int | None]]]) -> tuple[int, int]:
+    def order_key(item: tuple[int, tuple[set[bytes], set[int | None]]]) -> tuple[int, int]:
         index, (_, range_ends) = item
         return (min((end for end in range_ends if end is not None), default=0), index)
 
     groups: list[StreamGroup] = []
-    for index, (streams, range_ends) in sorted(vnodes.items(), key=place):
+    for index, (streams, range_ends) in sorted(vnodes.items(), key=order_key):
         end = next(iter(range_ends)) if len(range_ends) == 1 else None
         groups.append(
             StreamGroup(

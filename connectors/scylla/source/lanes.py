@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from connectors.scylla.model import LogRow, StreamGroup
 
 #: (cdc$time, batch_seq_no) of a row.
-Mark = tuple[bytes, int]
+RowPosition = tuple[bytes, int]
 #: Sub-windows of one stream are not cut below this (100 ns steps).
 _LEAST_TICKS: Final = 10_000
 
@@ -106,8 +106,8 @@ class StreamRead:
     streams: tuple[bytes, ...]
     lower: bytes
     upper: bytes
-    skip: Mark | None = None
-    after: Mark | None = None
+    skip: RowPosition | None = None
+    after: RowPosition | None = None
     final: bool = True
 
 
@@ -144,9 +144,9 @@ class Lane:
     plan_owner: dict[bytes, GroupState] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.own()
+        self.update_owners()
 
-    def own(self) -> None:
+    def update_owners(self) -> None:
         """Bring the streams' owners up to date after ``groups`` changed."""
         self.plan_owner = {stream: state for state in self.groups for stream in state.group.streams}
 
@@ -259,7 +259,7 @@ def find_partitions(rows: Sequence[LogRow], limit: int) -> Iterator[tuple[int, i
         start = stop
 
 
-def drop_until(rows: list[LogRow], stream: bytes, after: Mark) -> list[LogRow]:
+def drop_until(rows: list[LogRow], stream: bytes, after: RowPosition) -> list[LogRow]:
     """``rows`` without those of ``stream`` up to ``after``, which were taken from an earlier page."""
     key = order_of(after[0])
     for index, row in enumerate(rows):

@@ -92,7 +92,7 @@ class Recheck:
         self._log = log
         self._open: dict[int, RecheckZone] = {}
         self._waiting: deque[RecheckZone] = deque()
-        self._found: dict[str, list[Late]] = {}
+        self._late_rows: dict[str, list[Late]] = {}
         self._count = 0
         #: Number of time ranges that were not looked at again, for lack of memory or because a query failed.
         self.left_out = 0
@@ -141,7 +141,7 @@ class Recheck:
 
     def due(self, state: GroupState) -> list[Late]:
         """Late rows of a group, to be made events now."""
-        return self._found.pop(state.name, []) if self._found else []
+        return self._late_rows.pop(state.name, []) if self._late_rows else []
 
     # In the background.
 
@@ -160,7 +160,7 @@ class Recheck:
                     await self._check_zone(zone)
                 except Retriable as error:
                     self.left_out += 1
-                    self._log.debug("%s: a stretch could not be looked at again: %s", zone.feed.table, error)
+                    self._log.debug("%s: a time range could not be read again: %s", zone.feed.table, error)
                 # A thousand lanes that started together are due together: their first reads must not wait for this.
                 await asyncio.sleep(min(_PAUSE_S, _SPREAD_S / (len(self._waiting) + 1)))
 
@@ -235,4 +235,4 @@ class Recheck:
                 (read_ms - at) / 1000,
                 self._confidence.window_ms(time.monotonic()) / 1000,
             )
-            self._found.setdefault(owner.name, []).append(Late(stream, version, rows))
+            self._late_rows.setdefault(owner.name, []).append(Late(stream, version, rows))

@@ -92,7 +92,9 @@ def partition_encoder(version: UpdateVersion) -> Callable[[Sequence[Any]], bytes
 def partition_decoder(version: UpdateVersion) -> Callable[[bytes], list[Any]]:
     """The inverse of ``partition_encoder``."""
     parts = [make_decoder(column.type) for column in version.key if column.type is not None]
-    return lambda data: [part(piece) for part, piece in zip(parts, split_partition_key(data, len(parts)), strict=True)]
+    return lambda data: [
+        part(component) for part, component in zip(parts, split_partition_key(data, len(parts)), strict=True)
+    ]
 
 
 def _bind_part(part: ColumnPart, slots: dict[str, int], count: int, live: frozenset[int]) -> BoundColumns:

@@ -219,7 +219,7 @@ class _Columns:
     def __init__(self, part: ColumnPart) -> None:
         self._part = part
         self._names = tuple(column.name for column in part.columns)
-        self._place = {name: index for index, name in enumerate(self._names)}
+        self._positions = {name: index for index, name in enumerate(self._names)}
         #: Names of the columns that an update has -> what makes the tuple of all cells from their values.
         self._shapes: dict[tuple[str, ...], Callable[[list[Any]], Any]] = {}
 
@@ -237,16 +237,16 @@ class _Columns:
         if not names:
             return _decode_nothing
         # What an update does not have is taken from behind its values, where there is None.
-        places = [names.index(column) if column in names else len(names) for column in self._names]
-        get = itemgetter(*places, 0)  # with one place alone it would not give a tuple
+        indexes = [names.index(column) if column in names else len(names) for column in self._names]
+        get = itemgetter(*indexes, 0)  # with one index alone it would not give a tuple
 
-        def made(values: list[Any]) -> Any:
+        def make_cells(values: list[Any]) -> Any:
             return get([*values, None])[:-1]
 
         if len(self._shapes) >= _MOST_SHAPES:
             self._shapes.clear()
-        self._shapes[names] = made
-        return made
+        self._shapes[names] = make_cells
+        return make_cells
 
     def row(self, row: UpdateRow, write_time: int) -> Any:
         """A row of a whole update."""
@@ -274,7 +274,7 @@ class _Columns:
         """Cells of any kind, in a row with a stamp: the tuple of all cells, tombstones, stamps that differ."""
         if not cells:
             return None, None, None
-        part, positions = self._part, self._place
+        part, positions = self._part, self._positions
         values: list[Any] = [None] * len(part.columns)
         deleted: list[str] = []
         stamps: dict[str, UpdateStamp] = {}

@@ -382,25 +382,25 @@ class RowEventReader:
             )
             layout_entry = self._layouts[signature] = layout, list(shard)
         layout, shard_key = layout_entry[0], tuple(layout_entry[1])
-        places = {item["name"]: (index, _UMS_READ.get(item["type"])) for index, item in enumerate(fields)}
+        readers = {item["name"]: (index, _UMS_READ.get(item["type"])) for index, item in enumerate(fields)}
         changes = []
         for item in value["payload"]:
             cell_texts: Sequence[str | None] = item["tuple"]
 
-            def one(name: str, row_texts: Sequence[str | None] = cell_texts) -> Any:
-                index, read = places[name]
+            def read_cell(name: str, row_texts: Sequence[str | None] = cell_texts) -> Any:
+                index, read = readers[name]
                 cell_text = row_texts[index]
                 return cell_text if cell_text is None or read is None else read(cell_text)
 
-            operation = one(ums.OPERATION)
+            operation = read_cell(ums.OPERATION)
             if operation == ums.BEFORE:
                 continue
             if operation not in {ums.INSERT, ums.UPDATE, ums.DELETE}:
                 raise Skippable(f"The UMS message at offset {record.offset} has the operation {operation!r}.")
-            time = _to_micros(one(ums.TIMESTAMP)) if ums.TIMESTAMP in places else record.timestamp_ms * 1000
-            values = None if operation == ums.DELETE else tuple([one(column.name) for column in layout.others])
-            key = (*shard_key, *[one(column.name) for column in layout.keys[len(shard_key) :]])
-            changes.append(SourceRowChange(layout, key, values, int(one(ums.ID)), time, snapshot))
+            time = _to_micros(read_cell(ums.TIMESTAMP)) if ums.TIMESTAMP in readers else record.timestamp_ms * 1000
+            values = None if operation == ums.DELETE else tuple([read_cell(column.name) for column in layout.others])
+            key = (*shard_key, *[read_cell(column.name) for column in layout.keys[len(shard_key) :]])
+            changes.append(SourceRowChange(layout, key, values, int(read_cell(ums.ID)), time, snapshot))
         return changes
 
     def _note_heartbeat(self, value: dict[str, Any], record: InputRecord) -> None:

@@ -146,7 +146,7 @@ class Writers:
         self._by_id: dict[int, WriterSchema] = {}
         self._by_text: dict[bytes | str, WriterSchema] = {}
         self._by_ident: dict[tuple[str, bool], WriterSchema] = {}
-        self._texts = options.input_schemas
+        self._schema_texts = options.input_schemas
 
     def by_id(self, number: int) -> WriterSchema:
         """The schema with an id of the registry.
@@ -184,7 +184,7 @@ class Writers:
     def by_ident(self, data: bytes) -> WriterSchema:
         """The schema of a JSON message without one, among those that the options give; raises as ``by_id``."""
         if not self._by_ident:
-            for schema_text in self._texts:
+            for schema_text in self._schema_texts:
                 writer = writer_of_text(schema_text)
                 self._by_ident[writer.version.ident, writer.raw] = writer
         try:

@@ -22,7 +22,7 @@ class Multi(NamedTuple):
     """How the cells of one multicell column are read.
 
     Attributes:
-        place: place in the message's cells.
+        cell_index: position in the message's cells.
         slot: in the state.
         kind: list, set, map or udt.
         order: path to bytes in the order of paths.
@@ -32,7 +32,7 @@ class Multi(NamedTuple):
         fields: of a UDT, (field in messages, order key, read, serialize).
     """
 
-    place: int
+    cell_index: int
     slot: int
     kind: str
     order: Callable[[Any], bytes]
@@ -47,7 +47,7 @@ class BoundColumns(NamedTuple):
 
     Attributes:
         slots: how many the state has.
-        simple: (place in the message's cells, slot, what reads the value or None) of the simple columns that are still there.
+        simple: (position in the message's cells, slot, what reads the value or None) of the simple columns still there.
         plain: the slots, where all columns are simple, read as they are and still there; else None.
         names: column -> (slot, field), of simple columns; for tombstones.
         multi: multicell columns that are still there.
@@ -121,7 +121,7 @@ def merge_row(
         if bound.multi:
             row_stamp = (time, expires)
             for multi in bound.multi:
-                value = cells[multi.place]
+                value = cells[multi.cell_index]
                 if value is not None:
                     cells_of = _udt_cells if multi.kind == "udt" else _element_cells
                     changed |= cells_of(state, multi, value, row_stamp, floor, now_s + grace_s)

@@ -153,7 +153,7 @@ def make_record_encoder(columns: Sequence[StateColumn], schema: Schema) -> Calla
         is not None
     ]
 
-    def made(values: Sequence[Any]) -> bytes:
+    def encode_record(values: Sequence[Any]) -> bytes:
         if changes:
             values = list(values)
             for index, change in changes:
@@ -163,4 +163,4 @@ def make_record_encoder(columns: Sequence[StateColumn], schema: Schema) -> Calla
             raise Skippable("A record can't be null.")
         return record_bytes
 
-    return made
+    return encode_record

@@ -61,7 +61,7 @@ class UmsCodec:
                 for column in shape.columns
             ),
         ]
-        self._texts = [_make_converter(column) for column in shape.columns]
+        self._converters = [_make_converter(column) for column in shape.columns]
         self._key = make_image_encoder(shape.keys)
         if options.output_encoding == "avro":
             head = register_schema(options, ums.MESSAGE, register, is_key=False)
@@ -76,7 +76,7 @@ class UmsCodec:
     def image(self, values: Sequence[Any]) -> bytes:
         """See ``EventCodec``."""
         return _encode(
-            [None if value is None else to_text(value) for value, to_text in zip(values, self._texts, strict=True)]
+            [None if value is None else to_text(value) for value, to_text in zip(values, self._converters, strict=True)]
         )
 
     def event(
@@ -94,15 +94,15 @@ class UmsCodec:
         time = ums.datetime_text(origin.write_time)
         name = f"{sequence:x}-{crc32(key):08x}"
 
-        def made(operation_code: str, image: bytes | None) -> list[str | None]:
+        def make_tuple(operation_code: str, image: bytes | None) -> list[str | None]:
             return [str(sequence), time, operation_code, f"{name}{operation_code}", *_decode(image or b"[]")]
 
         if operation == UPDATE:
-            tuples = [made(ums.BEFORE, before), made(ums.UPDATE, after)]
+            tuples = [make_tuple(ums.BEFORE, before), make_tuple(ums.UPDATE, after)]
         elif operation == DELETE:
-            tuples = [made(ums.DELETE, before)]
+            tuples = [make_tuple(ums.DELETE, before)]
         else:
-            tuples = [made(ums.INSERT, after)]
+            tuples = [make_tuple(ums.INSERT, after)]
         protocol = ums.INITIAL if operation == READ else ums.INCREMENT
         encoded: bytes = self._write(ums.make_message(protocol, self._namespace, self._fields, tuples))
         return encoded

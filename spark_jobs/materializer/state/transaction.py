@@ -286,7 +286,7 @@ class BucketWriter:
                 message = f"{action} of {self.identity}: {problem}"
                 if problem.retriable() and time.monotonic() < deadline:
                     if not is_reported:
-                        _log.warning("%s; trying again", message)
+                        _log.warning("%s; retrying", message)
                     is_reported = True
                     continue
                 if problem.code() in _LASTING:

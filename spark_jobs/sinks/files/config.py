@@ -170,8 +170,8 @@ CONFIG: Final = ConfigDef(
             default="",
             group=_GROUP,
             importance=Importance.LOW,
-            doc="Name of the Kafka whose offsets the tables' logs keep. Give it another value when the topics were made "
-            "anew, or when jobs that read several clusters write to one path.",
+            doc="Name of the Kafka whose offsets the tables' logs keep. Give it another value when the topics were "
+            "recreated, or when jobs that read several clusters write to one path.",
         ),
         ConfigKey(
             name=REPLAY_CHECK,

@@ -68,7 +68,7 @@ class FilesSink(Sink):
         self._delta = self._writing.format == "delta"
         self._tables: dict[str, tuple[HistoryDirectory, HistoryWriter]] = {}
         #: Tables found at the start that no batch has touched yet.
-        self._found: deque[str] = deque()
+        self._untouched: deque[str] = deque()
         #: Tables in the order in which they are looked after.
         self._turn: deque[str] = deque()
         self._vacuumed: dict[str, float] = {}
@@ -121,7 +121,7 @@ class FilesSink(Sink):
         if not self._delta:
             from spark_jobs.history.reader import table_directories
 
-            self._found.extend(table_directories(self.context.spark, self._root))
+            self._untouched.extend(table_directories(self.context.spark, self._root))
 
     def refusal(self, schema: TableSchema) -> str:
         """See ``Sink``."""
@@ -196,7 +196,7 @@ class FilesSink(Sink):
         self.context.metrics[name] = self.context.metrics.get(name, 0) + value
 
     def _set_gauges(self) -> None:
-        self.context.metrics["files_tables"] = len(self._appends.keys() | self._tables.keys()) + len(self._found)
+        self.context.metrics["files_tables"] = len(self._appends.keys() | self._tables.keys()) + len(self._untouched)
         self.context.metrics["files_small"] = sum(
             file.small for table, _ in self._tables.values() for file in table.log.state(refresh=False).files.values()
         )
@@ -221,8 +221,8 @@ class FilesSink(Sink):
         if self._delta:
             self._idle_delta()
             return
-        if self._found:
-            self._open_table(self._found.popleft())
+        if self._untouched:
+            self._open_table(self._untouched.popleft())
         for _ in range(len(self._turn)):
             if time.monotonic() >= until:
                 break

@@ -104,13 +104,13 @@ def _usual_port(kind: str) -> int:
 
 def split_namespace(namespace: str) -> dict[str, str]:
     """Return the parts that templates may name: of UMS's seven, else ``[...].<database>.<table>``, else a bare name. Pure."""
-    pieces = namespace.split(".")
-    if len(pieces) == _UMS_PARTS:
-        kind, instance, database, table = pieces[:4]
+    parts = namespace.split(".")
+    if len(parts) == _UMS_PARTS:
+        kind, instance, database, table = parts[:4]
     else:
         kind, instance = "", ""
-        table = pieces[-1]
-        database = pieces[-2] if len(pieces) > 1 else ""
+        table = parts[-1]
+        database = parts[-2] if len(parts) > 1 else ""
     return {
         "table": table,
         "database": database,
@@ -123,8 +123,8 @@ def split_namespace(namespace: str) -> dict[str, str]:
 
 def find_identity(namespace: str) -> str:
     """The namespace without what changes over a table's life or splits it (UMS: version and the two partition parts). Pure."""
-    pieces = namespace.split(".")
-    return ".".join(pieces[:4]) if len(pieces) == _UMS_PARTS else namespace
+    parts = namespace.split(".")
+    return ".".join(parts[:4]) if len(parts) == _UMS_PARTS else namespace
 
 
 def check_template(template: str) -> str | None:
@@ -138,7 +138,7 @@ def check_template(template: str) -> str | None:
 def render_template(template: str, namespace: str) -> str:
     """The template with a namespace's parts put in. Pure."""
     values = split_namespace(namespace)
-    return _PART.sub(lambda found: values[found["name"]], template)
+    return _PART.sub(lambda match: values[match["name"]], template)
 
 
 def shorten_name(name: str, limit: int, *, octets: bool) -> str:

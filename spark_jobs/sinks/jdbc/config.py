@@ -35,7 +35,7 @@ SSL_MODES: Final = ("disable", "prefer", "require", "verify-ca", "verify-full")
 
 _B, _S, _I, _L, _LIST = ConfigType.BOOLEAN, ConfigType.STRING, ConfigType.INT, ConfigType.LONG, ConfigType.LIST
 _HIGH, _LOW = Importance.HIGH, Importance.LOW
-_WHERE, _WHAT, _TABLES, _SPEED = "Connection", "What is written", "Tables", "Speed and failures"
+_WHERE, _CONTENT, _TABLES, _SPEED = "Connection", "What is written", "Tables", "Speed and failures"
 _WEEK_MS: Final = 7 * 24 * 3_600_000
 
 
@@ -163,7 +163,7 @@ CONFIG_DEF: Final = ConfigDef(
             type=_S,
             default=UPSERT,
             importance=_HIGH,
-            group=_WHAT,
+            group=_CONTENT,
             validator=one_of(UPSERT, INSERT, SPLIT),
             doc="upsert: one row per key, the one with the largest ums_id_. insert: every change is appended, each exactly "
             "once (a table of positions is written in the same transaction). split: like upsert, but the system fields "
@@ -174,7 +174,7 @@ CONFIG_DEF: Final = ConfigDef(
             type=_S,
             default=SOFT,
             importance=_HIGH,
-            group=_WHAT,
+            group=_CONTENT,
             validator=one_of(SOFT, REAL),
             doc="upsert: soft keeps a deleted row with ums_active_ = 0; real removes it and remembers the delete in a side "
             "table. split: the row is removed always; soft keeps its line in the side table for good, real drops it "
@@ -185,7 +185,7 @@ CONFIG_DEF: Final = ConfigDef(
             type=_L,
             default=_WEEK_MS,
             unit="ms",
-            group=_WHAT,
+            group=_CONTENT,
             validator=at_least(60_000),
             doc="How long real deletes are remembered. A change that arrives later than that after a newer delete of its key "
             "brings the row back, so it must be longer than any replay or delay of a source.",
@@ -195,7 +195,7 @@ CONFIG_DEF: Final = ConfigDef(
             type=_S,
             default="ums_id",
             importance=_LOW,
-            group=_WHAT,
+            group=_CONTENT,
             validator=one_of("ums_id", "kafka"),
             doc="What says which of two changes of a key is newer: ums_id (of the source), or kafka (the offset; only where "
             "all changes of a key are in one partition).",
@@ -205,7 +205,7 @@ CONFIG_DEF: Final = ConfigDef(
             type=_B,
             default=False,
             importance=_LOW,
-            group=_WHAT,
+            group=_CONTENT,
             doc="Whether kafka_topic_, kafka_partition_ and kafka_offset_ are written as columns (not with split).",
         ),
         ConfigKey(
@@ -340,8 +340,8 @@ CONFIG_DEF: Final = ConfigDef(
             default=5,
             group=_SPEED,
             validator=between(0, 100),
-            doc="How often a transaction is tried again after a deadlock, a lost connection and the like, before the batch "
-            "is given back to the job (which waits, and tries it again as errors.retry.* say).",
+            doc="How often a transaction is retried after a deadlock, a lost connection and the like, before the batch "
+            "is given back to the job (which waits, and retries it as errors.retry.* say).",
         ),
         ConfigKey(
             name="sink.jdbc.retry.backoff.ms",

@@ -104,7 +104,7 @@ class Database:
                 self._add_totals(totals, self._write_table(changes, replace(plan, branch=branch), names, letters))
         else:
             with ThreadPoolExecutor(parallel) as pool:
-                for done in pool.map(lambda each: self._write_table(each[0], each[1], each[2], letters), prepared):
+                for done in pool.map(lambda entry: self._write_table(entry[0], entry[1], entry[2], letters), prepared):
                     self._add_totals(totals, done)
         return totals
 
@@ -149,7 +149,7 @@ class Database:
             connection: Connection = None
             prepared: list[tuple[TableChanges, JdbcPlan, Columns]] = []
             for changes in tables:
-                plan_entry = self._tables.known(changes.schema)
+                plan_entry = self._tables.find_cached_plan(changes.schema)
                 if plan_entry is None:
                     connection = connection or stack.enter_context(self.connection())
                     plan, names, run = self._plan_table(changes.schema, connection)

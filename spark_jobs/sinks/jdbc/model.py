@@ -46,7 +46,7 @@ class JdbcTable:
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class NeededColumn:
     """A column as the sink needs it: name and type in the dialect, whether null must be allowed."""
 
     name: str
@@ -170,13 +170,13 @@ class Dialect(Protocol):
     def kind(self, text: str) -> JdbcKind:
         """A type by family and size, from its text in the database."""
 
-    def fits(self, wanted: str, present: str) -> str | None:
+    def fits(self, needed: str, present: str) -> str | None:
         """How a present column serves: its own type where it does, a wider one to change it to, None where they don't go."""
 
-    def widen(self, table: str, wanted: Wanted) -> str:
+    def widen(self, table: str, column: NeededColumn) -> str:
         """The statement that changes a column's type."""
 
-    def create(self, table: str, columns: tuple[Wanted, ...], key: tuple[str, ...]) -> str:
+    def create(self, table: str, columns: tuple[NeededColumn, ...], key: tuple[str, ...]) -> str:
         """The statement that makes a table where it is missing."""
 
     def add_key(self, table: str, keys: tuple[str, ...]) -> str:

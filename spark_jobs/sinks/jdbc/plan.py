@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final
 
 from spark_jobs.sinks.jdbc.address import render_template, shorten_name
 from spark_jobs.sinks.jdbc.config import INSERT, REAL, SPLIT
-from spark_jobs.sinks.jdbc.model import JdbcNames, JdbcPlan, JdbcStep, Wanted
+from spark_jobs.sinks.jdbc.model import JdbcNames, JdbcPlan, JdbcStep, NeededColumn
 
 if TYPE_CHECKING:
     from spark_jobs.contract import TableSchema
@@ -78,25 +78,25 @@ def table_system(settings: JdbcSettings) -> tuple[str, ...]:
 
 def wanted_columns(
     settings: JdbcSettings, dialect: Dialect, schema: TableSchema, keys: tuple[str, ...]
-) -> tuple[Wanted, ...]:
+) -> tuple[NeededColumn, ...]:
     """Columns of the table: the source's, then the system's.
 
     Only key columns are NOT NULL: a delete may bring only the key, and a source's column may be dropped later.
     """
     source_columns = [
-        Wanted(
+        NeededColumn(
             column.name,
             dialect.column_type(replace(column, key=column.name in keys), settings.key_length),
             column.name not in keys,
         )
         for column in schema.columns
     ]
-    return (*source_columns, *(Wanted(name, dialect.system_type(name)) for name in table_system(settings)))
+    return (*source_columns, *(NeededColumn(name, dialect.system_type(name)) for name in table_system(settings)))
 
 
 def side_columns(
-    settings: JdbcSettings, dialect: Dialect, columns: tuple[Wanted, ...], keys: tuple[str, ...]
-) -> tuple[Wanted, ...]:
+    settings: JdbcSettings, dialect: Dialect, columns: tuple[NeededColumn, ...], keys: tuple[str, ...]
+) -> tuple[NeededColumn, ...]:
     """Columns of the side table; empty where the mode has none."""
     system: tuple[str, ...] = ()
     if settings.mode == SPLIT:
@@ -108,14 +108,14 @@ def side_columns(
     columns_by_name = {column.name: column for column in columns}
     return (
         *(columns_by_name[key] for key in keys),
-        *(Wanted(name, dialect.system_type(name)) for name in (*system, WRITTEN)),
+        *(NeededColumn(name, dialect.system_type(name)) for name in (*system, WRITTEN)),
     )
 
 
-def commit_columns(dialect: Dialect) -> tuple[Wanted, ...]:
+def commit_columns(dialect: Dialect) -> tuple[NeededColumn, ...]:
     """Columns of the table of positions."""
     return tuple(
-        Wanted(name, "int" if name == "kafka_partition_" else dialect.system_type(name), nullable=False)
+        NeededColumn(name, "int" if name == "kafka_partition_" else dialect.system_type(name), nullable=False)
         for name in COMMIT_COLUMNS
     )
 

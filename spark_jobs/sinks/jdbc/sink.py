@@ -29,7 +29,7 @@ METRICS: Final = (
     JobMetric(
         "jdbc_bad_total", "counter", "rows", "Rows that the database refused and that were put aside in this run."
     ),
-    JobMetric("jdbc_retries_total", "counter", "", "Transactions that were tried again in this run."),
+    JobMetric("jdbc_retries_total", "counter", "", "Transactions that were retried in this run."),
 )
 
 

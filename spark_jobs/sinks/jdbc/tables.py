@@ -11,7 +11,7 @@ from spark_jobs.contract import SYSTEM_COLUMNS, TIME
 from spark_jobs.sinks.jdbc import plan as plans
 from spark_jobs.sinks.jdbc.address import find_identity, shorten_name
 from spark_jobs.sinks.jdbc.config import INSERT, SPLIT
-from spark_jobs.sinks.jdbc.model import Wanted
+from spark_jobs.sinks.jdbc.model import NeededColumn
 from spark_jobs.sinks.jdbc.types import takes_nanoseconds
 
 if TYPE_CHECKING:
@@ -109,7 +109,7 @@ def find_columns(settings: JdbcSettings, dialect: Dialect, schema: TableSchema) 
 
 
 def find_changes(
-    dialect: Dialect, table: str, present: JdbcTable, needed_columns: tuple[Wanted, ...], *, strict_null: bool
+    dialect: Dialect, table: str, present: JdbcTable, needed_columns: tuple[NeededColumn, ...], *, strict_null: bool
 ) -> tuple[list[str], list[str], dict[str, str]]:
     """Statements that make a table fit, complaints about what no statement fixes without a person, and types. Pure.
 
@@ -137,13 +137,13 @@ def find_changes(
         serves = dialect.fits(kind, column.type)
         types[needed.name] = serves or kind
         if serves is None:
-            example = dialect.widen(table, Wanted(needed.name, kind, needed.nullable))
+            example = dialect.widen(table, NeededColumn(needed.name, kind, needed.nullable))
             problems.append(
                 f"column {needed.name} is {column.type} but the source's values are {kind}, which it can't hold and "
                 f"can't be widened to; change it yourself, for instance (say how old values are changed): {example}"
             )
         elif serves != column.type:
-            statements.append(dialect.widen(table, Wanted(needed.name, serves, needed.nullable)))
+            statements.append(dialect.widen(table, NeededColumn(needed.name, serves, needed.nullable)))
         if strict_null and needed.nullable and not column.nullable:
             problems.append(
                 f"column {needed.name} is NOT NULL, but a change may have no value for it (a delete has a key only)"
@@ -189,7 +189,7 @@ class JdbcTargetTables:
     _plans: dict[str, tuple[TableSchema, JdbcPlan, Columns]] = field(default_factory=dict)
     _owners: dict[tuple[str, str], str] = field(default_factory=dict)
 
-    def known(self, schema: TableSchema) -> tuple[JdbcPlan, Columns] | None:
+    def find_cached_plan(self, schema: TableSchema) -> tuple[JdbcPlan, Columns] | None:
         """Return the earlier result of ``plan`` for this very schema; None where the database has to be asked."""
         cached_plan = self._plans.get(schema.namespace)
         return cached_plan[1:] if cached_plan is not None and cached_plan[0] == schema else None
@@ -200,7 +200,7 @@ class JdbcTargetTables:
         Raises:
             Fatal: as ``find_columns``.
         """
-        if self.known(schema) is None:
+        if self.find_cached_plan(schema) is None:
             find_columns(self.settings, self.dialect, schema)
 
     def plan(self, schema: TableSchema, connection: Connection) -> tuple[JdbcPlan, Columns, list[str]]:
@@ -212,7 +212,7 @@ class JdbcTargetTables:
         Raises:
             Fatal: the table does not fit; the text says the statement to run.
         """
-        cached_plan = self.known(schema)
+        cached_plan = self.find_cached_plan(schema)
         if cached_plan is not None:
             return *cached_plan, []
         self.dialect = self.dialect.suited(connection)
@@ -228,7 +228,7 @@ class JdbcTargetTables:
         renamed = dict(column_names.pairs)
         type_of = {column.name: column for column in schema.columns}
         own_columns = tuple(
-            Wanted(renamed[needed.name], needed.type, needed.nullable) if needed.name in type_of else needed
+            NeededColumn(renamed[needed.name], needed.type, needed.nullable) if needed.name in type_of else needed
             for needed in plans.wanted_columns(self.settings, self.dialect, schema, self._source_keys(column_names))
         )
         run, types = self._ensure_tables(connection, where, own_columns, column_names.keys)
@@ -278,17 +278,23 @@ class JdbcTargetTables:
         return tuple(source for source, name in column_names.pairs if name in column_names.keys)
 
     def _ensure_tables(
-        self, connection: Connection, where: tuple[str, str], own: tuple[Wanted, ...], keys: tuple[str, ...]
+        self,
+        connection: Connection,
+        where: tuple[str, str],
+        source_columns: tuple[NeededColumn, ...],
+        keys: tuple[str, ...],
     ) -> tuple[list[str], dict[str, str]]:
         """Make and change the tables; the statements that were run, and the types of the table's own columns as they are."""
         schema, table = where
         settings, dialect = self.settings, self.dialect
         names = plans.quote_table_names(settings, dialect, schema, table)
         upsert = settings.mode != INSERT
-        run, types = self._ensure_table(connection, schema, table, names.table, own, keys if upsert else ())
+        run, types = self._ensure_table(connection, schema, table, names.table, source_columns, keys if upsert else ())
         # Keys of the side table are compared with the table's: a table that was there may have other types than we would make.
-        own = tuple(replace(column, type=types[column.name]) if column.name in keys else column for column in own)
-        side = plans.side_columns(settings, dialect, own, keys)
+        source_columns = tuple(
+            replace(column, type=types[column.name]) if column.name in keys else column for column in source_columns
+        )
+        side = plans.side_columns(settings, dialect, source_columns, keys)
         if side:
             run += self._ensure_table(
                 connection, schema, plans.side_name(settings, dialect, table), names.side, side, keys
@@ -305,7 +311,7 @@ class JdbcTargetTables:
         schema: str,
         table: str,
         quoted: str,
-        needed_columns: tuple[Wanted, ...],
+        needed_columns: tuple[NeededColumn, ...],
         keys: tuple[str, ...],
     ) -> tuple[list[str], dict[str, str]]:
         """Make and change one table; the statements that were run, and the types of the wanted columns as they are."""

@@ -149,11 +149,11 @@ class _Writer:
         for record_batch in batches:
             batch = record_batch.rename_columns([*own_columns, *record_batch.schema.names[len(own_columns) :]])
             for start in range(0, batch.num_rows, self.plan.batch_rows):
-                piece = batch.slice(start, self.plan.batch_rows)
-                pending.append(piece)
-                rows += piece.num_rows
-                size += piece.nbytes
-                self.outcome.rows += piece.num_rows
+                chunk = batch.slice(start, self.plan.batch_rows)
+                pending.append(chunk)
+                rows += chunk.num_rows
+                size += chunk.nbytes
+                self.outcome.rows += chunk.num_rows
                 if rows < self.plan.batch_rows and size < self.plan.batch_bytes:
                     continue
                 table = pa.Table.from_batches(pending)
@@ -292,7 +292,7 @@ class _Writer:
         ends = rows.group_by([TOPIC, PARTITION], use_threads=False).aggregate([(OFFSET, "max")]).to_pylist()
         quote, commits, value = self.dialect.quote, self.plan.commits, self.dialect.placeholder
         partition_condition = " AND ".join(f"{quote(name)} = {value}" for name in _COMMIT[:4])
-        for end in sorted(ends, key=lambda each: (each[TOPIC], each[PARTITION])):
+        for end in sorted(ends, key=lambda entry: (entry[TOPIC], entry[PARTITION])):
             where = (self.plan.job, self.plan.target, end[TOPIC], end[PARTITION])
             position_rows = self._execute_statement(
                 connection,

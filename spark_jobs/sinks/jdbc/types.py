@@ -23,7 +23,7 @@ _INTEGERS: Final = {
 }
 _FLOATS: Final = {"real": 4, "float4": 4, "float": 4, "double precision": 8, "double": 8, "float8": 8}
 _DECIMALS: Final = ("numeric", "decimal")
-_TEXTS: Final = {
+_STRING_SIZES: Final = {
     "text": 65_535,
     "tinytext": 255,
     "mediumtext": 1 << 24,
@@ -82,8 +82,8 @@ def parse_kind(type_text: str, *, bounded_text: bool) -> JdbcKind:
         if not first:
             return JdbcKind("decimal", 10, 0) if bounded_text else JdbcKind("decimal", 1000, 1000)
         return JdbcKind("decimal", size, int(second or 0))
-    if name in _TEXTS:
-        return JdbcKind("text", size or (_TEXTS[name] if bounded_text and _TEXTS[name] else _UNBOUNDED))
+    if name in _STRING_SIZES:
+        return JdbcKind("text", size or (_STRING_SIZES[name] if bounded_text and _STRING_SIZES[name] else _UNBOUNDED))
     if name in _BYTES:
         return JdbcKind("bytes", size or _BYTES[name] or _UNBOUNDED)
     if name in _TIMES:

@@ -50,7 +50,7 @@ class ResidentClients:
             self._owned.move_to_end(key)
         return producer
 
-    def own(self, settings: KafkaSinkSettings, transactional_id: str) -> OwnedProducer:
+    def create_owned(self, settings: KafkaSinkSettings, transactional_id: str) -> OwnedProducer:
         """A new producer, initialized: earlier ones with this id can't commit any more. Blocks.
 
         Raises:
@@ -76,7 +76,7 @@ class ResidentClients:
             with limit(f"init_transactions of {transactional_id}", settings.timeout_s):
                 producer.init_transactions(settings.timeout_s)
         except KafkaException as error:
-            raise explain_failure(error, f"transactions of {transactional_id} can't be begun") from error
+            raise explain_failure(error, f"transactions of {transactional_id} can't be started") from error
         owned = self._owned[_client_key(settings), transactional_id] = OwnedProducer(producer)
         _give_up_oldest(self._owned, settings)
         return owned

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 _S, _B, _I, _LIST = ConfigType.STRING, ConfigType.BOOLEAN, ConfigType.INT, ConfigType.LIST
 _TO: Final = "Kafka: where to"
-_WHAT: Final = "Kafka: what"
+_CONTENT: Final = "Kafka: what"
 _HOW: Final = "Kafka: how"
 #: Properties of the producers, as the job's ``kafka.*`` are; they win over these.
 PRODUCER: Final = "sink.kafka.producer."
@@ -110,7 +110,7 @@ KEYS: Final = (
         name="sink.kafka.content",
         type=_S,
         default="records",
-        group=_WHAT,
+        group=_CONTENT,
         validator=one_of("records", "rows"),
         doc="`records` passes keys and values on as they are, byte by byte, also tombstones; `rows` writes a record "
         "per change, with the table's columns and the `ums_*` columns, after the source's format was decoded.",
@@ -119,7 +119,7 @@ KEYS: Final = (
         name="sink.kafka.format",
         type=_S,
         default=JSON,
-        group=_WHAT,
+        group=_CONTENT,
         validator=one_of(JSON, AVRO, UMS),
         doc="The form of rows (`sink.kafka.content=rows` only): `json`, an object with the columns and `ums_*`; `avro`, the "
         "same in Confluent's wire format, also the keys `as-is` and `columns`, with a schema registry; `ums`, a UMS 1.3 "
@@ -129,7 +129,7 @@ KEYS: Final = (
         name="sink.kafka.schema.registry.url",
         type=_S,
         default=None,
-        group=_WHAT,
+        group=_CONTENT,
         example="http://localhost:8081/apis/ccompat/v7",
         doc="The schema registry, for `sink.kafka.format=avro`. Other properties that begin with "
         "`sink.kafka.schema.registry.` are the Avro converter's (`sink.kafka.schema.registry.auto.register.schemas`, "
@@ -139,7 +139,7 @@ KEYS: Final = (
         name="sink.kafka.key",
         type=_S,
         default="as-is",
-        group=_WHAT,
+        group=_CONTENT,
         validator=one_of("as-is", "columns", "template", "none"),
         doc="The key: `as-is` (of `rows`: the primary key as an object), `columns` (`rows` only: those in "
         "`sink.kafka.key.columns`, as an object), `template` (`rows` only: `sink.kafka.key.template`), or `none`.",
@@ -148,7 +148,7 @@ KEYS: Final = (
         name="sink.kafka.key.template",
         type=_S,
         default=None,
-        group=_WHAT,
+        group=_CONTENT,
         validator=text_template,
         example="${table}:${column:customer_id}",
         doc="The text of the key for `sink.kafka.key=template`. `${topic}`, `${namespace}`, `${database}`, `${table}`, `${op}` "
@@ -159,7 +159,7 @@ KEYS: Final = (
         name="sink.kafka.timestamp.column",
         type=_S,
         default=None,
-        group=_WHAT,
+        group=_CONTENT,
         example="updated_at",
         doc="The column that gives the timestamps of rows: a timestamp, or a bigint of milliseconds since 1970; null: the "
         "change's own time (`sink.kafka.content=rows` only).",
@@ -168,7 +168,7 @@ KEYS: Final = (
         name="sink.kafka.key.columns",
         type=_LIST,
         default=None,
-        group=_WHAT,
+        group=_CONTENT,
         example="customer_id",
         doc="Columns for `sink.kafka.key=columns`.",
     ),
@@ -176,11 +176,15 @@ KEYS: Final = (
         name="sink.kafka.timestamps",
         type=_B,
         default=True,
-        group=_WHAT,
+        group=_CONTENT,
         doc="Keep the records' timestamps; with false Kafka's clock gives new ones.",
     ),
     ConfigKey(
-        name="sink.kafka.headers", type=_B, default=True, group=_WHAT, doc="Keep the records' headers (`records` only)."
+        name="sink.kafka.headers",
+        type=_B,
+        default=True,
+        group=_CONTENT,
+        doc="Keep the records' headers (`records` only).",
     ),
     ConfigKey(
         name="sink.kafka.partitioner",

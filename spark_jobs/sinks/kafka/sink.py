@@ -134,7 +134,7 @@ class KafkaSink(Sink):
         #: Whether the next attempt has to find out which record Kafka refuses.
         self._explain = False
         if self._guarantee == "exactly-once":
-            self._ensure_topic(self._markers, 1, {"cleanup.policy": "compact"}, own=True)
+            self._ensure_topic(self._markers, 1, {"cleanup.policy": "compact"}, internal=True)
 
     def write(self, batch: Batch) -> int:
         """Write one batch; see ``Sink.write``."""
@@ -412,7 +412,9 @@ class KafkaSink(Sink):
             time.sleep(0.1)
         return topic[1]
 
-    def _ensure_topic(self, name: str, partitions: int, properties: Mapping[str, str], *, own: bool = False) -> int:
+    def _ensure_topic(
+        self, name: str, partitions: int, properties: Mapping[str, str], *, internal: bool = False
+    ) -> int:
         from confluent_kafka import KafkaException
         from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # its stub forgets one
 
@@ -420,7 +422,7 @@ class KafkaSink(Sink):
         if present_topic is not None:
             return present_topic[1]
         config = self.context.config
-        if not (own or config["sink.kafka.topic.create"]):
+        if not (internal or config["sink.kafka.topic.create"]):
             raise Fatal(f"Kafka sink: topic {name} is not there, and sink.kafka.topic.create=false. Make it.")
         admin = AdminClient(self._client)
         topic = NewTopic(name, partitions, config["sink.kafka.topic.replication.factor"], config=dict(properties))

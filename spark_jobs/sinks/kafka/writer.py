@@ -46,7 +46,7 @@ _HELD_BACK_S: Final = 5.0
 #: What a commit says of records that were not delivered.
 _UNDELIVERED: Final = "message(s) failed delivery"
 #: Asks the sink for another attempt, with ``KafkaSinkSettings.explain``.
-EXPLAIN: Final = "the batch is done again to find the record"
+EXPLAIN: Final = "the batch is repeated to find the record"
 _POLL_EVERY: Final = 1000
 #: Called at points of a transaction; tests stop the process there.
 Points = Callable[[str], None]
@@ -55,6 +55,27 @@ Points = Callable[[str], None]
 def no_points(name: str) -> None:
     """Does nothing."""
     del name
+
+
+class PartitionRange(NamedTuple):
+    """The offsets that a batch has of one source partition.
+
+    Attributes:
+        topic: the source topic.
+        partition: the source partition.
+        start: the first offset.
+        end: the offset after the last one.
+    """
+
+    topic: str
+    partition: int
+    start: int
+    end: int
+
+    @property
+    def source(self) -> tuple[str, int]:
+        """The source partition: topic and number."""
+        return self.topic, self.partition
 
 
 class WrittenRecords(NamedTuple):
@@ -92,9 +113,7 @@ class KafkaPartitionWriter:
         points: Points = no_points,
     ) -> None:
         self._settings = settings
-        self._at = (topic, partition)
-        self._end = end
-        self._start = start
+        self._range = PartitionRange(topic, partition, start, end)
         self._resident = resident
         self._points = points
         self._id = settings.transactional_id(topic, partition)
@@ -107,7 +126,7 @@ class KafkaPartitionWriter:
         self.written = 0
         self.skipped = 0
         self._beats = MetHeartbeats()
-        self._begun = False
+        self._in_transaction = False
         #: Whether the producer is new, so that those of other workers can't commit any more.
         self._took_over = False
         self._owned: OwnedProducer | None = None
@@ -137,18 +156,18 @@ class KafkaPartitionWriter:
         if not offsets:
             return
         try:
-            if self._transactional and not self._begun:
+            if self._transactional and not self._in_transaction:
                 self._begin_transaction()
             self._produce_records(batch, offsets)
         except KafkaException as error:
             raise self._make_failure(
-                error, f"{self._at[0]}-{self._at[1]} can't be written to {self._target}"
+                error, f"{self._range.topic}-{self._range.partition} can't be written to {self._target}"
             ) from error
 
     def _begin_transaction(self) -> None:
         with self._limit_call("begin_transaction"):
             self._producer.begin_transaction()
-        self._begun = True
+        self._in_transaction = True
         self._points("begun")
 
     def _limit_call(self, action: str) -> AbstractContextManager[None]:
@@ -213,7 +232,9 @@ class KafkaPartitionWriter:
             keys, values = encoding.encode(batch, targets)
         except Skippable as error:
             # The registry has the schemas of all rows; a value that does not fit is an error of the program.
-            raise Fatal(f"Kafka sink: rows of {self._at[0]}-{self._at[1]} can't be written as Avro: {error}") from error
+            raise Fatal(
+                f"Kafka sink: rows of {self._range.topic}-{self._range.partition} can't be written as Avro: {error}"
+            ) from error
         return batch.column("key").to_pylist() if keys is None else keys, values
 
     def _wait_for_room(self) -> None:
@@ -238,7 +259,7 @@ class KafkaPartitionWriter:
     ) -> Sequence[int]:
         settings = self._settings
         if settings.partitioner == "source":
-            return [self._at[1]] * len(offsets)
+            return [self._range.partition] * len(offsets)
         counts = [settings.targets.get(target, self._count) for target in targets]
         if settings.partitioner == "round-robin":
             return [offset % count for offset, count in zip(offsets, counts, strict=True)]
@@ -264,14 +285,14 @@ class KafkaPartitionWriter:
 
         if self._transactional:
             # With nothing to write, too: else the worker of the last commit uses its fenced producer once more.
-            if self._begun or self._took_over:
+            if self._in_transaction or self._took_over:
                 try:
-                    if not self._begun:
+                    if not self._in_transaction:
                         self._begin_transaction()
                     self._commit_transaction()
                 except KafkaException as error:
                     raise self._make_failure(
-                        error, f"the transaction of {self._at[0]}-{self._at[1]} can't be committed"
+                        error, f"the transaction of {self._range.topic}-{self._range.partition} can't be committed"
                     ) from error
         elif self._settings.guarantee == "at-least-once":
             try:
@@ -279,7 +300,7 @@ class KafkaPartitionWriter:
                     left = self._producer.flush(self._settings.timeout_s)
             except KafkaException as error:
                 raise self._make_failure(
-                    error, f"{self._at[0]}-{self._at[1]} can't be written to {self._target}"
+                    error, f"{self._range.topic}-{self._range.partition} can't be written to {self._target}"
                 ) from error
             if self._failures:
                 self._resident.drop_plain(self._settings)
@@ -290,16 +311,16 @@ class KafkaPartitionWriter:
                 )
         else:
             self._producer.poll(0)
-        return WrittenRecords(*self._at, self.written, self.skipped, self._beats.take())
+        return WrittenRecords(*self._range.source, self.written, self.skipped, self._beats.take())
 
     def _commit_transaction(self) -> None:
         from confluent_kafka import KafkaException, TopicPartition
 
         if self._owned is None:
             return
-        settings, (topic, partition) = self._settings, self._at
+        settings, (topic, partition) = self._settings, self._range.source
         topic_id = settings.topic_ids.get(topic, "")
-        end = max(self._end, self._from)  # a batch that is retried may end before the written position
+        end = max(self._range.end, self._from)  # a batch that is retried may end before the written position
         self._producer.produce(
             settings.markers,
             json.dumps({"offset": end, "topic_id": topic_id}).encode(),
@@ -323,7 +344,7 @@ class KafkaPartitionWriter:
 
     def _take_over(self) -> tuple[OwnedProducer, int]:
         """The producer of this partition, and the first offset that is not written yet."""
-        topic = self._at[0]
+        topic = self._range.topic
         kept = self._resident.transactional(self._settings, self._id)
         if kept is not None:
             try:
@@ -336,12 +357,12 @@ class KafkaPartitionWriter:
                     return kept, offset
         # Another worker may have written since: only an answer after the initialization can be relied on.
         self._took_over = True
-        owned = self._resident.own(self._settings, self._id)
+        owned = self._resident.create_owned(self._settings, self._id)
         offset, metadata = self._read_position(self._settings.timeout_s)
         topic_id = metadata.partition(" ")[2]
         if offset is None:
             offset, topic_id = read_markers(self._settings).get(
-                marker_key(self._settings.stream, *self._at), (None, "")
+                marker_key(self._settings.stream, *self._range.source), (None, "")
             )
             if offset is not None:
                 _log.warning(
@@ -349,18 +370,18 @@ class KafkaPartitionWriter:
                     "offsets.retention.minutes without a "
                     "commit); %s says %d",
                     self._settings.group,
-                    *self._at,
+                    *self._range.source,
                     self._settings.markers,
                     offset,
                 )
         if offset is not None and topic_id != self._settings.topic_ids.get(topic, ""):
             _log.warning(
-                "topic %s was deleted and made again since %d was written: it is copied from its beginning",
+                "topic %s was deleted and recreated since %d was written: it is copied from its beginning",
                 topic,
                 offset,
             )
             offset = None
-        return owned, self._start if offset is None else offset
+        return owned, self._range.start if offset is None else offset
 
     def _read_position(self, timeout_s: float) -> tuple[int | None, str]:
         """The position in the group and its metadata: the token of who wrote it, and the source topic's id."""
@@ -369,11 +390,12 @@ class KafkaPartitionWriter:
         try:
             with self._limit_call("the question for the position"):
                 group_position = read_committed(
-                    self._resident.consumer(self._settings), [TopicPartition(*self._at)], timeout_s
+                    self._resident.consumer(self._settings), [TopicPartition(*self._range.source)], timeout_s
                 )[0]
         except KafkaException as error:
             raise explain_failure(
-                error, f"the position of {self._at[0]}-{self._at[1]} in group {self._settings.group} can't be read"
+                error,
+                f"the position of {self._range.topic}-{self._range.partition} in group {self._settings.group} can't be read",
             ) from error
         return (None if group_position.offset < 0 else group_position.offset), group_position.metadata or ""
 
@@ -410,7 +432,7 @@ class KafkaPartitionWriter:
         offset, error = self._failures[0]
         suffix = f" (and {len(self._failures) - 1} more records)" if len(self._failures) > 1 else ""
         message = (
-            f"Kafka sink: the record of {self._at[0]}-{self._at[1]} offset {offset} can't be written to topic "
+            f"Kafka sink: the record of {self._range.topic}-{self._range.partition} offset {offset} can't be written to topic "
             f"{self._target}"
         )
         if error.code() == KafkaError.MSG_SIZE_TOO_LARGE:
@@ -428,13 +450,13 @@ class KafkaPartitionWriter:
 
         if self._owned is None:
             return
-        if self._begun:
+        if self._in_transaction:
             try:
                 with self._limit_call("abort_transaction"):
                     self._producer.abort_transaction(min(_ABORT_S, self._settings.timeout_s))
             except KafkaException:
                 _log.info("a transaction of %s could not be aborted; the next producer does it", self._id)
-        self._begun = False
+        self._in_transaction = False
         self._resident.drop(self._settings, self._id)
 
     def abandon(self) -> None:

@@ -76,7 +76,7 @@ def _find_first_problem(elements: Column, schema: Schema) -> Column | None:
         return f.lit("") if element_problem is None else f.coalesce(element_problem, f.lit(""))
 
     problem_column = f.transform(elements, text)
-    return f.get(f.filter(problem_column, lambda each: each != ""), 0)
+    return f.get(f.filter(problem_column, lambda problem: problem != ""), 0)
 
 
 def _with_unscaled(column: Column, body: Callable[[Column, Column], Column]) -> Column:

@@ -300,11 +300,11 @@ def _cast_column(column: Column, own_type: t.DataType, target: t.DataType) -> Co
         return f.when(column.isNotNull(), f.struct(*members))
     if isinstance(own_type, t.ArrayType) and isinstance(target, t.ArrayType):
         from_type, two = own_type.elementType, target.elementType
-        return f.transform(column, lambda each: _cast_column(each, from_type, two))
+        return f.transform(column, lambda element: _cast_column(element, from_type, two))
     if isinstance(own_type, t.MapType) and isinstance(target, t.MapType):
         from_type, two = own_type.valueType, target.valueType
         return (
-            f.transform_values(column, lambda _, each: _cast_column(each, from_type, two))
+            f.transform_values(column, lambda _, element: _cast_column(element, from_type, two))
             if own_type.keyType == target.keyType
             else column.cast(target)
         )

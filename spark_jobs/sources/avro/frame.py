@@ -94,7 +94,10 @@ def build_frame(records: DataFrame, table: AvroFrameTable, report: DeadLetters) 
     for layout_version in versions:
         rows = rows.withColumn(layout_version.file_number, layout_version.find_file_number())
     rows = rows.withColumn(
-        "op", f.when(f.col("empty"), f.lit("d")).otherwise(_choose_version(versions, lambda each: each.op))
+        "op",
+        f.when(f.col("empty"), f.lit("d")).otherwise(
+            _choose_version(versions, lambda layout_version: layout_version.op)
+        ),
     )
     left_out = ["m", "t"] if table.truncates else ["m"]
     rows = rows.where(f.coalesce(~f.col("op").isin(*left_out), f.lit(True)))
@@ -352,20 +355,20 @@ def _problem_getters(versions: list[_Version], table: AvroFrameTable) -> list[Ca
     """Return expressions that find unreadable values in the rows taken from a record; empty if every value can be read."""
     op = f.col("op")
 
-    def found(version: _Version, images: Sequence[Column]) -> Column:
+    def find_problems(version: _Version, images: Sequence[Column]) -> Column:
         return f.coalesce(
             f.lit(None).cast("string"),
             *(problem_column for image in images for problem_column in version.problems(image)),
         )
 
     def of_result(version: _Version) -> Column:
-        return found(version, [f.when(op == "d", version.before).otherwise(version.after)])
+        return find_problems(version, [f.when(op == "d", version.before).otherwise(version.after)])
 
     if not any(version.problems(version.after) for version in versions):
         return []
     if not table.before or table.layouts[0].flat is not None:
         return [of_result]
-    return [of_result, lambda version: found(version, [version.before])]
+    return [of_result, lambda version: find_problems(version, [version.before])]
 
 
 def _select_output(rows: DataFrame, versions: list[_Version], table: AvroFrameTable) -> DataFrame:

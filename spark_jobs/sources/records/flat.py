@@ -79,8 +79,8 @@ def flat_of(names: Collection[str], config: Mapping[str, Any]) -> Flat:
         else str(config.get("source.timestamp.unit") or "ms")
     )
     up, down = {"us": (1, 1), "ms": (1000, 1), "ns": (1, 1000)}[unit]
-    marks = {name for name in (op, deleted, time, order) if name.startswith("__")}
-    hidden = frozenset({*marks, *(name for name in names if name in UMS_COLUMNS)})
+    debezium_names = {name for name in (op, deleted, time, order) if name.startswith("__")}
+    hidden = frozenset({*debezium_names, *(name for name in names if name in UMS_COLUMNS)})
     return Flat(op, deleted, time, order, up, down, hidden)
 
 

@@ -47,10 +47,10 @@ class KnownKinds:
     Args:
         config: of the job.
         options: the same, read.
-        fast: is told of each kind.
+        fast: gets each kind.
 
     Attributes:
-        known: what was found, by reference.
+        by_ref: what was found, by reference.
         samples: a key and a value of each topic that may get tombstones, in base64.
     """
 
@@ -58,18 +58,18 @@ class KnownKinds:
         self._config = config
         self._options = options
         self._fast = fast
-        self.known: dict[Ref, KnownKind] = {}
+        self.by_ref: dict[Ref, KnownKind] = {}
         self.samples: dict[str, list[str | None]] = {}
         #: Kinds of which a batch had no good record: the next one may have some.
         self._doubtful: set[Ref] = set()
         self._registry = RegistrySchemas(config) if "avro" in {options.values, options.keys} else None
-        self._texts: dict[int, str] = {}
+        self._schema_texts: dict[int, str] = {}
         self._rules: Rules | None = None
 
     def forget_doubtful(self) -> None:
         """Forget the kinds of which the last batch had no good record."""
         for ref in self._doubtful:
-            self.known.pop(ref, None)
+            self.by_ref.pop(ref, None)
         self._doubtful.clear()
 
     def learn(self, batch: Batch, unknown: Sequence[RecordGroup]) -> None:
@@ -83,14 +83,14 @@ class KnownKinds:
             if record_kind.ref not in records:
                 continue
             key, value = records[record_kind.ref]
-            known_kind = self.known[record_kind.ref] = self._judge_kind(batch, record_kind, key, value)
+            known_kind = self.by_ref[record_kind.ref] = self._judge_kind(batch, record_kind, key, value)
             self._fast.note_kind(record_kind.ref, known_kind, key)
             if self._options.tombstones and not known_kind.error:
                 self.samples[record_kind.ref.topic] = [
                     base64.b64encode(sample_of(key, self._options.keys)).decode() if key is not None else None,
                     base64.b64encode(sample_of(value, self._options.values)).decode(),
                 ]
-        missing = [kind.ref for kind in unknown if kind.ref not in self.known]
+        missing = [kind.ref for kind in unknown if kind.ref not in self.by_ref]
         if missing:
             raise Fatal(
                 f"Records of topic {missing[0].topic} were there a moment ago and are not any more: retention is "
@@ -166,11 +166,11 @@ class KnownKinds:
         return (envelope_layout if self._options.envelope else flat_layout)(value, key, self._config)
 
     def _fetch_schema(self, schema_id: int) -> str:
-        if schema_id not in self._texts:
+        if schema_id not in self._schema_texts:
             if self._registry is None:
                 raise Fatal("no registry")
-            self._texts[schema_id] = self._registry.text(schema_id)
-        return self._texts[schema_id]
+            self._schema_texts[schema_id] = self._registry.text(schema_id)
+        return self._schema_texts[schema_id]
 
     def key_names(self, namespace: str, record_names: Sequence[str]) -> tuple[str, ...]:
         """The key columns of a table: those that the options give, else those of its records."""
@@ -212,11 +212,11 @@ class KnownKinds:
         if value is None:
             raise Fatal(f"{folder} holds no sample of topic {topic}; delete it to have schemas found again.")
         ref = Ref(topic, "recalled", "")
-        if ref not in self.known:
+        if ref not in self.by_ref:
             kinds = (
                 Ref(topic, value[:5].hex(), key[:5].hex() if key else "")
                 if self._options.values == "avro"
                 else Ref(topic, "", "")
             )
-            self.known[ref] = self.look_at_record(kinds, key, value)
-        return ref, self.known[ref]
+            self.by_ref[ref] = self.look_at_record(kinds, key, value)
+        return ref, self.by_ref[ref]

@@ -66,7 +66,7 @@ class DecodedChange(NamedTuple):
     row: Any
     op: str
     source: Any
-    place: int
+    record_index: int
 
 
 class Changes(NamedTuple):
@@ -75,7 +75,7 @@ class Changes(NamedTuple):
     rows: list[Any]
     ops: list[str]
     sources: list[Any]
-    places: list[int]
+    record_indexes: list[int]
 
     @classmethod
     def of(cls, changes: Sequence[DecodedChange]) -> Changes:
@@ -87,7 +87,7 @@ class Changes(NamedTuple):
         self.rows.extend(other_changes.rows)
         self.ops.extend(other_changes.ops)
         self.sources.extend(other_changes.sources)
-        self.places.extend(other_changes.places)
+        self.record_indexes.extend(other_changes.record_indexes)
 
 
 class TableDecoder:
@@ -221,7 +221,7 @@ class TableDecoder:
         if schema_text in self._plan.foreign:
             return None
         raise Skippable(
-            "The record's schema is none of those that the job found in this batch; report this as a defect."
+            "The record's schema is not one of those that the job found in this batch; report this as a defect."
         )
 
     def _explain_error(self, value: bytes | None, error: Exception) -> Exception:
@@ -389,8 +389,8 @@ class TableDecoder:
             pairs = [shard_of(source) for source in changes.sources]
             arrays = [pa.array([pair[index] for pair in pairs], pa.int64()) for index in range(len(NUMBERS))] + arrays
         records = batch.select(KAFKA_FIELDS)
-        if changes.places != list(range(batch.num_rows)):
-            records = records.take(pa.array(changes.places, pa.int32()))
+        if changes.record_indexes != list(range(batch.num_rows)):
+            records = records.take(pa.array(changes.record_indexes, pa.int32()))
         arrays += system_arrays(records, changes.ops, changes.sources)
         return pa.RecordBatch.from_arrays(arrays, schema=self.arrow)
 

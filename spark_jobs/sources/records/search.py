@@ -75,7 +75,7 @@ class Search:
     """
 
     def __init__(self, known_types: Mapping[str, Mapping[str, t.DataType]], rules: Rules, report: Report) -> None:
-        self._known = known_types
+        self._known_types = known_types
         self._rules = rules
         self._report = report
         self._tables: dict[tuple[str, str], _SearchedTable] = {}
@@ -129,11 +129,11 @@ class Search:
     ) -> None:
         table = self._tables.get(at)
         if table is None:
-            types = dict(self._known.get(at[1], {}))
+            types = dict(self._known_types.get(at[1], {}))
             table = self._tables[at] = _SearchedTable(
                 types, {name: accepted_types(kind) for name, kind in types.items()}
             )
-            table.defined = at[1] in self._known
+            table.defined = at[1] in self._known_types
         names: tuple[str, ...] = ()
         if not table.keys and key:
             names, values = _read_key(key)

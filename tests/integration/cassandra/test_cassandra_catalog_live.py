@@ -69,7 +69,7 @@ async def test_a_table_through_its_life(
     assert [(each.position, each.reversed) for each in table.clustering] == [(0, True), (1, False)]
     assert [each.type.is_multicell for each in table.regular] == [False, False, False, True, True]
     assert [str(each) for each in catalog.refused()] == [f"{ks}.n"]
-    off = next(each for each in catalog.known() if str(each) == f"{ks}.off")
+    off = next(each for each in catalog.list_known_tables() if str(each) == f"{ks}.off")
     assert not catalog.captured(off)
     assert catalog.by_id(id_bytes(table.table_id)) == table
 

@@ -48,7 +48,7 @@ def records(
     shape = shape_of(table)
     row: list[Any] = [None] * shape.width
     row[:6] = [bytes(16), TIME, 0, INSERT, 60, True]
-    for place in shape.places:
+    for place in shape.columns:
         row[place.value] = cells.get(place.name)
     out: list[SourceRecord] = []
     form(table, scylla_events(topic_prefix="c-1", output_format="partition-update")).feed(

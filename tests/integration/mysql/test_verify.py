@@ -106,8 +106,8 @@ class World:
         try:
             await view.open(lambda name: name.endswith(f".{table}"))
             entry = view.tables[f"{self.database}.{table}"]
-            source = RowSource(ts_ms=1, ts_us=1, server_id=1, file=view.place.file, pos=view.place.pos - 1)
-            entry.made.changes(op, rows, source, 0, {}, {}, out)  # type: ignore[arg-type]
+            source = RowSource(ts_ms=1, ts_us=1, server_id=1, file=view.position.file, pos=view.position.pos - 1)
+            entry.builder.changes(op, rows, source, 0, {}, {}, out)  # type: ignore[arg-type]
         finally:
             await view.close()
         return out

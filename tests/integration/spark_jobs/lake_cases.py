@@ -61,7 +61,7 @@ def inserts_are_exactly_once_by_offset(lakes: Lakes) -> None:
             for where in first.ranges
         },
     )
-    assert kit.again(merged) == 0
+    assert kit.write_batch(merged) == 0
     kit.expect(table, "one batch over all offsets comes with a lost checkpoint")
     more = kit.batch((table, [change("i", 30, id=9, name="z")]))
     both = type(first)(
@@ -69,7 +69,7 @@ def inserts_are_exactly_once_by_offset(lakes: Lakes) -> None:
         [(table, [row for _, rows in (merged.tables + more.tables) for row in rows])],
         {where: (0, more.ranges.get(where, merged.ranges[where])[1]) for where in merged.ranges},
     )
-    assert kit.again(both) == 1
+    assert kit.write_batch(both) == 1
     kit.expect(table, "a batch of which only the end is new")
     frames = kit.batch((table, [change("i", 40, id=10, name="p"), change("d", 41, id=0)])).frames(lakes.spark)
     packed = [

@@ -25,8 +25,8 @@ def feed_all(lines: LineSplitter, data: bytes, cuts: list[int]) -> tuple[list[tu
     edges = [0, *sorted(cut % (len(data) + 1) for cut in cuts), len(data)]
     for start, stop in pairwise(edges):
         found = lines.feed(data[start:stop])
-        assert len(found.texts) == len(found.ends)
-        texts += zip(found.texts, found.ends, strict=True)
+        assert len(found.strings) == len(found.ends)
+        texts += zip(found.strings, found.ends, strict=True)
         bad += found.bad
     return texts, bad
 
@@ -129,28 +129,28 @@ def test_long_lines_can_be_cut_between_characters(text: str, cuts: list[int], en
 def test_memory_is_bounded_by_the_limit() -> None:
     lines = splitter(limit=1000)
     for _ in range(200):
-        assert lines.feed(b"z" * 500).texts == []
+        assert lines.feed(b"z" * 500).strings == []
         assert sum(map(len, lines._parts)) <= 1600
     found = lines.feed(b"\nnext\n")
     assert [(line.raw, line.end) for line in found.bad] == [(b"z" * 1000, 100_001)]
-    assert found.texts == ["next"]
+    assert found.strings == ["next"]
 
 
 def test_a_carriage_return_waits_for_the_next_byte() -> None:
     lines = splitter()
-    assert lines.feed(b"one\r").texts == []
-    assert lines.feed(b"\n").texts == ["one"]
-    assert lines.feed(b"two\r").texts == []
+    assert lines.feed(b"one\r").strings == []
+    assert lines.feed(b"\n").strings == ["one"]
+    assert lines.feed(b"two\r").strings == []
     found = lines.feed(b"three")
-    assert (found.texts, list(found.ends)) == (["two"], [9])
+    assert (found.strings, list(found.ends)) == (["two"], [9])
 
 
 def test_the_unfinished_line_of_an_ended_file() -> None:
     lines = splitter()
     lines.feed(b"one\ntw")
     found = lines.finish()
-    assert (found.texts, list(found.ends)) == (["tw"], [6])
-    assert lines.finish().texts == []
+    assert (found.strings, list(found.ends)) == (["tw"], [6])
+    assert lines.finish().strings == []
 
 
 @pytest.mark.parametrize(

@@ -65,7 +65,7 @@ class SnapshotSource:
 
 @dataclass(frozen=True)
 class SharedReading:
-    """What the connections of a task share.
+    """The state that the connections of a task share.
 
     Attributes:
         source: the source.
@@ -361,10 +361,10 @@ class MySqlChunkReader:
             return await views.after(self.connection)
         if views.exact:
             for _ in range(_SAME_PLACE_ATTEMPTS):
-                places = await asyncio.gather(*(views.open(connection, low) for connection in connections))
-                assert places[0] is not None  # noqa: S101 - an exact view has one
-                if places.count(places[0]) == len(places):
-                    return places[0]
+                view_positions = await asyncio.gather(*(views.open(connection, low) for connection in connections))
+                assert view_positions[0] is not None  # noqa: S101 - an exact view has one
+                if view_positions.count(view_positions[0]) == len(view_positions):
+                    return view_positions[0]
                 for connection in connections:
                     await views.release(connection)
         locker = await self._lock_or_read_alone(name, extra_connections)

@@ -18,7 +18,7 @@ _INTEGERS: Final = frozenset({"tinyint", "smallint", "mediumint", "int", "bigint
 _NUMBERS: Final = frozenset({"decimal", "year"})
 _FLOATS: Final = frozenset({"float", "double"})
 _BY_NUMBER: Final = frozenset({"enum", "set", "bit"})
-_TEXTS: Final = frozenset({"char", "varchar", "tinytext", "text", "mediumtext", "longtext"})
+_STRINGS: Final = frozenset({"char", "varchar", "tinytext", "text", "mediumtext", "longtext"})
 _BYTES: Final = frozenset({"binary", "varbinary", "tinyblob", "blob", "mediumblob", "longblob"})
 
 
@@ -53,7 +53,7 @@ class KeyColumn(NamedTuple):
     @property
     def select(self) -> str:
         """The expression that gives the value in the form that ``literal`` takes."""
-        if self.type in _TEXTS or self.type in _BYTES:
+        if self.type in _STRINGS or self.type in _BYTES:
             return f"CAST({self.sql} AS BINARY)"
         if self.type in _BY_NUMBER:
             return f"({self.sql} + 0)"
@@ -63,7 +63,7 @@ class KeyColumn(NamedTuple):
 
     def literal(self, value: bytes) -> str:
         """The literal for what ``select`` gave."""
-        if self.type in _TEXTS:
+        if self.type in _STRINGS:
             # Without an introducer it would be bytes, and compare as such.
             return f"_{self.charset} X'{value.hex()}'"
         if self.type in _BYTES:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from spark_jobs.contract import Column
     from spark_jobs.sinks.jdbc.config import JdbcSettings, Login
-    from spark_jobs.sinks.jdbc.model import Connection, JdbcNames, JdbcStep, Wanted
+    from spark_jobs.sinks.jdbc.model import Connection, JdbcNames, JdbcStep, NeededColumn
 
 _TYPES: Final = {
     "byte": "tinyint",
@@ -216,20 +216,20 @@ class MySqlDialect:
         """A type by family and size."""
         return parse_kind(text, bounded_text=True)
 
-    def fits(self, wanted: str, present: str) -> str | None:
+    def fits(self, needed: str, present: str) -> str | None:
         """How a present column serves; see ``model.Dialect``."""
-        present_kind, need = self.kind(present), self.kind(wanted)
+        present_kind, need = self.kind(present), self.kind(needed)
         if can_hold(present_kind, need):
             return present
         both = join_kinds(present_kind, need)
-        return None if both is None else wanted if both == need else _format_type(both)
+        return None if both is None else needed if both == need else _format_type(both)
 
-    def widen(self, table: str, wanted: Wanted) -> str:
+    def widen(self, table: str, column: NeededColumn) -> str:
         """The statement that changes a column's type."""
-        null = "NULL" if wanted.nullable else "NOT NULL"
-        return f"ALTER TABLE {table} MODIFY COLUMN {self.quote(wanted.name)} {wanted.type} {null}"
+        null = "NULL" if column.nullable else "NOT NULL"
+        return f"ALTER TABLE {table} MODIFY COLUMN {self.quote(column.name)} {column.type} {null}"
 
-    def create(self, table: str, columns: tuple[Wanted, ...], key: tuple[str, ...]) -> str:
+    def create(self, table: str, columns: tuple[NeededColumn, ...], key: tuple[str, ...]) -> str:
         """The statement that makes a table where it is missing."""
         lines = []
         for column in columns:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from spark_jobs.contract import Column
     from spark_jobs.sinks.jdbc.config import JdbcSettings, Login
-    from spark_jobs.sinks.jdbc.model import Connection, JdbcNames, Wanted
+    from spark_jobs.sinks.jdbc.model import Connection, JdbcNames, NeededColumn
 
 _TYPES: Final = {
     "byte": "smallint",
@@ -69,7 +69,7 @@ _SYSTEM: Final = {
 _RETRY: Final = ("08", "40", "53", "57P01", "57P02", "57P03", "57P05", "57014", "55P03", "55006", "58", "25006")
 _DATA: Final = ("22", "23")
 _SYSTEM_COLUMNS: Final = frozenset(("tableoid", "xmin", "cmin", "xmax", "cmax", "ctid"))
-_COPY_PIECE: Final = 1 << 20
+_COPY_BYTES: Final = 1 << 20
 
 
 class PostgreSql:
@@ -122,19 +122,19 @@ class PostgreSql:
         """A type by family and size."""
         return parse_kind(text, bounded_text=False)
 
-    def fits(self, wanted: str, present: str) -> str | None:
+    def fits(self, needed: str, present: str) -> str | None:
         """How a present column serves; see ``model.Dialect``."""
-        present_kind, need = self.kind(present), self.kind(wanted)
+        present_kind, need = self.kind(present), self.kind(needed)
         if can_hold(present_kind, need):
             return present
         both = join_kinds(present_kind, need)
-        return None if both is None else wanted if both == need else _format_type(both)
+        return None if both is None else needed if both == need else _format_type(both)
 
-    def widen(self, table: str, wanted: Wanted) -> str:
+    def widen(self, table: str, column: NeededColumn) -> str:
         """The statement that changes a column's type."""
-        return f"ALTER TABLE {table} ALTER COLUMN {self.quote(wanted.name)} TYPE {wanted.type}"
+        return f"ALTER TABLE {table} ALTER COLUMN {self.quote(column.name)} TYPE {column.type}"
 
-    def create(self, table: str, columns: tuple[Wanted, ...], key: tuple[str, ...]) -> str:
+    def create(self, table: str, columns: tuple[NeededColumn, ...], key: tuple[str, ...]) -> str:
         """The statement that makes a table where it is missing."""
         return create_table(self.quote, table, columns, key)
 
@@ -306,8 +306,8 @@ class PostgreSql:
         copy_data = memoryview(copy_buffer(rows, columns))
         statement = f"COPY {into} ({', '.join(map(self.quote, columns))}) FROM STDIN"
         with connection.cursor() as cursor, cursor.copy(statement) as copy:
-            for start in range(0, len(copy_data), _COPY_PIECE):  # the client would copy one huge chunk as a whole
-                copy.write(copy_data[start : start + _COPY_PIECE])
+            for start in range(0, len(copy_data), _COPY_BYTES):  # the client would copy one huge chunk as a whole
+                copy.write(copy_data[start : start + _COPY_BYTES])
 
 
 def _fetch_row(connection: Connection, statement: str, arguments: Sequence[Any] = ()) -> tuple[Any, ...]:

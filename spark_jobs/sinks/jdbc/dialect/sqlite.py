@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from spark_jobs.contract import Column
     from spark_jobs.sinks.jdbc.config import JdbcSettings, Login
-    from spark_jobs.sinks.jdbc.model import Connection, JdbcNames, JdbcStep, Wanted
+    from spark_jobs.sinks.jdbc.model import Connection, JdbcNames, JdbcStep, NeededColumn
 
 _TYPES: Final = {
     "byte": "integer",
@@ -184,7 +184,7 @@ class Sqlite:
         numbers = {has.family, need.family} <= {"integer", "decimal"} and need.size <= max(_EXACT_DIGITS, 8)
         return present if not present or numbers or can_hold(has, need) else None
 
-    def widen(self, table: str, column: Wanted) -> str:
+    def widen(self, table: str, column: NeededColumn) -> str:
         """Statements for a person: SQLite can't change a column's type, so the sink never does it."""
         old, new = self.quote(column.name), self.quote(f"{column.name}_new")
         return (
@@ -192,7 +192,7 @@ class Sqlite:
             f"ALTER TABLE {table} DROP COLUMN {old}; ALTER TABLE {table} RENAME COLUMN {new} TO {old}"
         )
 
-    def create(self, table: str, columns: tuple[Wanted, ...], key: tuple[str, ...]) -> str:
+    def create(self, table: str, columns: tuple[NeededColumn, ...], key: tuple[str, ...]) -> str:
         """The statement that makes a table where it is missing."""
         return create_table(self.quote, table, columns, key)
 

@@ -9,10 +9,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from spark_jobs.sinks.jdbc.config import Login
-    from spark_jobs.sinks.jdbc.model import Wanted
+    from spark_jobs.sinks.jdbc.model import NeededColumn
 
 
-def create_table(quote: Callable[[str], str], table: str, columns: tuple[Wanted, ...], key: tuple[str, ...]) -> str:
+def create_table(
+    quote: Callable[[str], str], table: str, columns: tuple[NeededColumn, ...], key: tuple[str, ...]
+) -> str:
     """The statement that makes a table where it is missing; see ``model.Dialect.create``."""
     lines = [f"{quote(column.name)} {column.type}{'' if column.nullable else ' NOT NULL'}" for column in columns]
     if key:

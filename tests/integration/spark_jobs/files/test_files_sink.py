@@ -62,7 +62,7 @@ def test_replayed_batches_and_a_lost_checkpoint_change_nothing(spark: SparkSessi
 def test_offsets_of_a_topic_made_anew_are_not_skipped_in_silence(spark: SparkSession, sinks: Sinks) -> None:
     sinks.make().write(batch(spark, 0, [(ORDERS, inserts(0, 10))]))
     other = [Change(each, {"state": "new"}, "i", each, each + 5000, each) for each in range(4)]
-    with pytest.raises(Fatal, match=r"deleted and made again.*sink\.files\.source\.id"):
+    with pytest.raises(Fatal, match=r"deleted and recreated.*sink\.files\.source\.id"):
         sinks.make().write(batch(spark, 0, [(ORDERS, other)]))
     assert sinks.make(source_id="second").write(batch(spark, 0, [(ORDERS, other)])) == 4
     assert len(ids(spark, sinks)) == 14

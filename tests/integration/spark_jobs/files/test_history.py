@@ -113,7 +113,7 @@ def test_delta(spark: SparkSession, sinks: Sinks) -> None:
     removed, added = delta.optimize_table(spark, f"{path}/shop.orders")
     assert (removed > added, history.read(spark, path).count()) == (True, len(changes))
     other = [Change(1, {"id": 1}, "i", 5, 5, 0)]
-    with pytest.raises(Fatal, match="deleted and made again"):
+    with pytest.raises(Fatal, match="deleted and recreated"):
         again.write(batch(spark, 2, [(SHAPE, other)]))
 
 

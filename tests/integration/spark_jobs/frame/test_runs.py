@@ -195,7 +195,7 @@ def test_expired_records_and_a_new_topic_of_the_same_name_are_never_skipped(spar
     bench.send(topic, [str(number) for number in range(9)])
     replaced = run(spark, job)
     assert replaced.end() == 1
-    assert f"topic {topic} was deleted and made again" in replaced.of("failed")[0]["error"]
+    assert f"topic {topic} was deleted and recreated" in replaced.of("failed")[0]["error"]
     assert [row["value"] for row in bench.rows(job)] == ["0", "1", "2"]
     # By option the job continues with the records that exist, and says what it leaves out.
     assert run(spark, job | {"source.fail.on.data.loss": "false"}).end() == 0

@@ -460,7 +460,7 @@ def test_large_records_and_sources_that_grow(spark: SparkSession, bootstrap: str
         spark, bootstrap, unique("strict"), topic, **{"sink.kafka.topic": make(bootstrap, unique("small"), 1)}
     )
     # The first failure does not say which record it is: the batch is retried to find out.
-    with pytest.raises(Retriable, match="the batch is done again to find the record"):
+    with pytest.raises(Retriable, match="the batch is repeated to find the record"):
         strict.write(all_of({0: 2}))
     with pytest.raises(
         Fatal,

@@ -261,7 +261,7 @@ async def test_tables_are_found_by_id_and_never_forgotten() -> None:
     assert columns(known(catalog, again)) == ["p", "w"]
     assert catalog.captured(known(catalog, T1))
     assert [each.table_id for each in catalog.tables()] == [again]
-    assert {each.table_id for each in catalog.known()} == {T1, T2, T3, again}
+    assert {each.table_id for each in catalog.list_known_tables()} == {T1, T2, T3, again}
     schema.drop("ks", "t")
     assert await catalog.refresh() == set()
     assert catalog.tables() == []

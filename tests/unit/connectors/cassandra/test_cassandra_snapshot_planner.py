@@ -76,7 +76,7 @@ class World:
             if act < 0.02:
                 planner.set_requests([SnapshotRequest(id="r", tables=[".*"], state="paused")])
                 planner.set_requests([request])
-                queue = [each for each in queue if planner.wanted(each.end)]
+                queue = [each for each in queue if planner.is_needed(each.end)]
             elif act < 0.06 and jobs:
                 planner.narrow(chance.choice(jobs))
             elif act < 0.09 and jobs:

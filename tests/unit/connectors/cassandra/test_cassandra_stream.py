@@ -93,10 +93,10 @@ class Known:
     def captured(self, each: CqlTableDefinition, segment: int) -> bool:
         return each.cdc and segment <= self.last_segments.get(each.table_id, segment)
 
-    def wanted(self, each: CqlTableDefinition) -> bool:
+    def is_deliverable(self, each: CqlTableDefinition) -> bool:
         return each.keyspace == "ks" and not each.has_counters
 
-    def known(self) -> list[CqlTableDefinition]:
+    def list_known_tables(self) -> list[CqlTableDefinition]:
         return list(self.tables.values())
 
 
@@ -167,7 +167,7 @@ def test_records_carry_the_place_behind_them_and_the_last_that_of_the_entry() ->
         LogPosition(SEGMENT, 1100, 1),
         LogPosition(SEGMENT, 2100),
     ]
-    assert bench.stream.place == LogPosition(SEGMENT, 3100)
+    assert bench.stream.position == LogPosition(SEGMENT, 3100)
     assert (bench.stream.counts.entries, bench.stream.counts.updates, bench.stream.counts.ignored) == (3, 3, 1)
 
 
@@ -192,7 +192,7 @@ def test_a_batch_ends_between_entries() -> None:
     log = stretch(*(write_mutation([update(A, key, v="x"), update(B, key, v="y")], 7) for key in range(1, 6)))
     bench = Bench(Known(A, B))
     assert bench.take(log, 0, limit=3) == 2
-    assert (len(bench.out), bench.stream.place) == (4, LogPosition(SEGMENT, 2100))
+    assert (len(bench.out), bench.stream.position) == (4, LogPosition(SEGMENT, 2100))
     assert bench.take(log, 2, limit=7) == 4
     assert bench.take(log, 4, limit=1000) == 5
     assert len(bench.out) == 10
@@ -202,9 +202,9 @@ def test_a_segment_s_end_moves_the_place() -> None:
     bench = Bench(Known(A))
     bench.all(stretch(write_mutation([update(A, 1, v="x")], 7)))
     bench.all(stretch(begin=5000, finished=True))
-    assert bench.stream.place == LogPosition(SEGMENT, 5000, 0, finished=True)
+    assert bench.stream.position == LogPosition(SEGMENT, 5000, 0, finished=True)
     bench.all(stretch(write_mutation([update(A, 2, v="x")], 7), segment=SEGMENT + 1))
-    assert bench.stream.place == LogPosition(SEGMENT + 1, 1100)
+    assert bench.stream.position == LogPosition(SEGMENT + 1, 1100)
     assert bench.seen == [("p.ks.a", 1), ("p.ks.a", 2)]
 
 
@@ -219,7 +219,7 @@ def test_an_unknown_table_is_asked_for_then_passed_over() -> None:
     with pytest.raises(Missing) as asked:
         bench.take(log)
     assert (asked.value.table_id, asked.value.column) == (UUID(B.table_id).bytes, None)
-    assert (bench.seen, bench.stream.number, bench.stream.place) == ([("p.ks.a", 1)], 1, LogPosition(SEGMENT, 1100))
+    assert (bench.seen, bench.stream.number, bench.stream.position) == ([("p.ks.a", 1)], 1, LogPosition(SEGMENT, 1100))
     bench.stream.give_up(asked.value)
     bench.take(log, 1)
     assert (bench.seen, bench.stream.counts.unknown) == ([("p.ks.a", 1), ("p.ks.a", 3)], 1)
@@ -302,7 +302,7 @@ def test_a_table_without_cdc_is_passed_over_only_by_a_definition_that_is_newer_t
     with pytest.raises(Missing) as asked:
         bench.take(log)
     assert (asked.value.doubt, asked.value.table_id) == (True, UUID(PLAIN.table_id).bytes)
-    assert (bench.seen, bench.stream.place) == ([("p.ks.a", 1)], LogPosition(SEGMENT, 1100))
+    assert (bench.seen, bench.stream.position) == ([("p.ks.a", 1)], LogPosition(SEGMENT, 1100))
     now = table("plain", 3)
     known.tables[UUID(now.table_id).bytes] = now
     bench.stream.changed({now.table_id})
@@ -314,7 +314,7 @@ def test_a_table_without_cdc_is_passed_over_only_by_a_definition_that_is_newer_t
 def test_what_was_delivered_of_a_lost_entry_is_not_taken_from_the_next_one() -> None:
     bench = Bench(Known(A, B), LogPosition(SEGMENT, 1100, 1))
     bench.all(stretch(begin=2100)._replace(lost=(1100, 2100)))
-    assert bench.stream.place == LogPosition(SEGMENT, 2100)
+    assert bench.stream.position == LogPosition(SEGMENT, 2100)
     bench.all(stretch(write_mutation([update(A, 3, v="x"), update(B, 3, v="y")], 7), begin=2100))
     assert bench.seen == [("p.ks.a", 3), ("p.ks.b", 3)]
 

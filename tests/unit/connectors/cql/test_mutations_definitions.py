@@ -215,7 +215,7 @@ def test_equal_rows_share_their_names() -> None:
         ("02060001", "02030001", "unknown kind 3"),
         ("02060001", "02060002", "a bound of 2 clustering values where the table has 1"),
         ("02060001", "02010001", "begins inside of another"),
-        ("02010001", "02060001", "ends that has not begun"),
+        ("02010001", "02060001", "ends that has not started"),
         ("02060001", "01060001", "has no end"),
     ],
 )

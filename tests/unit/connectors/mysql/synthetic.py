@@ -197,7 +197,7 @@ def reader(
 ) -> Reader:
     offset = saved if saved is not None else {"file": FILE, "pos": 4}
     begun = start.start_of("p", Shard(), [(PARTITION, offset)])
-    assert begun.place is not None
+    assert begun.position is not None
     settings = mysql_events(
         topics=mysql_topics(prefix="p"),
         connector="mariadb" if flavor == "mariadb" else "mysql",
@@ -215,9 +215,9 @@ def reader(
     held = events.make_holder(settings)
     cursor = BinlogCursor(
         begun,
-        begun.place,
+        begun.position,
         server,
-        gtid.parse_gtids(flavor, begun.place.gtids) if begun.place.gtids or flavor == "mariadb" else None,
+        gtid.parse_gtids(flavor, begun.position.gtids) if begun.position.gtids or flavor == "mariadb" else None,
     )
     statements: list[SqlStatement] = []
 
@@ -242,7 +242,7 @@ def reader(
     )
     stream = BinlogStream(
         cursor,
-        start.ConnectionStart(begun, begun.place, same_server),
+        start.ConnectionStart(begun, begun.position, same_server),
         tables_met,
         context,
         StreamOptions(wants_gtid=wants, keep_going=keep_going, apart=apart),

@@ -246,7 +246,7 @@ def test_snapshot_modes(mode: str, plan: tuple[str, bool, bool, str]) -> None:
         for name in ("snapshot.data", "start.stream", "snapshot.on.data.error")
     }
     found = stream_settings(parsed({"snapshot.mode": mode, **based})).plan
-    assert (found.pull, found.stream, found.on_purged, found.begin) == plan
+    assert (found.snapshot, found.stream, found.on_purged, found.begin) == plan
 
 
 def test_statements_of_the_snapshot_become_conditions_or_stay() -> None:

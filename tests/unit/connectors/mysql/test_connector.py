@@ -275,7 +275,7 @@ def test_what_tasks_save_for_the_lag() -> None:
     assert partition == {"server": "p", "shard": "1/2", "lag": "task"}
     assert msgspec.json.decode(offset["heartbeat"])["sent_us"] == 17
     assert lag.saved_place("p", [(partition, offset)]) is None
-    assert start.start_of("p", Shard(1, 2), [(partition, offset)]).place is None
+    assert start.start_of("p", Shard(1, 2), [(partition, offset)]).position is None
 
 
 class Taken:
@@ -338,7 +338,7 @@ def test_metrics() -> None:
             cursor=At(),
             client=Client(),
             latency={"mysql_heartbeat_age_seconds": 1.5},
-            pulls=pulls,
+            snapshots=pulls,
             behind=behind,
         )
 
@@ -378,9 +378,13 @@ def test_metrics() -> None:
     shown = {name.removeprefix("debezium_metrics_"): value for (name, _), value in taken.in_snapshots.items()}
     assert (shown["TotalTableCount"], shown["RemainingTableCount"]) == (2, 1)
     assert (shown["SnapshotPaused"], shown["SnapshotRunning"]) == (1, 0)
-    assert taken.in_snapshots["debezium_metrics_RowsScanned", "a.b"] == taken.values[metrics.PULL_TOTAL, "a.b"] == 7
+    assert (
+        taken.in_snapshots["debezium_metrics_RowsScanned", "a.b"]
+        == taken.values[metrics.SNAPSHOT_ROWS_ESTIMATED, "a.b"]
+        == 7
+    )
     assert ("mysql_heartbeat_age_seconds", "") in taken.values
     other = StreamCounters()
     other.creates = 5
-    metrics.report_task(taken, counters=other, cursor=At(), client=Client(), latency={}, pulls=[], behind=behind)
+    metrics.report_task(taken, counters=other, cursor=At(), client=Client(), latency={}, snapshots=[], behind=behind)
     assert taken.values[metrics.CREATES, ""] == 45  # a stream continues to count after a reconnect

@@ -77,7 +77,7 @@ def test_answers_are_kept_for_a_bounded_number_of_tables(monkeypatch: pytest.Mon
         assert [chosen.matches(TableName("d", f"t{number}")) for number in range(25)] == [
             str(number).startswith("1") for number in range(25)
         ]
-    assert len(chosen._known) <= 10
+    assert len(chosen._captured) <= 10
 
 
 def test_columns_are_chosen_by_their_full_names() -> None:

@@ -36,17 +36,17 @@ def test_debezium_s_place_is_taken_over_and_then_ours_counts() -> None:
     theirs = {"file": "b.000002", "pos": 400, "event": 3, "row": 1, "ts_sec": 5, "server_id": 1}
     saved: Saved = {"": ({"server": PREFIX}, theirs)}
     begun = start.start_of(PREFIX, Shard(), saved.values())
-    assert begun.place == BinlogPosition(file="b.000002", pos=400, event=3, row=1, ts_sec=5, server_id=1)
+    assert begun.position == BinlogPosition(file="b.000002", pos=400, event=3, row=1, ts_sec=5, server_id=1)
     assert (begun.resume.rows, begun.done) == (1, ())
     for index in range(2):
         begun = start.start_of(PREFIX, Shard(index, 2), saved.values())
-        assert begun.place is not None
-        assert begun.place.pos == 400
+        assert begun.position is not None
+        assert begun.position.pos == 400
         save(saved, Shard(index, 2), BinlogPosition(file="b.000002", pos=900 + index), begun)
     for index in range(2):
         again = start.start_of(PREFIX, Shard(index, 2), saved.values())
-        assert again.place is not None
-        assert again.place.pos == 900 + index
+        assert again.position is not None
+        assert again.position.pos == 900 + index
 
 
 def test_an_operator_s_place_counts_as_the_newest() -> None:
@@ -57,7 +57,7 @@ def test_an_operator_s_place_counts_as_the_newest() -> None:
     saved["altered"] = ({"server": PREFIX}, {"file": "b.000001", "pos": 4})
     for index in range(2):
         begun = start.start_of(PREFIX, Shard(index, 2), saved.values())
-        assert begun.place == BinlogPosition(file="b.000001", pos=4)
+        assert begun.position == BinlogPosition(file="b.000001", pos=4)
         assert begun.done == ()
 
 
@@ -84,11 +84,11 @@ def test_each_row_comes_once_whatever_the_number_of_tasks_becomes(
 
     def advance(shard: Shard, steps: int) -> None:
         begun = start.start_of(PREFIX, shard, saved.values())
-        first = 0 if begun.place is None else (begun.place.pos - 4) // 10 * size + begun.place.event
+        first = 0 if begun.position is None else (begun.position.pos - 4) // 10 * size + begun.position.event
         for row in range(first, min(total, first + steps)):
-            spot = start.Spot(1, 4 + row // size * 10, row % size, 0)
+            spot = start.RowPosition(1, 4 + row // size * 10, row % size, 0)
             former = [each for each in begun.done if owner(row, each.shard.count) == each.shard.index]
-            if owner(row, shard.count) == shard.index and not any(spot < each.spot for each in former):
+            if owner(row, shard.count) == shard.index and not any(spot < each.position for each in former):
                 delivered.append(row)
             after = row + 1
             save(saved, shard, BinlogPosition(file="b.000001", pos=4 + after // size * 10), begun, after % size)

@@ -5,7 +5,15 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from connectors.verify.rows import Comparison, Sample, Structures, TableReport, digest_value, message_place, split_place
+from connectors.verify.rows import (
+    Comparison,
+    Sample,
+    Structures,
+    TableReport,
+    digest_value,
+    message_position,
+    split_position,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -85,7 +93,7 @@ def test_examples_are_limited_and_counts_are_not(tmp_path: Path) -> None:
 def test_rows_that_differ_are_kept_with_the_place_of_their_last_message(tmp_path: Path) -> None:
     with Comparison({"a.t": COLUMNS}, examples=2, folder=str(tmp_path)) as comparison:
         for offset, number in enumerate((1, 2, 3, 1)):
-            comparison.topics.row("a.t", key(number), row(number, f"{offset}"), message_place(3, offset))
+            comparison.topics.row("a.t", key(number), row(number, f"{offset}"), message_position(3, offset))
         comparison.topics.gone("a.t", key(3))
         comparison.topics.later("a.t", key(2))
         for number in (1, 2, 3, 4, 5):
@@ -93,25 +101,25 @@ def test_rows_that_differ_are_kept_with_the_place_of_their_last_message(tmp_path
         list(comparison.compare())
         samples = {sample.key: sample for sample in comparison.samples["a.t"]}
     assert {sample.kind for sample in samples.values()} == {"different", "unsettled", "missing"}
-    assert samples['{"id":1}'].place == message_place(3, 3)
-    assert samples['{"id":2}'].place == message_place(3, 1)
+    assert samples['{"id":1}'].position == message_position(3, 3)
+    assert samples['{"id":2}'].position == message_position(3, 1)
     # Of three that are missing two are kept.
     missing = [sample for sample in samples.values() if sample.kind == "missing"]
-    assert [(sample.place, sample.in_source) for sample in missing] == [(None, True)] * 2
+    assert [(sample.position, sample.in_source) for sample in missing] == [(None, True)] * 2
 
 
 def test_a_row_of_a_sample_is_read_where_its_side_has_it() -> None:
-    sample = Sample("different", "{}", b"", in_source=True, place=0)
+    sample = Sample("different", "{}", b"", in_source=True, position=0)
     assert not sample.is_read()
     sample.source = sample.topic = row(1)
     assert sample.is_read()
-    assert not Sample("missing", "{}", b"", in_source=True, place=None, topic=row(1)).is_read()
-    assert Sample("extra", "{}", b"", in_source=False, place=7, topic=row(1)).is_read()
+    assert not Sample("missing", "{}", b"", in_source=True, position=None, topic=row(1)).is_read()
+    assert Sample("extra", "{}", b"", in_source=False, position=7, topic=row(1)).is_read()
 
 
 @pytest.mark.parametrize("message", [(0, 0), (5, 1), (65_000, (1 << 48) - 1)])
 def test_the_place_of_a_message_is_one_number(message: tuple[int, int]) -> None:
-    assert split_place(message_place(*message)) == message
+    assert split_position(message_position(*message)) == message
 
 
 def test_rows_of_a_key_that_is_the_whole_row(tmp_path: Path) -> None:

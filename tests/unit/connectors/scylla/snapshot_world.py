@@ -452,7 +452,7 @@ class World:
 
     def read_page(self, task: Task) -> None:
         snapshot = task.snapshot
-        if not snapshot.turns.held or snapshot.page is not None or snapshot.finished:
+        if not snapshot.turns.is_held or snapshot.page is not None or snapshot.finished:
             return
         first = snapshot.position.left[0]
         rows, state = self.base.page(first.after, first.upto, snapshot.state, self.page())

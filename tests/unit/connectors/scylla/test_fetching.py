@@ -47,7 +47,7 @@ def take_page(page: FetchedPage) -> None:
     """Finish a page without rows, as the side that makes events of pages does."""
     for state in page.window.groups:
         state.advance(page.window.end_ms)
-    page.task.taken.set()
+    page.task.page_taken.set()
 
 
 async def test_a_window_that_waited_for_its_query_reaches_up_to_now() -> None:

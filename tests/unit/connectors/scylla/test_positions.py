@@ -250,7 +250,7 @@ def test_what_is_no_offset_is_refused(change: dict[str, Any], word: str) -> None
     [
         ({"keyspace_name": "other"}, "not one of the connector's tables"),
         ({"vnode_id": "x"}, "must be the number of a vnode"),
-        ({"vnode_id": 3}, "a text"),
+        ({"vnode_id": 3}, "a string"),
         ({"generation_start": "-1"}, "milliseconds"),
         ({"file": "x"}, "may not have 'file'"),
     ],

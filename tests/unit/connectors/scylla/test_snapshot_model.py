@@ -254,7 +254,7 @@ def _keep(change_below: Callable[[int], int]) -> Callable[..., Any]:
 
 def _asked(self: GroupTurns) -> bool:
     self._asked = True
-    self.under_way = not self.held
+    self.under_way = not self.is_held
     return False
 
 

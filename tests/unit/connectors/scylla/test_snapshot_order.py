@@ -14,7 +14,7 @@ from connectors.cql.types import CqlType
 from connectors.scylla.model import CdcOptions, Generation, ScyllaColumn, StreamGroup, TableId, TableVersion
 from connectors.scylla.snapshot.group import GroupSnapshot
 from connectors.scylla.snapshot.merging import SnapshotPosition
-from connectors.scylla.snapshot.order import MARK, Seek, place_of
+from connectors.scylla.snapshot.order import ORDER_SEPARATOR, Seek, place_of
 from connectors.scylla.snapshot.rows import RowPlan, SnapshotRow
 
 if TYPE_CHECKING:
@@ -168,7 +168,7 @@ def test_behind_static_cells_that_were_set_to_null() -> None:
 
 
 def legacy(item: SnapshotRow) -> SnapshotRow:
-    return item._replace(digest=item.digest.partition(MARK)[0])
+    return item._replace(digest=item.digest.partition(ORDER_SEPARATOR)[0])
 
 
 @pytest.mark.parametrize(

@@ -136,7 +136,7 @@ def test_a_token_under_way_goes_on_behind_the_row_that_was_sent() -> None:
 
     assert find_remaining([TokenRange(-10, 70)], [position]) == (TokenRange(-10, 0), TokenRange(49, 70, "abcd"))
     assert find_remaining([TokenRange(60, 70)], [position]) == (TokenRange(60, 70),)
-    assert position.again().left == (TokenRange(49, 100),)
+    assert position.resend_first_token().left == (TokenRange(49, 100),)
     assert position.range_sent(7) == SnapshotPosition(whole, (), "id", finished_ms=7)
 
 

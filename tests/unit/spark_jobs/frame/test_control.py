@@ -28,17 +28,17 @@ sys.stdin.read()
 
 def test_a_lock_ends_with_its_process(tmp_path: Path) -> None:
     path = tmp_path / "deep" / "lock"
-    assert not FileLock.held(path)
+    assert not FileLock.is_locked(path)
     with subprocess.Popen(
         [sys.executable, "-c", HOLDER, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     ) as other:
         assert other.stdout is not None
         assert other.stdout.readline() == b"held\n"
-        assert FileLock.held(path)
+        assert FileLock.is_locked(path)
         with pytest.raises(AlreadyRuns, match=rf"job x is in use by process {other.pid} on "):
             FileLock(path).acquire("job x")
         other.kill()
-    assert not FileLock.held(path)
+    assert not FileLock.is_locked(path)
     mine = FileLock(path)
     mine.acquire("job x")
     assert path.read_text() == f"process {os.getpid()} on {socket.gethostname()}"

@@ -86,7 +86,7 @@ errors: {tolerance: no, retry.delay.ms: 1_000}
         ("a: 1\n---\nb: 1\n", "job.yaml:3: a job file holds one document"),
         ("", "job.yaml: is empty"),
         ("a: &x {b: *x}\n", "job.yaml:1: is nested more than 30 deep"),
-        ("base: &b {x: 1}\na: {<<: *b}\n", "job.yaml:2: option names must be plain texts"),
+        ("base: &b {x: 1}\na: {<<: *b}\n", "job.yaml:2: option names must be plain strings"),
     ],
 )
 def test_refused_yaml(text: str, message: str) -> None:

@@ -75,7 +75,7 @@ NOW = {"t": ExistingTopic("new", {0: 10, 1: 0}, {0: 20, 1: 5})}
             {("t", 0): 15, ("t", 1): 2},
             {"t": "old"},
             [
-                "topic t was deleted and made again (its id was old and is new)",
+                "topic t was deleted and recreated (its id was old and is new)",
                 "partition 0 offset 15, partition 1 offset 2",
                 "0: 10 to 20, 1: 0 to 5",
             ],

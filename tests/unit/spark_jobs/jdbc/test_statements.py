@@ -21,7 +21,7 @@ from spark_jobs.sinks.jdbc import plan as plans
 from spark_jobs.sinks.jdbc.address import check_template, find_identity, parse_url, render_template, shorten_name
 from spark_jobs.sinks.jdbc.config import CONFIG_DEF, JdbcSettings, check_options, parse_settings
 from spark_jobs.sinks.jdbc.dialect.dialects import load_dialect
-from spark_jobs.sinks.jdbc.model import Fault, JdbcColumn, JdbcTable, Wanted
+from spark_jobs.sinks.jdbc.model import Fault, JdbcColumn, JdbcTable, NeededColumn
 from spark_jobs.sinks.jdbc.tables import describe_refusal, find_changes, find_columns, name_problem, unique_problem
 from spark_jobs.sinks.jdbc.task import column_of
 
@@ -300,7 +300,11 @@ def test_tables_that_must_change() -> None:
         (("ID",), ("x",)),
     )
     run, problems, types = find_changes(
-        kind, "`t`", present, (Wanted("id", "bigint", nullable=False), Wanted("n", "date")), strict_null=True
+        kind,
+        "`t`",
+        present,
+        (NeededColumn("id", "bigint", nullable=False), NeededColumn("n", "date")),
+        strict_null=True,
     )
     assert run == ["ALTER TABLE `t` MODIFY COLUMN `id` bigint NOT NULL", "ALTER TABLE `t` ADD COLUMN `n` date"]
     assert problems == ["column x is NOT NULL without a default, and the source has no such column"]

@@ -80,7 +80,7 @@ def test_calls_that_may_be_repeated_are_for_as_long_as_they_are_given(caplog: py
     assert raised.value.replace
     assert 20 < len(calls) < 40
     assert [record.message for record in caplog.records] == [
-        "commit_transaction of job-0: " + str(KafkaError(KafkaError._TIMED_OUT, "no answer")) + "; trying again"
+        "commit_transaction of job-0: " + str(KafkaError(KafkaError._TIMED_OUT, "no answer")) + "; retrying"
     ]
 
 

@@ -33,7 +33,7 @@ def private(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def running() -> bool:
     lock = preview_address().lock
-    return lock.exists() and FileLock.held(lock)
+    return lock.exists() and FileLock.is_locked(lock)
 
 
 @pytest.mark.parametrize("detached", [False, True])

@@ -57,10 +57,10 @@ class Known:
     def captured(self, table: CqlTableDefinition, segment: int) -> bool:
         return table.cdc and segment >= 0
 
-    def wanted(self, table: CqlTableDefinition) -> bool:
+    def is_deliverable(self, table: CqlTableDefinition) -> bool:
         return table.cdc
 
-    def known(self) -> list[CqlTableDefinition]:
+    def list_known_tables(self) -> list[CqlTableDefinition]:
         return [TABLE]
 
 

@@ -142,7 +142,7 @@ def same(
     assert fast.delivered == general.delivered
     assert fast.bad == general.bad
     assert fast.stream.counts == general.stream.counts
-    assert fast.stream.place == general.stream.place
+    assert fast.stream.position == general.stream.position
     return len(fast.delivered), fast.encoded
 
 

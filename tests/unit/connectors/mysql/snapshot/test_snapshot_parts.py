@@ -68,7 +68,7 @@ def test_a_row_without_a_key_that_is_changed_is_sent_before_its_change_and_not_a
     assert chunk.take(2) == [{"v": 1}, {"v": 2}]
     assert images.changed("u", [{"v": 3}, {"v": 4}]) == [{"v": 3}]
     assert chunk.take(2) == []
-    assert chunk.taken == 2
+    assert chunk.taken_rows == 2
     # Copies that were sent are taken away before those that were not.
     assert images.changed("d", [{"v": 4}, {"v": 1}, {"v": 2}]) == []
     assert images.changed("c", [{"v": 1}]) == images.changed("d", [{"v": 1}]) == []

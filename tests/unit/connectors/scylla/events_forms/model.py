@@ -88,7 +88,7 @@ def log_row(
     row: list[Any] = [None] * shape.width
     row[:6] = [STREAM, time, seq, operation, ttl, end]
     known = dict(cells)
-    for place in shape.places:
+    for place in shape.columns:
         row[place.value] = known.pop(place.name, None)
         if place.deleted >= 0:
             row[place.deleted] = known.pop(f"cdc$deleted_{place.name}", None)
