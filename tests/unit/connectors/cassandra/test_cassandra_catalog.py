@@ -61,7 +61,9 @@ class Schema:
         if source == "system.local":
             return [{"broadcast_address": "10.0.0.1", "schema_version": self.local}]
         if source == "system.peers":
-            return [{"peer": f"10.0.0.{number}", "schema_version": each} for number, each in enumerate(self.peers, 2)]
+            return [
+                {"peer": f"10.0.0.{number}", "schema_version": version} for number, version in enumerate(self.peers, 2)
+            ]
         if source == "system_schema.tables":
             self.asked += 1
             if self.gate is not None:
@@ -74,7 +76,7 @@ class Schema:
     def add(self, keyspace: str, table: str, table_id: str, columns: dict[str, str], *, cdc: bool = True) -> None:
         self.drop(keyspace, table)
         self.rows["tables"].append({"keyspace_name": keyspace, "table_name": table, "id": table_id, "cdc": cdc})
-        for place, (name, kind) in enumerate(columns.items()):
+        for index, (name, kind) in enumerate(columns.items()):
             self.rows["columns"].append(
                 {
                     "keyspace_name": keyspace,
@@ -82,8 +84,8 @@ class Schema:
                     "column_name": name,
                     "type": kind,
                     "clustering_order": "none",
-                    "kind": "regular" if place else "partition_key",
-                    "position": -1 if place else 0,
+                    "kind": "regular" if index else "partition_key",
+                    "position": -1 if index else 0,
                 }
             )
 
@@ -123,10 +125,10 @@ def catalog_of(schema: Any, include: str = "", exclude: str = "", numbers: Numbe
     return CassandraCatalog(CassandraTableFilter(include, exclude), logging.getLogger("test"), numbers, schema)
 
 
-def known(catalog: CassandraCatalog, table_id: str) -> CqlTableDefinition:
-    found = catalog.by_id(id_bytes(table_id))
-    assert found is not None
-    return found
+def find_table(catalog: CassandraCatalog, table_id: str) -> CqlTableDefinition:
+    table = catalog.by_id(id_bytes(table_id))
+    assert table is not None
+    return table
 
 
 def columns(table: CqlTableDefinition) -> list[str]:
@@ -185,7 +187,7 @@ def test_a_definition_from_rows() -> None:
         lambda _: types,
     )
     assert columns(table) == ["p1", "p2", "c1", "c2", "s", "r"]
-    assert [(each.position, each.reversed) for each in table.columns] == [
+    assert [(column.position, column.reversed) for column in table.columns] == [
         (0, False),
         (1, False),
         (0, True),
@@ -194,7 +196,10 @@ def test_a_definition_from_rows() -> None:
         (-1, False),
     ]
     assert table.regular[0].type.field_names == ("street", "zip")
-    assert [(each.name, each.dropped_us) for each in table.dropped] == [("gone", 1_700_000_000_001_000), ("r", 5_000)]
+    assert [(column.name, column.dropped_us) for column in table.dropped] == [
+        ("gone", 1_700_000_000_001_000),
+        ("r", 5_000),
+    ]
     assert table.dropped[1].type == table.regular[0].type
     assert (table.table_id, table.cdc) == (T1, True)
     with pytest.raises(UnknownType):
@@ -208,30 +213,32 @@ def test_a_definition_from_rows() -> None:
         )
 
 
-def one(*found: CqlColumn, dropped: tuple[DroppedColumn, ...] = ()) -> CqlTableDefinition:
-    return make_definition("ks", "t", T1, [CqlColumn("p", CqlType("int"), "partition_key", 0), *found], dropped=dropped)
+def define_table(*extra_columns: CqlColumn, dropped: tuple[DroppedColumn, ...] = ()) -> CqlTableDefinition:
+    return make_definition(
+        "ks", "t", T1, [CqlColumn("p", CqlType("int"), "partition_key", 0), *extra_columns], dropped=dropped
+    )
 
 
 def test_what_can_only_be_an_older_definition() -> None:
     int_, text = CqlType("int"), CqlType("text")
     a, b = CqlColumn("a", int_, "regular"), CqlColumn("b", text, "static")
-    less, more = (
+    one_field, two_fields = (
         CqlColumn(
             "u", CqlType("udt", (int_,) * count, keyspace="ks", udt_name="u", field_names=("x", "y")[:count]), "regular"
         )
         for count in (1, 2)
     )
-    assert is_older(one(a), one(a, b))
-    assert not is_older(one(a, b), one(a))
-    assert not is_older(one(a, dropped=(DroppedColumn("b", text, "static", 1),)), one(a, b))
-    assert is_older(one(a, b), one(a, dropped=(DroppedColumn("b", text, "static", 1),)))
-    once, twice = (one(a, dropped=(DroppedColumn("b", text, "static", at),)) for at in (1, 2))
+    assert is_older(define_table(a), define_table(a, b))
+    assert not is_older(define_table(a, b), define_table(a))
+    assert not is_older(define_table(a, dropped=(DroppedColumn("b", text, "static", 1),)), define_table(a, b))
+    assert is_older(define_table(a, b), define_table(a, dropped=(DroppedColumn("b", text, "static", 1),)))
+    once, twice = (define_table(a, dropped=(DroppedColumn("b", text, "static", at),)) for at in (1, 2))
     assert is_older(once, twice)
     assert not is_older(twice, once)
-    assert is_older(one(less), one(more))
-    assert not is_older(one(more), one(less))
+    assert is_older(define_table(one_field), define_table(two_fields))
+    assert not is_older(define_table(two_fields), define_table(one_field))
     renamed = make_definition("ks", "t", T1, [CqlColumn("q", int_, "partition_key", 0)])
-    assert not is_older(renamed, one())
+    assert not is_older(renamed, define_table())
 
 
 async def test_tables_are_found_by_id_and_never_forgotten() -> None:
@@ -241,8 +248,8 @@ async def test_tables_are_found_by_id_and_never_forgotten() -> None:
     schema.add("system", "local", T3, {"p": "int"}, cdc=False)
     catalog = catalog_of(schema, numbers=numbers)
     assert await catalog.refresh() == {T1, T2, T3}
-    assert [str(each) for each in catalog.tables()] == ["ks.t"]
-    assert [catalog.captured(known(catalog, each)) for each in (T1, T2, T3)] == [True, False, False]
+    assert [str(table) for table in catalog.tables()] == ["ks.t"]
+    assert [catalog.captured(find_table(catalog, table_id)) for table_id in (T1, T2, T3)] == [True, False, False]
     assert catalog.by_id(b"\1" * 16) is None
     assert numbers.values == {
         names.SCHEMA_REFRESHES: 1,
@@ -251,21 +258,21 @@ async def test_tables_are_found_by_id_and_never_forgotten() -> None:
     }
     assert not await catalog.moved()
     # Recreated under the same name: another table.
-    again = str(uuid.UUID(int=9))
-    schema.add("ks", "t", again, {"p": "int", "w": "int"})
+    recreated = str(uuid.UUID(int=9))
+    schema.add("ks", "t", recreated, {"p": "int", "w": "int"})
     schema.version("v2")
     assert await catalog.moved()
-    assert await catalog.refresh() == {again}
+    assert await catalog.refresh() == {recreated}
     assert numbers.values[f"{names.SCHEMA_CHANGES} ks.t"] == 1
-    assert columns(known(catalog, T1)) == ["p", "v"]
-    assert columns(known(catalog, again)) == ["p", "w"]
-    assert catalog.captured(known(catalog, T1))
-    assert [each.table_id for each in catalog.tables()] == [again]
-    assert {each.table_id for each in catalog.known()} == {T1, T2, T3, again}
+    assert columns(find_table(catalog, T1)) == ["p", "v"]
+    assert columns(find_table(catalog, recreated)) == ["p", "w"]
+    assert catalog.captured(find_table(catalog, T1))
+    assert [table.table_id for table in catalog.tables()] == [recreated]
+    assert {table.table_id for table in catalog.known()} == {T1, T2, T3, recreated}
     schema.drop("ks", "t")
     assert await catalog.refresh() == set()
     assert catalog.tables() == []
-    assert known(catalog, again).table == "t"
+    assert find_table(catalog, recreated).table == "t"
 
 
 async def test_views_are_known_and_not_captured() -> None:
@@ -284,7 +291,7 @@ async def test_views_are_known_and_not_captured() -> None:
     )
     catalog = catalog_of(schema)
     await catalog.refresh()
-    assert not catalog.captured(known(catalog, T2))
+    assert not catalog.captured(find_table(catalog, T2))
 
 
 async def test_patterns_choose_among_the_captured_tables() -> None:
@@ -293,8 +300,8 @@ async def test_patterns_choose_among_the_captured_tables() -> None:
         schema.add("ks", name, str(uuid.UUID(int=number)), {"p": "int"})
     catalog = catalog_of(schema, exclude=r"ks\.left.*")
     await catalog.refresh()
-    assert [str(each) for each in catalog.tables([r"ks\.[Bl].*"])] == ["ks.b"]
-    assert [str(each) for each in catalog.tables()] == ["ks.a", "ks.b"]
+    assert [str(table) for table in catalog.tables([r"ks\.[Bl].*"])] == ["ks.b"]
+    assert [str(table) for table in catalog.tables()] == ["ks.a", "ks.b"]
     with pytest.raises(ConfigInvalid):
         catalog.tables(["("])
 
@@ -306,10 +313,10 @@ async def test_counters_are_refused(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
         await catalog.refresh()
         await catalog.refresh()
-    assert [str(each) for each in catalog.refused()] == ["ks.c"]
+    assert [str(table) for table in catalog.refused()] == ["ks.c"]
     assert catalog.tables() == []
-    assert not catalog.captured(known(catalog, T1))
-    assert len([each for each in caplog.messages if "ALTER TABLE ks.c WITH cdc = false" in each]) == 1
+    assert not catalog.captured(find_table(catalog, T1))
+    assert len([message for message in caplog.messages if "ALTER TABLE ks.c WITH cdc = false" in message]) == 1
 
 
 async def test_a_table_whose_cdc_was_turned_off_is_delivered_up_to_its_last_segment(
@@ -324,7 +331,7 @@ async def test_a_table_whose_cdc_was_turned_off_is_delivered_up_to_its_last_segm
     schema.add("ks", "t", T1, {"p": "int"}, cdc=False)
     schema.version("v2")
     assert await catalog.refresh() == {T1}
-    off = known(catalog, T1)
+    off = find_table(catalog, T1)
     assert catalog.captured(off)
     assert catalog.tables() == []
     # Also by a task that starts with what was saved before or after; only one that never knew it with cdc passes it over.
@@ -333,7 +340,7 @@ async def test_a_table_whose_cdc_was_turned_off_is_delivered_up_to_its_last_segm
         later = catalog_of(schema)
         later.remember([definition_], {} if capture is None else {T1: capture})
         await later.refresh()
-        assert later.captured(known(later, T1), 10**12) is expected
+        assert later.captured(find_table(later, T1), 10**12) is expected
     # Another change of the schema: the nodes have to agree again.
     now_s += 9.5
     schema.local = "v3"
@@ -368,7 +375,7 @@ async def test_a_table_that_is_met_without_cdc_may_have_had_it(include: str, alt
         row["created_us"] = 10
     catalog = catalog_of(schema, include)
     await catalog.refresh()
-    assert catalog.captured(known(catalog, T1), 10**12) is expected
+    assert catalog.captured(find_table(catalog, T1), 10**12) is expected
 
 
 async def test_saved_definitions_count_until_the_server_is_asked() -> None:
@@ -378,16 +385,16 @@ async def test_saved_definitions_count_until_the_server_is_asked() -> None:
     old = make_definition("ks", "t", T1, [CqlColumn("p", CqlType("int"), "partition_key", 0)], cdc=True)
     catalog = catalog_of(None)
     catalog.remember([old, gone])
-    assert columns(known(catalog, T1)) == ["p"]
+    assert columns(find_table(catalog, T1)) == ["p"]
     assert catalog.captured(gone)
     with pytest.raises(Retriable):
         await catalog.refresh()
     catalog.session = schema  # type: ignore[assignment]
     assert await catalog.refresh() == {T1}
-    assert columns(known(catalog, T1)) == ["p", "v"]
-    assert known(catalog, T2) == gone
+    assert columns(find_table(catalog, T1)) == ["p", "v"]
+    assert find_table(catalog, T2) == gone
     catalog.remember([old])
-    assert columns(known(catalog, T1)) == ["p", "v"]
+    assert columns(find_table(catalog, T1)) == ["p", "v"]
 
 
 async def test_a_node_that_is_behind_takes_nothing_back() -> None:
@@ -400,7 +407,7 @@ async def test_a_node_that_is_behind_takes_nothing_back() -> None:
     schema.add("ks", "n", T2, {})
     schema.local = "v0"
     assert await catalog.refresh() == set()
-    assert columns(known(catalog, T1)) == ["p", "v", "w"]
+    assert columns(find_table(catalog, T1)) == ["p", "v", "w"]
     assert catalog.by_id(id_bytes(T2)) is None
     assert await catalog.moved()
     # They agree: what they say counts, and what is gone has left a note.
@@ -409,8 +416,8 @@ async def test_a_node_that_is_behind_takes_nothing_back() -> None:
     schema.add("ks", "n", T2, {"p": "int"})
     schema.version("v2")
     assert await catalog.refresh() == {T1, T2}
-    assert columns(known(catalog, T1)) == ["p", "v"]
-    assert known(catalog, T1).dropped == (DroppedColumn("w", CqlType("int"), "regular", 17_000),)
+    assert columns(find_table(catalog, T1)) == ["p", "v"]
+    assert find_table(catalog, T1).dropped == (DroppedColumn("w", CqlType("int"), "regular", 17_000),)
     assert not await catalog.moved()
 
 
@@ -484,11 +491,11 @@ async def test_new_fields_of_a_type_change_the_table() -> None:
     schema.add("other", "t", T2, {"p": "int"})
     catalog = catalog_of(schema)
     await catalog.refresh()
-    before = known(catalog, T1).version
+    before = find_table(catalog, T1).version
     schema.rows["types"][0].update(field_names=["a", "b"], field_types=["int", "text"])
     assert await catalog.refresh() == {T1}
-    assert known(catalog, T1).version != before
-    assert known(catalog, T1).regular[0].type.field_names == ("a", "b")
+    assert find_table(catalog, T1).version != before
+    assert find_table(catalog, T1).regular[0].type.field_names == ("a", "b")
 
 
 async def test_a_type_that_is_not_understood_does_not_stop_the_others(caplog: pytest.LogCaptureFixture) -> None:
@@ -499,7 +506,7 @@ async def test_a_type_that_is_not_understood_does_not_stop_the_others(caplog: py
     assert await catalog.refresh() == {T2}
     assert await catalog.refresh() == set()
     assert catalog.by_id(id_bytes(T1)) is None
-    assert len([each for each in caplog.messages if "ks.bad" in each]) == 1
+    assert len([message for message in caplog.messages if "ks.bad" in message]) == 1
     schema.rows["types"].append(
         {"keyspace_name": "ks", "type_name": "nowhere", "field_names": ["a"], "field_types": ["int"]}
     )
@@ -519,7 +526,7 @@ async def test_calls_that_come_together_read_once() -> None:
     schema.gate.set()
     assert T1 in await first
     # What came while the first one was reading might have missed what it needs: one more reading for all of them.
-    assert all(each in ({T2}, set()) for each in await asyncio.gather(*later))
+    assert all(changed_ids in ({T2}, set()) for changed_ids in await asyncio.gather(*later))
     assert catalog.by_id(id_bytes(T2)) is not None
     assert schema.asked == 2
 
@@ -534,7 +541,7 @@ async def test_what_was_known_stays_while_the_cluster_is_away() -> None:
         with pytest.raises(Retriable):
             await call()
     assert numbers.values[names.SCHEMA_ERRORS] == 1
-    assert columns(known(catalog, T1)) == ["p"]
+    assert columns(find_table(catalog, T1)) == ["p"]
     schema.away = False
     assert await catalog.refresh() == set()
 
@@ -548,19 +555,21 @@ def test_what_is_saved_of_cdc_comes_back() -> None:
     never = make_definition("ks", "n", T2, on.columns)
     ended = Capture(ever=True, last_segment=77)
 
-    def told(*offsets: tuple[str, Any]) -> Capture:
+    def read_back(*offsets: tuple[str, Any]) -> Capture:
         return saved.read_captures(
             "p", "n1", [(saved.definition_partition("p", node, T1), offset) for node, offset in offsets]
         )[T1]
 
-    assert told(("n1", saved.definition_offset(on, 1))) == Capture(now=True, ever=True)
-    assert told(("n1", saved.definition_offset(off, 1, Capture(ever=True)))) == Capture(ever=True)
-    assert told(("n1", saved.definition_offset(off, 1, ended))) == ended
+    assert read_back(("n1", saved.definition_offset(on, 1))) == Capture(now=True, ever=True)
+    assert read_back(("n1", saved.definition_offset(off, 1, Capture(ever=True)))) == Capture(ever=True)
+    assert read_back(("n1", saved.definition_offset(off, 1, ended))) == ended
     # Segments of another node mean nothing here, but that the table had cdc does.
-    assert told(("n2", saved.definition_offset(off, 1, ended))) == Capture(ever=True)
-    assert told(("n2", saved.definition_offset(on, 1)), ("n1", saved.definition_offset(off, 2))) == Capture(ever=True)
+    assert read_back(("n2", saved.definition_offset(off, 1, ended))) == Capture(ever=True)
+    assert read_back(("n2", saved.definition_offset(on, 1)), ("n1", saved.definition_offset(off, 2))) == Capture(
+        ever=True
+    )
     # Turned on again, which this node's task has not saved yet.
-    assert told(("n1", saved.definition_offset(off, 1, ended)), ("n2", saved.definition_offset(on, 2))).counts(78)
+    assert read_back(("n1", saved.definition_offset(off, 1, ended)), ("n2", saved.definition_offset(on, 2))).counts(78)
     assert saved.read_captures(
         "p", "n1", [(saved.definition_partition("p", "n1", T2), saved.definition_offset(never, 1))]
     ) == {T2: Capture()}
@@ -594,7 +603,7 @@ def test_saved_definitions_come_back() -> None:
     assert version["dropped_columns"] == [{"name": "x", "type": "int", "dropped_ms": 7}]
 
 
-def test_a_table_that_was_made_again_is_shown_with_both_definitions() -> None:
+def test_a_recreated_table_is_shown_with_both_definitions() -> None:
     first, second = (
         make_definition("ks", "t", table_id, [CqlColumn("p", CqlType("int"), "partition_key", 0)])
         for table_id in (T1, T2)
@@ -604,8 +613,8 @@ def test_a_table_that_was_made_again_is_shown_with_both_definitions() -> None:
         for seen, table in enumerate((first, second), 1)
     ]
     (shown,) = saved.show_tables("shop", offsets)
-    assert [each["table_id"] for each in shown["versions"]] == [T2, T1]
-    assert {each.table_id for each in saved.read_definitions("shop", offsets)} == {T1, T2}
+    assert [version["table_id"] for version in shown["versions"]] == [T2, T1]
+    assert {definition.table_id for definition in saved.read_definitions("shop", offsets)} == {T1, T2}
 
 
 def test_a_saved_definition_that_was_altered_by_hand_is_named() -> None:

@@ -41,14 +41,14 @@ async def every_resume_is_exact(log: Log, flavor: str, **more: Any) -> None:
     """From the offset of any record exactly what comes after it is read."""
     begin = log.events[0][0]
     records = await reader({"file": FILE, "pos": begin}, flavor=flavor, **more).feed(log.since(begin))
-    wanted = keys(records)
-    assert len(wanted) > 5
+    expected = keys(records)
+    assert len(expected) > 5
     for number, record in enumerate(records):
-        again = reader(record.source_offset, flavor=flavor, **more)
-        found = await again.feed(log.since(record.source_offset["pos"]))
-        assert keys(found) == wanted[number + 1 :], record.source_offset
-        assert again.cursor.place().pos == log.pos
-        assert [each.source_offset for each in found] == [each.source_offset for each in records[number + 1 :]]
+        resumed = reader(record.source_offset, flavor=flavor, **more)
+        rest = await resumed.feed(log.since(record.source_offset["pos"]))
+        assert keys(rest) == expected[number + 1 :], record.source_offset
+        assert resumed.cursor.place().pos == log.pos
+        assert [record.source_offset for record in rest] == [record.source_offset for record in records[number + 1 :]]
 
 
 async def test_transactions_of_mysql_can_be_gone_on_with_after_any_row() -> None:
@@ -101,11 +101,11 @@ async def test_mariadb_tells_no_positions_inside_transactions() -> None:
     log = Log(silent=True)
     log.transaction(5, [1, 2], [3], domain=0)
     log.transaction(6, [4, 5, 6], domain=0)
-    found = reader({"file": FILE, "pos": 1000, "gtids": "0-1-4"}, flavor="mariadb")
-    records = await found.feed(log.since(1000))
+    stream_reader = reader({"file": FILE, "pos": 1000, "gtids": "0-1-4"}, flavor="mariadb")
+    records = await stream_reader.feed(log.since(1000))
     inserts = [at for at, raw in log.events if raw[4] == types.WRITE_ROWS]
     assert [record.value["source"]["pos"] for record in records] == [inserts[0]] * 2 + [inserts[1]] + [inserts[2]] * 3
-    assert found.cursor.now().items() >= {"pos": log.pos, "gtids": "0-1-6"}.items()
+    assert stream_reader.cursor.now().items() >= {"pos": log.pos, "gtids": "0-1-6"}.items()
     await every_resume_is_exact(log, "mariadb")
 
 
@@ -114,7 +114,7 @@ async def test_an_offset_of_debezium_counts_from_begin_where_the_server_sends_th
     log.transaction(5, [1, 2, 3], [4, 5])
     begin = log.events[1][0]
     # BEGIN, TABLE_MAP and one row; then also the whole first event, the second map, and one row of that.
-    for events_done, row, wanted in ((2, 1, [2, 3, 4, 5]), (4, 1, [5]), (3, 0, [4, 5])):
+    for events_done, row, expected in ((2, 1, [2, 3, 4, 5]), (4, 1, [5]), (3, 0, [4, 5])):
         saved = {
             "transaction_id": None,
             "file": FILE,
@@ -123,8 +123,8 @@ async def test_an_offset_of_debezium_counts_from_begin_where_the_server_sends_th
             "event": events_done,
             "row": row,
         }
-        assert keys(await reader(saved).feed(log.since(1000))) == wanted
-        assert keys(await reader(saved).feed(log.since(begin))) == wanted
+        assert keys(await reader(saved).feed(log.since(1000))) == expected
+        assert keys(await reader(saved).feed(log.since(begin))) == expected
 
 
 async def test_on_another_server_the_rows_of_the_transaction_count() -> None:
@@ -142,26 +142,26 @@ async def test_on_another_server_the_rows_of_the_transaction_count() -> None:
         await reader({"file": FILE, "pos": 1000, "gtids": "0-1-4"}, flavor="mariadb").feed(old.since(1000))
     ):
         moved = reader(record.source_offset, flavor="mariadb", same_server=False, server=2)
-        wanted = [each for each in everything if each not in range(1, number + 2)]
+        expected = [key for key in everything if key not in range(1, number + 2)]
         records = await moved.feed(new.since(50_000))
-        assert keys(records) == wanted
+        assert keys(records) == expected
         assert moved.cursor.now()["gtids"] == "0-2-6,3-2-71"
         # The task is stopped there after a transaction of the other domain, and begins again on that server.
-        between = next(each for each in new.events if each[0] > 50_000 and each[1][4] == types.MARIADB_GTID)[0]
+        between = next(event for event in new.events if event[0] > 50_000 and event[1][4] == types.MARIADB_GTID)[0]
         stopped = reader(record.source_offset, flavor="mariadb", same_server=False, server=2)
         await stopped.feed(
-            [raw for raw in new.since(50_000) if raw in {each for at, each in new.events if at < between}]
+            [raw for raw in new.since(50_000) if raw in {early for at, early in new.events if at < between}]
         )
         saved = stopped.cursor.now()
         assert (
             saved.items()
             >= {"pos": between, "gtids": "0-1-4,3-2-70", "tx_gtid": "0-1-5", "tx_rows": number + 1}.items()
         )
-        again = reader(saved, flavor="mariadb", server=2)
-        assert keys(await again.feed(new.since(between))) == [each for each in wanted if each not in {100, 101}]
+        resumed = reader(saved, flavor="mariadb", server=2)
+        assert keys(await resumed.feed(new.since(between))) == [key for key in expected if key not in {100, 101}]
 
 
-async def test_a_transaction_that_the_new_server_never_had_is_told() -> None:
+async def test_a_transaction_that_the_new_server_never_had_is_reported() -> None:
     old, new = Log(), Log(server=2)
     old.transaction(5, [1, 2, 3], domain=0)
     new.transaction(5, [7, 8, 9], domain=0)
@@ -180,46 +180,46 @@ async def test_what_is_rolled_back_is_not_sent() -> None:
     log.insert((2, 2, b""), (3, 3, b""))
     log.query("ROLLBACK", "")
     log.transaction(7, [4], domain=0)
-    found = reader({"file": FILE, "pos": 1000, "gtids": "0-1-4"}, flavor="mariadb", transactions=True)
-    records = await found.feed(log.since(1000))
+    stream_reader = reader({"file": FILE, "pos": 1000, "gtids": "0-1-4"}, flavor="mariadb", transactions=True)
+    records = await stream_reader.feed(log.since(1000))
     shown = [
         record.key.get("id") if "transaction" not in record.topic else f"{record.value['status']} {record.value['id']}"
         for record in records
     ]
     assert shown == ["BEGIN 0-1-5", 1, "END 0-1-5", "BEGIN 0-1-7", 4, "END 0-1-7"]
-    assert (found.counters.rolled_back, found.cursor.now()["gtids"]) == (1, "0-1-7")
+    assert (stream_reader.counters.rolled_back, stream_reader.cursor.now()["gtids"]) == (1, "0-1-7")
 
 
-class Puller:
+class ChangeRecorder:
     """Records the changes that it gets, and wants those of the whole table."""
 
     def __init__(self) -> None:
         self.watched = {TableName("shop", "t"): None}
         self.withheld: dict[TableName, None] = {}
-        self.told: list[Any] = []
+        self.changes: list[Any] = []
         self.early: list[Early] = []
 
     def changed(self, name: TableName, op: str, rows: Sequence[Any]) -> list[Early]:
-        self.told.append((str(name), op, len(rows)))
+        self.changes.append((str(name), op, len(rows)))
         return self.early
 
     def altered(self, name: TableName | None) -> None:
-        self.told.append(name)
+        self.changes.append(name)
 
     def advance(self, reached: object) -> None:
         """Nothing is withheld."""
 
 
-async def test_rows_that_a_rollback_takes_back_do_not_supersede_those_of_a_full_pull() -> None:
+async def test_rows_that_a_rollback_takes_back_do_not_supersede_those_of_a_snapshot() -> None:
     log = Log()
     log.mariadb(6)
     log.map()
     log.insert((2, 2, b""), (3, 3, b""))
     log.query("ROLLBACK", "")
-    found, puller = reader(flavor="mariadb"), Puller()
-    found.stream.attach(puller, lambda _: True, lambda *_: None)  # type: ignore[arg-type]
-    assert not await found.feed(log.since(1000))
-    assert puller.told == [("shop.t", "c", 2), None]
+    stream_reader, recorder = reader(flavor="mariadb"), ChangeRecorder()
+    stream_reader.stream.attach(recorder, lambda _: True, lambda *_: None)  # type: ignore[arg-type]
+    assert not await stream_reader.feed(log.since(1000))
+    assert recorder.changes == [("shop.t", "c", 2), None]
 
 
 async def test_rows_of_a_snapshot_that_are_about_to_change_come_before_their_change() -> None:
@@ -227,14 +227,14 @@ async def test_rows_of_a_snapshot_that_are_about_to_change_come_before_their_cha
     log.transaction(5, [1])
     log.map()
     log.insert((2, 2, b""))
-    stream_reader, puller = reader(), Puller()
-    puller.early = [Early("initial", "initial", [{"id": 7}], BinlogPosition(file=FILE, pos=4))]
+    stream_reader, recorder = reader(), ChangeRecorder()
+    recorder.early = [Early("initial", "initial", [{"id": 7}], BinlogPosition(file=FILE, pos=4))]
 
     def send_early(state: MySqlTableState, early: Early, offset: Position, out: list[SourceRecord]) -> None:
         assert str(state.name) == "shop.t"
         out += [SourceRecord({}, offset, "early", row) for row in early.rows]
 
-    stream_reader.stream.attach(puller, lambda _: True, send_early)  # type: ignore[arg-type]
+    stream_reader.stream.attach(recorder, lambda _: True, send_early)  # type: ignore[arg-type]
     records = await stream_reader.feed(log.since(1000))
     assert [record.topic for record in records] == ["early", "p.shop.t", "early", "p.shop.t"]
     assert records[0].value == {"id": 7}
@@ -252,15 +252,15 @@ async def test_a_rollback_after_a_part_was_sent_is_refused(restarted: bool) -> N
     log.insert((2, 2, b""), (3, 3, b""))
     log.query("ROLLBACK", "")
     *before, rollback = log.since(1000)
-    found = reader(flavor="mariadb")
-    records = await found.feed(before)
+    stream_reader = reader(flavor="mariadb")
+    records = await stream_reader.feed(before)
     if restarted:
-        found = reader(records[1].source_offset, flavor="mariadb")
-        await found.feed([raw for raw in log.since(records[1].source_offset["pos"]) if raw != rollback])
+        stream_reader = reader(records[1].source_offset, flavor="mariadb")
+        await stream_reader.feed([raw for raw in log.since(records[1].source_offset["pos"]) if raw != rollback])
     else:
-        found.stream.output.take(2)
+        stream_reader.stream.output.take(2)
     with pytest.raises(Fatal, match=r"rolled back after a part.*binlog\.buffer\.size"):
-        await found.feed([rollback])
+        await stream_reader.feed([rollback])
 
 
 async def test_settled_records_can_be_taken_before_a_rollback() -> None:
@@ -271,11 +271,11 @@ async def test_settled_records_can_be_taken_before_a_rollback() -> None:
     log.insert((2, 2, b""))
     log.query("ROLLBACK", "")
     *before, rollback = log.since(1000)
-    found = reader(flavor="mariadb")
-    await found.feed(before)
-    assert found.stream.output.settled == 1
-    assert keys(found.stream.output.take(1)[0]) == [1]
-    assert not await found.feed([rollback])
+    stream_reader = reader(flavor="mariadb")
+    await stream_reader.feed(before)
+    assert stream_reader.stream.output.settled == 1
+    assert keys(stream_reader.stream.output.take(1)[0]) == [1]
+    assert not await stream_reader.feed([rollback])
 
 
 @pytest.mark.parametrize("crossing", [True, False], ids=["next-file", "next-transaction"])
@@ -292,11 +292,11 @@ async def test_a_transaction_without_an_end_counts_as_rolled_back(crossing: bool
     begin = log.pos
     log.transaction(6, [3], domain=0)
     raws += [raw for at, raw in log.events if at >= begin]
-    found = reader({"file": FILE, "pos": 1000, "gtids": "0-1-4"}, flavor="mariadb")
-    assert keys(await found.feed(raws)) == [1, 3]
-    assert "has no end" in found.log.text()
+    stream_reader = reader({"file": FILE, "pos": 1000, "gtids": "0-1-4"}, flavor="mariadb")
+    assert keys(await stream_reader.feed(raws)) == [1, 3]
+    assert "has no end" in stream_reader.log.text()
     assert (
-        found.cursor.now().items()
+        stream_reader.cursor.now().items()
         >= {"file": "b.000008" if crossing else FILE, "pos": log.pos, "gtids": "0-1-6"}.items()
     )
 
@@ -313,10 +313,10 @@ async def test_rollback_to_a_savepoint_is_refused_if_rows_may_be_wrong() -> None
     log.query("RELEASE SAVEPOINT `s`", inside=True)
     log.query("ROLLBACK TO `s`", inside=True)
     *before, back = log.since(1000)
-    found = reader(flavor="mariadb", tables="shop[.]t")
-    assert keys(await found.feed(before)) == [2]
+    stream_reader = reader(flavor="mariadb", tables="shop[.]t")
+    assert keys(await stream_reader.feed(before)) == [2]
     with pytest.raises(Fatal, match=rf"transaction at {FILE}:1000 took back a part.*new snapshot"):
-        await found.feed([back])
+        await stream_reader.feed([back])
 
 
 async def test_xa_transactions_are_sent_when_they_are_prepared() -> None:
@@ -331,19 +331,21 @@ async def test_xa_transactions_are_sent_when_they_are_prepared() -> None:
     log.gtid(7)
     log.query("XA COMMIT X'61',X'',1", "")
     log.transaction(8, [5, 6])
-    found = reader({"file": FILE, "pos": 1000, "gtids": f"{UUID}:1-4"}, transactions=True)
-    records = await found.feed(log.since(1000))
-    assert keys([each for each in records if "transaction" not in each.topic]) == [1, 2, 3, 4, 5, 6]
-    ends = [each.value["id"] for each in records if "transaction" in each.topic and each.value["status"] == "END"]
+    stream_reader = reader({"file": FILE, "pos": 1000, "gtids": f"{UUID}:1-4"}, transactions=True)
+    records = await stream_reader.feed(log.since(1000))
+    assert keys([record for record in records if "transaction" not in record.topic]) == [1, 2, 3, 4, 5, 6]
+    ends = [
+        record.value["id"] for record in records if "transaction" in record.topic and record.value["status"] == "END"
+    ]
     assert ends == [f"{UUID}:5", f"{UUID}:6", f"{UUID}:8"]
-    assert found.cursor.now()["gtids"] == f"{UUID}:1-8"
+    assert stream_reader.cursor.now()["gtids"] == f"{UUID}:1-8"
     await every_resume_is_exact(log, "mysql")
-    assert "XA ROLLBACK" not in found.log.text()
+    assert "XA ROLLBACK" not in stream_reader.log.text()
     log.gtid(9)
     log.query("XA ROLLBACK X'62',X'',1", "")
-    await found.feed([raw for _, raw in log.events[-2:]])
-    assert re.search("XA ROLLBACK X'62'.*takes back a transaction whose rows were sent", found.log.text())
-    assert found.cursor.now()["gtids"] == f"{UUID}:1-9"
+    await stream_reader.feed([raw for _, raw in log.events[-2:]])
+    assert re.search("XA ROLLBACK X'62'.*takes back a transaction whose rows were sent", stream_reader.log.text())
+    assert stream_reader.cursor.now()["gtids"] == f"{UUID}:1-9"
 
 
 @pytest.mark.parametrize("flavor", ["mysql", "mariadb"])
@@ -355,14 +357,16 @@ async def test_statements_of_structure_are_transactions_of_their_own(flavor: str
     log.query("ALTER TABLE t ADD COLUMN w INT")
     log.transaction(7, [2], domain=domain)
     gtids = {"mysql": f"{UUID}:1-4", "mariadb": "0-1-4"}[flavor]
-    found = reader({"file": FILE, "pos": 1000, "gtids": gtids}, flavor=flavor)
+    stream_reader = reader({"file": FILE, "pos": 1000, "gtids": gtids}, flavor=flavor)
     raws = log.since(1000)
     ddl = next(number for number, raw in enumerate(raws) if b"ALTER" in raw)
-    await found.feed(raws[: ddl + 1])
-    assert [(each.kind, each.tables) for each in found.statements] == [("alter", (TableName("shop", "t"),))]
-    assert (found.cursor.open, found.cursor.now().get("event")) == (False, None)
-    assert found.cursor.now()["gtids"] == {"mysql": f"{UUID}:1-6", "mariadb": "0-1-6"}[flavor]
-    assert keys(await found.feed(raws[ddl + 1 :])) == [1, 2]
+    await stream_reader.feed(raws[: ddl + 1])
+    assert [(statement.kind, statement.tables) for statement in stream_reader.statements] == [
+        ("alter", (TableName("shop", "t"),))
+    ]
+    assert (stream_reader.cursor.open, stream_reader.cursor.now().get("event")) == (False, None)
+    assert stream_reader.cursor.now()["gtids"] == {"mysql": f"{UUID}:1-6", "mariadb": "0-1-6"}[flavor]
+    assert keys(await stream_reader.feed(raws[ddl + 1 :])) == [1, 2]
 
 
 async def test_the_rows_of_a_payload_have_one_count() -> None:
@@ -381,10 +385,10 @@ async def test_the_rows_of_a_payload_have_one_count() -> None:
     )
     log.transaction(6, [5], [6, 7])
     records = await reader().feed(log.since(1000))
-    assert [(each.value["source"]["pos"], each.value["source"]["row"]) for each in records[:4]] == [
+    assert [(record.value["source"]["pos"], record.value["source"]["row"]) for record in records[:4]] == [
         (begin, row) for row in range(4)
     ]
-    assert [(each.source_offset["event"], each.source_offset["row"]) for each in records[:4]] == [
+    assert [(record.source_offset["event"], record.source_offset["row"]) for record in records[:4]] == [
         (1, 1),
         (1, 2),
         (1, 3),
@@ -400,13 +404,13 @@ async def test_files_follow_one_another() -> None:
     following = Log(4 + len(description(0)))
     following.transaction(6, [2])
     raws = [*log.since(1000), rotate("b.000008", 4), description(following.pos), *(raw for _, raw in following.events)]
-    found = reader()
-    records = await found.feed(raws)
-    assert [(each.value["source"]["file"], each.source_offset["file"]) for each in records] == [
+    stream_reader = reader()
+    records = await stream_reader.feed(raws)
+    assert [(record.value["source"]["file"], record.source_offset["file"]) for record in records] == [
         (FILE, FILE),
         ("b.000008", "b.000008"),
     ]
-    assert found.cursor.now().items() >= {"file": "b.000008", "pos": following.pos}.items()
+    assert stream_reader.cursor.now().items() >= {"file": "b.000008", "pos": following.pos}.items()
 
 
 async def test_heartbeats_move_the_place_only_between_transactions() -> None:
@@ -414,11 +418,11 @@ async def test_heartbeats_move_the_place_only_between_transactions() -> None:
     log.transaction(5, [1])
     beat = artificial(types.HEARTBEAT, FILE.encode(), log.pos + 500)
     *raws, end = log.since(1000)
-    found = reader()
-    await found.feed([*raws, beat])
-    assert found.cursor.now()["pos"] == 1000
-    await found.feed([end, beat])
-    assert found.cursor.now()["pos"] == log.pos + 500
+    stream_reader = reader()
+    await stream_reader.feed([*raws, beat])
+    assert stream_reader.cursor.now()["pos"] == 1000
+    await stream_reader.feed([end, beat])
+    assert stream_reader.cursor.now()["pos"] == log.pos + 500
 
 
 @pytest.mark.parametrize("silent", [False, True])
@@ -431,19 +435,19 @@ async def test_places_beyond_four_gigabytes(silent: bool) -> None:
         log.transaction(number, [number], [-number], domain=domain)
     assert log.pos > 1 << 32
     await every_resume_is_exact(log, flavor)
-    found = reader({"file": FILE, "pos": far}, flavor=flavor)
-    records = await found.feed(log.since(far))
+    stream_reader = reader({"file": FILE, "pos": far}, flavor=flavor)
+    records = await stream_reader.feed(log.since(far))
     inserts = [at for at, raw in log.events if raw[4] == types.WRITE_ROWS]
     assert [record.value["source"]["pos"] for record in records] == inserts
 
 
-async def test_an_event_that_ends_where_positions_begin_anew_is_not_taken_for_an_artificial_one() -> None:
+async def test_an_event_that_ends_where_positions_wrap_is_not_taken_for_an_artificial_one() -> None:
     log = Log((3 << 32) - 38, silent=True)
     log.transaction(5, [1], domain=0)
     assert log.events[1][0] == 3 << 32
-    found = reader({"file": FILE, "pos": log.events[0][0], "gtids": "0-1-4"}, flavor="mariadb")
-    assert keys(await found.feed(log.since(log.events[0][0]))) == [1]
-    assert found.cursor.now().items() >= {"pos": log.pos, "gtids": "0-1-5"}.items()
+    stream_reader = reader({"file": FILE, "pos": log.events[0][0], "gtids": "0-1-4"}, flavor="mariadb")
+    assert keys(await stream_reader.feed(log.since(log.events[0][0]))) == [1]
+    assert stream_reader.cursor.now().items() >= {"pos": log.pos, "gtids": "0-1-5"}.items()
 
 
 @pytest.mark.parametrize(("kind", "flags", "refused"), [
@@ -456,14 +460,14 @@ async def test_events_of_other_types(kind: int, flags: int, refused: str) -> Non
     log.transaction(5, [1])
     log.event(kind, b"\x01\x00\x04lost" if kind == types.INCIDENT else b"body", flags=flags)
     log.transaction(6, [2])
-    found = reader()
+    stream_reader = reader()
     if refused:
         with pytest.raises(Fatal, match=refused) as error:
-            await found.feed(log.since(1000))
+            await stream_reader.feed(log.since(1000))
         assert FILE in str(error.value)
-        assert keys(found.stream.output.records) == [1]
+        assert keys(stream_reader.stream.output.records) == [1]
         return
-    assert keys(await found.feed(log.since(1000))) == [1, 2]
+    assert keys(await stream_reader.feed(log.since(1000))) == [1, 2]
 
 
 async def test_rows_without_a_table_map_are_refused() -> None:
@@ -507,12 +511,12 @@ async def test_rows_changed_by_statements_are_not_passed_over(text: str, schema:
     log.query(text, schema, inside=True)
     log.xid()
     log.transaction(6, [1], domain=0)
-    found = reader(flavor="mariadb", tables="shop[.]t", databases="shop")
+    stream_reader = reader(flavor="mariadb", tables="shop[.]t", databases="shop")
     if not refused:
-        assert keys(await found.feed(log.since(1000))) == [1]
+        assert keys(await stream_reader.feed(log.since(1000))) == [1]
         return
     with pytest.raises(Fatal, match=rf"statement at {FILE}:\d+ in database {schema}.*binlog_format=ROW.*new snapshot"):
-        await found.feed(log.since(1000))
+        await stream_reader.feed(log.since(1000))
     going = reader(flavor="mariadb", tables="shop[.]t", databases="shop", keep_going=True)
     assert keys(await going.feed(log.since(1000))) == [1]
     assert "binlog_format=ROW" in going.log.text()
@@ -526,23 +530,23 @@ async def test_bad_rows_are_reported_with_their_offset_and_the_others_go_on() ->
     log.insert((1, 1, b"a"), (2, 2, b"\xff"), (3, 3, b"c"))
     log.xid()
     log.transaction(6, [4])
-    found = reader()
-    records = await found.feed(log.since(1000))
+    stream_reader = reader()
+    records = await stream_reader.feed(log.since(1000))
     assert keys(records) == [1, 3, 4]
-    taken, (bad,) = found.stream.output.take(99)
-    assert taken == records
+    taken_records, (bad,) = stream_reader.stream.output.take(99)
+    assert taken_records == records
     assert re.match(rf"shop\.t: row 1 of the event at {FILE}:\d+ column s can't be decoded", str(bad.error))
-    assert (bad.topic, bad.source_partition, found.counters.bad) == ("p.shop.t", PARTITION, 1)
+    assert (bad.topic, bad.source_partition, stream_reader.counters.bad) == ("p.shop.t", PARTITION, 1)
     assert bad.source_offset is not None
     # After a start at its offset, or at that of the row after it, it is not reported again; at the one before, it is.
-    for offset, rows, told in (
+    for offset, rows, bad_count in (
         (records[0].source_offset, [3, 4], 1),
         (bad.source_offset, [3, 4], 0),
         (records[1].source_offset, [4], 0),
     ):
-        again = reader(offset)
-        assert keys(await again.feed(log.since(1000))) == rows
-        assert len(again.stream.output.bad) == told
+        resumed = reader(offset)
+        assert keys(await resumed.feed(log.since(1000))) == rows
+        assert len(resumed.stream.output.bad) == bad_count
     going = reader(keep_going=True)
     assert keys(await going.feed(log.since(1000))) == [1, 3, 4]
     assert not going.stream.output.bad
@@ -576,18 +580,18 @@ async def test_messages_of_several_rows_say_nothing_of_rows_that_are_in_later_on
     log.transaction(5, [1, 2], [3])
     records = await reader(ums=True).feed(log.since(1000))
     assert len(records) == 3
-    for number, wanted in ((0, 3), (1, 3), (2, 0)):
-        again = reader(records[number].source_offset, ums=True)
-        assert len(await again.feed(log.since(1000))) == wanted
+    for number, expected in ((0, 3), (1, 3), (2, 0)):
+        resumed = reader(records[number].source_offset, ums=True)
+        assert len(await resumed.feed(log.since(1000))) == expected
 
 
 def ids(records: Sequence[SourceRecord]) -> list[list[int]]:
     """The keys of the rows of each message."""
-    found = []
+    message_ids = []
     for record in records:
-        place = [each["name"] for each in record.value["schema"]["fields"]].index("id")
-        found.append([int(row["tuple"][place]) for row in record.value["payload"]])
-    return found
+        index = [field["name"] for field in record.value["schema"]["fields"]].index("id")
+        message_ids.append([int(row["tuple"][index]) for row in record.value["payload"]])
+    return message_ids
 
 
 @pytest.mark.parametrize("apart", [False, True])
@@ -599,20 +603,20 @@ async def test_held_rows_of_a_rollback_are_forgotten_and_those_before_are_not(ap
     log.insert((2, 2, b""), (3, 3, b""))
     log.query("ROLLBACK", "")
     log.transaction(7, [4, 5], domain=0)
-    found = reader(flavor="mariadb", ums=True, max_rows=100, apart=apart)
-    records = await found.feed(log.since(1000))
-    assert [each for message in ids(records) for each in message] == [1, 4, 5]
-    assert found.held.rows == 0
+    stream_reader = reader(flavor="mariadb", ums=True, max_rows=100, apart=apart)
+    records = await stream_reader.feed(log.since(1000))
+    assert [row_id for message in ids(records) for row_id in message] == [1, 4, 5]
+    assert stream_reader.holder.rows == 0
     # Messages made in the middle have rows of both transactions: they can't be called back.
     rollback = next(raw for raw in log.since(1000) if b"ROLLBACK" in raw)
     before = log.since(1000)[: log.since(1000).index(rollback)]
-    found = reader(flavor="mariadb", ums=True, max_rows=100, apart=apart)
-    await found.feed(before)  # makes messages
+    stream_reader = reader(flavor="mariadb", ums=True, max_rows=100, apart=apart)
+    await stream_reader.feed(before)  # makes messages
     if apart:
-        assert ids(await found.feed([rollback])) == [[1]]
+        assert ids(await stream_reader.feed([rollback])) == [[1]]
     else:
         with pytest.raises(Fatal, match="rolled back after a part"):
-            await found.feed([rollback])
+            await stream_reader.feed([rollback])
 
 
 async def test_events_with_other_columns_than_the_one_before_are_decoded_by_their_own() -> None:
