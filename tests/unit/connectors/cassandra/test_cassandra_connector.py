@@ -188,7 +188,7 @@ async def test_a_failed_session_is_a_problem_of_the_right_option(
     assert str(error) in problem.message
 
 
-async def test_a_validation_that_fails_early_asks_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_validation_that_fails_early_asks_no_server(monkeypatch: pytest.MonkeyPatch) -> None:
     async def acquire(_: Any) -> Any:
         raise AssertionError("asked")
 

@@ -192,7 +192,7 @@ def test_a_first_snapshot_without_a_list_of_tables_had_those_of_now(ended: str) 
     assert restarted.uncovered([now, later]) == [later]
 
 
-def test_what_the_operator_has_cancelled_is_not_begun_by_another_number_of_tasks() -> None:
+def test_what_the_operator_has_cancelled_is_not_started_by_another_number_of_tasks() -> None:
     note = state.CassandraShareNote(
         state="cancelled",
         resolved=True,

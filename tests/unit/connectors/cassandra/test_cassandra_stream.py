@@ -203,7 +203,7 @@ def test_a_batch_ends_between_entries() -> None:
     assert len(bench.out) == 10
 
 
-def test_a_segment_s_end_moves_the_place() -> None:
+def test_a_segment_s_end_moves_the_position() -> None:
     bench = Bench(MemoryDefinitions(A))
     bench.all(make_chunk(write_mutation([update(A, 1, v="x")], 7)))
     bench.all(make_chunk(begin=5000, finished=True))

@@ -78,7 +78,7 @@ def test_no_index_file_is_not_an_empty_one(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("parameters", [b"{}", b'{"compressionClass":"LZ4Compressor","compressionParameters":{}}'])
-def test_a_segment_is_begun_once_its_first_marker_is_written(tmp_path: Path, parameters: bytes) -> None:
+def test_a_segment_is_started_once_its_first_marker_is_written(tmp_path: Path, parameters: bytes) -> None:
     path, head = tmp_path / "s", encode_head(7, 1, parameters)
     assert not has_sections(path)
     for content in (b"", bytes(64), head[:10], head, head + bytes(4), head + bytes(100)):

@@ -142,7 +142,7 @@ async def test_a_segment_that_is_linked_late_is_not_left_out(world: World) -> No
 
 
 @pytest.mark.parametrize("mode", ["idx", "marker"])
-async def test_it_goes_on_where_it_was(world: World, mode: str) -> None:
+async def test_reading_resumes_where_it_was(world: World, mode: str) -> None:
     node = world.node
     node.create(1)
     node.write(1, "a", "b", "c")

@@ -230,7 +230,7 @@ async def test_how_far_it_is_behind(world: World) -> None:
     }
 
 
-async def test_the_directory_is_watched_while_nobody_reads(
+async def test_the_directory_is_watched_while_no_one_reads(
     world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Kafka is unavailable: nothing is read or acknowledged, and the directory fills up."""

@@ -34,7 +34,7 @@ def test_an_entry_is_written_as_it_is_read() -> None:
     assert [framing.encode_entry(mutation) for mutation in MUTATIONS] == [_entry(mutation) for mutation in MUTATIONS]
 
 
-def test_all_entries_with_their_places() -> None:
+def test_all_entries_with_their_positions() -> None:
     at, code, out = _frame(b"xyz" + DATA, 3, 1000)
     assert (at, code) == (3 + len(DATA), framing.WHOLE)
     assert [(b"xyz" + DATA)[entry.start : entry.end] for entry in out] == MUTATIONS

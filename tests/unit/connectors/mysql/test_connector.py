@@ -252,7 +252,7 @@ def test_what_the_connector_and_signals_began_is_shown_too() -> None:
     assert (signalled["tables_wanted"], signalled["conditions"], signalled["created_ms"]) == (["a.b"], {"a.b": "x"}, 70)
 
 
-def test_the_place_of_all_tasks_is_the_earliest_of_the_newest_division() -> None:
+def test_the_position_of_all_tasks_is_the_earliest_of_the_newest_division() -> None:
     def saved_offset(shard: str | None, pos: int, layout: int) -> tuple[Any, Any]:
         return (
             {"server": "p", **({} if shard is None else {"shard": shard})},

@@ -34,7 +34,7 @@ def test_the_offset_of_debezium_is_understood_and_written_alike() -> None:
     assert positions.to_offset(position) == offset
 
 
-def test_members_of_other_parts_are_ignored_and_numbers_may_be_texts() -> None:
+def test_members_of_other_parts_are_ignored_and_numbers_may_be_strings() -> None:
     position = positions.from_offset({
         "file": "b.000001", "pos": "77", "gtids": f"{A}:1-5,\n{A}:7", "incremental_snapshot_primary_key": "aced",
         "snapshot": True,
@@ -53,7 +53,7 @@ def test_members_of_other_parts_are_ignored_and_numbers_may_be_texts() -> None:
     {}, {"pos": 4}, {"file": ""}, {"file": 3, "pos": 4}, {"file": "b.1", "pos": "x"}, {"file": "b.1", "pos": -1},
     {"file": "b.1", "pos": True}, {"file": "b.1", "pos": 1.5}, {"file": "b.1", "pos": 4, "gtids": 3},
 ])  # fmt: skip
-def test_what_is_no_place_says_which_member(offset: dict[str, Any]) -> None:
+def test_an_invalid_position_names_the_member(offset: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=r"(file|pos|gtids) must"):
         positions.from_offset(offset)
 

@@ -204,7 +204,7 @@ def test_log_and_position() -> None:
         assert position == SignalPosition(gtids="".join(text.split()))
 
 
-def test_ids_can_stand_in_an_address() -> None:
+def test_ids_can_be_part_of_an_address() -> None:
     assert request_id(signal("log", name="my pull/1")).startswith("my-pull-1-")
     assert request_id(signal("log", name="ü")) != request_id(signal("log", name="ü", at="b.000001:4712"))
     assert len(request_id(signal("log", name="x" * 1000))) < 80

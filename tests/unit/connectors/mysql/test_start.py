@@ -32,7 +32,7 @@ def save(saved: Saved, shard: Shard, position: BinlogPosition, task_start: start
     saved[key(partition)] = (partition, offset)
 
 
-def test_debezium_s_place_is_taken_over_and_then_ours_counts() -> None:
+def test_debezium_s_position_is_taken_over_and_then_ours_counts() -> None:
     theirs = {"file": "b.000002", "pos": 400, "event": 3, "row": 1, "ts_sec": 5, "server_id": 1}
     saved: Saved = {"": ({"server": PREFIX}, theirs)}
     task_start = start.start_of(PREFIX, Shard(), saved.values())
@@ -49,7 +49,7 @@ def test_debezium_s_place_is_taken_over_and_then_ours_counts() -> None:
         assert restarted.place.pos == 900 + index
 
 
-def test_an_operator_s_place_counts_as_the_newest() -> None:
+def test_an_operator_s_position_counts_as_the_newest() -> None:
     saved: Saved = {}
     for index in range(2):
         task_start = start.start_of(PREFIX, Shard(index, 2), saved.values())

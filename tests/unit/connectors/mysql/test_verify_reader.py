@@ -62,12 +62,12 @@ def test_events_of_a_table_without_key() -> None:
         ("bin.000010", 4, "d", True),
     ],
 )
-def test_what_comes_after_the_place_of_comparison(file: str, pos: int, op: str, later: bool) -> None:
+def test_changes_after_the_position_of_comparison_are_later(file: str, pos: int, op: str, later: bool) -> None:
     changes = read("t", {"id": 1}, event(op, OLD, ROW, file=file, pos=pos))
     assert [change.kind == "later" for change in changes] == [later]
 
 
-def test_records_of_the_source_have_no_place() -> None:
+def test_records_of_the_source_have_no_position() -> None:
     changes = read("t", {"id": 1}, event("r", None, ROW, pos=10**9), position=None)
     assert [change.kind for change in changes] == ["set"]
 

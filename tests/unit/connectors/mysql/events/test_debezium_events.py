@@ -402,7 +402,7 @@ class TestTransactions:
         ]
         assert (out[-1].value["event_count"], counts.id) == (2, None)
 
-    def test_each_event_has_its_place_and_each_offset_the_counts(self) -> None:
+    def test_each_event_has_its_number_and_each_offset_the_counts(self) -> None:
         counts, emptied, no_key = self.make()
         out: list[SourceRecord] = []
         counts.begin(SOURCE, BASE, out)
@@ -414,7 +414,7 @@ class TestTransactions:
         assert counted == [0, 0, 0, 2, 3]
         assert {record.source_offset["transaction_id"] for record in out} == {"0-1-5"}
 
-    def test_a_transaction_goes_on_after_a_restart(self) -> None:
+    def test_a_transaction_continues_after_a_restart(self) -> None:
         counts, emptied, _ = self.make()
         out: list[SourceRecord] = []
         counts.begin(SOURCE, BASE, out)
@@ -431,7 +431,7 @@ class TestTransactions:
         resumed.end(SOURCE, BASE, rest)
         assert len(rest) == 2
 
-    def test_without_a_gtid_the_place_is_the_name(self) -> None:
+    def test_without_a_gtid_the_position_is_the_name(self) -> None:
         counts, *_ = self.make()
         out: list[SourceRecord] = []
         plain = msgspec.structs.replace(SOURCE)
