@@ -29,9 +29,9 @@ class Node:
     """Files as a server makes them: plain segments of 4 KiB, preallocated; an index file once something captured is synced."""
 
     def __init__(self, folder: Path) -> None:
-        self.raw, self.own = folder / "cdc_raw", folder / "commitlog"
+        self.raw, self.commitlog = folder / "cdc_raw", folder / "commitlog"
         self.raw.mkdir()
-        self.own.mkdir()
+        self.commitlog.mkdir()
         self.marker: dict[int, int] = {}
         self.captured: set[int] = set()
 
@@ -42,23 +42,23 @@ class Node:
         return self.raw / f"CommitLog-7-{log_id}_cdc.idx"
 
     def create(self, log_id: int, *, link: bool = True) -> None:
-        own = self.own / self.log(log_id).name
+        path = self.commitlog / self.log(log_id).name
         head = encode_head(7, log_id, b"{}")
-        own.write_bytes(head.ljust(SIZE, b"\0"))
+        path.write_bytes(head.ljust(SIZE, b"\0"))
         self.marker[log_id] = len(head)
         if link:
             self.link(log_id)
 
     def link(self, log_id: int) -> None:
-        self.log(log_id).hardlink_to(self.own / self.log(log_id).name)
+        self.log(log_id).hardlink_to(self.commitlog / self.log(log_id).name)
 
-    def write(self, log_id: int, *texts: str, captured: bool = True) -> None:
-        """A section with an entry for each text, readable by its marker."""
+    def write(self, log_id: int, *names: str, captured: bool = True) -> None:
+        """A section with an entry for each name, readable by its marker."""
         if captured:
             self.captured.add(log_id)
-        at, content = self.marker[log_id], b"".join(encode_entry(text.encode().ljust(10)) for text in texts)
+        at, content = self.marker[log_id], b"".join(encode_entry(name.encode().ljust(10)) for name in names)
         after = at + MARKER + len(content)
-        with (self.own / self.log(log_id).name).open("r+b") as file:
+        with (self.commitlog / self.log(log_id).name).open("r+b") as file:
             file.seek(at + MARKER)
             file.write(content)
             file.seek(at)
@@ -73,21 +73,21 @@ class Node:
             self.idx(log_id).write_text(f"{self.marker[log_id]}{chr(10) + 'COMPLETED' if complete else ''}")
 
     def discard(self, log_id: int) -> None:
-        (self.own / self.log(log_id).name).unlink()
+        (self.commitlog / self.log(log_id).name).unlink()
         if log_id not in self.captured:
             self.log(log_id).unlink(missing_ok=True)
 
     def replay(self) -> None:
         """Treat the segments as a server does that starts after a crash and replays them."""
-        for own in sorted(self.own.iterdir()):
-            log_id = int(own.stem.rpartition("-")[2])
+        for path in sorted(self.commitlog.iterdir()):
+            log_id = int(path.stem.rpartition("-")[2])
             if log_id in self.captured:
                 if not self.log(log_id).exists():
                     self.link(log_id)
                 self.idx(log_id).write_text(f"{SIZE}\nCOMPLETED")
             elif not self.idx(log_id).exists():
                 self.log(log_id).unlink(missing_ok=True)
-            own.unlink()
+            path.unlink()
 
     def damage(self, log_id: int, at: int) -> None:
         with (self.log(log_id)).open("r+b") as file:
@@ -120,12 +120,12 @@ class World:
     def __init__(self, folder: Path) -> None:
         self.node = Node(folder)
         self.numbers = Numbers()
-        self.stretches: list[LogChunk] = []
+        self.chunks: list[LogChunk] = []
         self.follower: LogFollower | None = None
 
     async def start(self, position: LogPosition | None = None, **settings: Any) -> LogFollower:
         await self.stop()
-        self.stretches = []
+        self.chunks = []
         chosen = cassandra_log(**{"node": "n1", "directory": self.node.raw, "poll_ms": 0, **settings})
         self.follower = LogFollower(chosen, position, self.numbers, LOG)
         return self.follower
@@ -137,21 +137,21 @@ class World:
     async def news(self) -> list[str]:
         """All that can be read now."""
         assert self.follower is not None
-        found: list[str] = []
+        names: list[str] = []
         quiet = 0
         while quiet < 2:
-            stretch = await self.follower.read()
-            quiet = quiet + 1 if stretch is None else 0
-            if stretch is not None:
-                self.stretches.append(stretch)
-                found += texts(stretch)
-        return found
+            chunk = await self.follower.read()
+            quiet = quiet + 1 if chunk is None else 0
+            if chunk is not None:
+                self.chunks.append(chunk)
+                names += entry_names(chunk)
+        return names
 
     @property
     def position(self) -> LogPosition:
-        last = self.stretches[-1]
+        last = self.chunks[-1]
         return LogPosition(last.segment, last.position, 0, last.finished)
 
 
-def texts(stretch: LogChunk) -> list[str]:
-    return [stretch.data[each.start : each.end].decode().rstrip() for each in stretch.entries]
+def entry_names(chunk: LogChunk) -> list[str]:
+    return [chunk.data[entry.start : entry.end].decode().rstrip() for entry in chunk.entries]

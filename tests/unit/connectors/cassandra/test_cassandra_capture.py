@@ -136,11 +136,11 @@ class World:
 
     def take(self) -> None:
         if self.captures is not None and self.position < len(self.log):
-            each = self.log[self.position]
+            update = self.log[self.position]
             # A table that is known without cdc is asked for again before an update of it is passed over.
-            if not self.captures.of(KEY).counts(each.segment):
+            if not self.captures.of(KEY).counts(update.segment):
                 self.look()
-            if not self.captures.of(KEY).counts(each.segment):
+            if not self.captures.of(KEY).counts(update.segment):
                 self.ignored.append(self.position)
             self.position += 1
 
@@ -183,7 +183,7 @@ def test_nothing_that_was_written_with_cdc_is_ever_passed_over(cdc: bool, steps:
     world.start()
     while world.position < len(world.log):
         world.take()
-    assert not [world.log[each] for each in world.ignored if world.log[each].with_cdc]
+    assert not [world.log[position] for position in world.ignored if world.log[position].with_cdc]
 
 
 @given(st.lists(st.sampled_from(("save", "kill", "start", "look", "take")), max_size=30))
@@ -290,18 +290,18 @@ def test_what_changes_while_the_directory_is_listed_gets_no_last_segment() -> No
 
 
 def test_it_is_remembered_when_cdc_was_on_again() -> None:
-    known: Capture | None = None
+    saved_capture: Capture | None = None
 
     def observe(altered_us: int, *, cdc: bool) -> Capture:
-        nonlocal known
+        nonlocal saved_capture
         # A task that starts again knows what was saved.
         captures = Captures()
-        if known is not None:
-            captures.remember(KEY, known)
+        if saved_capture is not None:
+            captures.remember(KEY, saved_capture)
         captures.observe(KEY, cdc=cdc, altered_us=altered_us, listed=False, created=False, now_ms=1)
         offset = saved.definition_offset(ON if cdc else OFF, 1, captures.of(KEY))
-        known = saved.read_captures("p", NODE, [(SOURCE, offset)])[TABLE_ID]
-        return known
+        saved_capture = saved.read_captures("p", NODE, [(SOURCE, offset)])[TABLE_ID]
+        return saved_capture
 
     assert observe(10, cdc=False).again_us == 0
     assert observe(20, cdc=True).again_us == 0, "it never had cdc before"

@@ -43,8 +43,8 @@ def parsed(changes: dict[str, str] | None = None) -> Any:
     return CONFIG.parse({**LEAST, **(changes or {})})
 
 
-def names(found: list[Any]) -> list[str]:
-    return [each.name for each in found]
+def names(problems: list[Any]) -> list[str]:
+    return [problem.name for problem in problems]
 
 
 @pytest.mark.parametrize("name", sorted(DEBEZIUM))
@@ -102,7 +102,7 @@ def test_directories(text: str, expected: list[LogNode]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "why"),
+    ("text", "reason"),
     [
         ("", "at least one"),
         (" , ", "at least one"),
@@ -116,10 +116,10 @@ def test_directories(text: str, expected: list[LogNode]) -> None:
         ("=/x", "not a label"),
     ],
 )
-def test_wrong_directories_are_refused(text: str, why: str) -> None:
-    with pytest.raises(ConfigInvalid, match=why):
+def test_wrong_directories_are_refused(text: str, reason: str) -> None:
+    with pytest.raises(ConfigInvalid, match=reason):
         parse_directories(text.split(","))
-    with pytest.raises(ConfigInvalid, match=r"cdc\.raw\.directories: .*" + why):
+    with pytest.raises(ConfigInvalid, match=r"cdc\.raw\.directories: .*" + reason):
         parsed({keys.DIRECTORIES: text})
 
 
@@ -244,7 +244,7 @@ def test_wrong_shares_are_refused(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "name", "why"),
+    ("changes", "name", "reason"),
     [
         ({"cdc.raw.directories": "a=/x,b=/y"}, "tasks.max", "each of the 2 directories"),
         ({"cdc.raw.directories": "a=/x,b=/y,c=/z", "tasks.max": "2"}, "tasks.max", "Set tasks.max to 3"),
@@ -265,11 +265,11 @@ def test_wrong_shares_are_refused(text: str) -> None:
         ({"field.exclude.list": "a.b.c"}, keys.EXCLUDED, "other forms have all columns"),
     ],
 )
-def test_complaints(changes: dict[str, str], name: str, why: str) -> None:
-    (found,) = find_problems(parsed(changes))
-    assert found.name == name
-    assert not found.warning
-    assert re.search(why, found.message)
+def test_complaints(changes: dict[str, str], name: str, reason: str) -> None:
+    (problem,) = find_problems(parsed(changes))
+    assert problem.name == name
+    assert not problem.warning
+    assert re.search(reason, problem.message)
 
 
 def test_enough_tasks_are_no_complaint() -> None:
@@ -307,9 +307,9 @@ def test_enough_tasks_are_no_complaint() -> None:
     ],
 )
 def test_warnings_name_what_has_no_effect(changes: dict[str, str], expected: list[str]) -> None:
-    found = find_warnings(parsed(changes))
-    assert names(found) == expected
-    assert all(each.warning for each in found)
+    warnings = find_warnings(parsed(changes))
+    assert names(warnings) == expected
+    assert all(warning.warning for warning in warnings)
 
 
 @pytest.mark.parametrize(

@@ -56,16 +56,16 @@ def table(name: str, *, cdc: bool = True, kind: str = "int", keyspace: str = "ks
 
 async def test_each_node_has_a_task_where_its_directory_is() -> None:
     configs = await connector().task_configs(5)
-    assert [each.get(keys.TASK_NODE) for each in configs] == ["n1", "n2", "local", None, None]
-    assert [read_requirement(each) for each in configs] == [
+    assert [task_config.get(keys.TASK_NODE) for task_config in configs] == ["n1", "n2", "local", None, None]
+    assert [read_requirement(task_config) for task_config in configs] == [
         {("millrace.node", "n1")},
         {("millrace.node", "n2")},
         set(),
         set(),
         set(),
     ]
-    for index, own in enumerate(configs):
-        config = parsed(own)
+    for index, task_config in enumerate(configs):
+        config = parsed(task_config)
         assert parse_shard(config) == (index, 5)
         node = task_node(config)
         assert (node.directory if node else None) == (f"/nowhere/{index + 1}" if index < 3 else None)
@@ -109,7 +109,7 @@ async def test_offsets_that_can_be_resumed_from(partition: dict[str, Any], offse
 
 
 @pytest.mark.parametrize(
-    ("partition", "offset", "why"),
+    ("partition", "offset", "reason"),
     [
         (log_partition("shop", "n9"), LogPosition(5).offset(), "has no node n9"),
         (log_partition("other", "n1"), LogPosition(5).offset(), "topic.prefix"),
@@ -123,26 +123,26 @@ async def test_offsets_that_can_be_resumed_from(partition: dict[str, Any], offse
         ({"cluster": "shop", "file": "x"}, None, "a partition of this connector has"),
     ],
 )
-async def test_offsets_that_can_not(partition: dict[str, Any], offset: dict[str, Any] | None, why: str) -> None:
+async def test_offsets_that_can_not(partition: dict[str, Any], offset: dict[str, Any] | None, reason: str) -> None:
     with pytest.raises(ConfigInvalid) as caught:
         await CassandraConnector.alter_offsets(parsed(), [(partition, offset)])
-    assert why in str(caught.value)
+    assert reason in str(caught.value)
 
 
 # Directories.
 
 
-def described(found: list[Any]) -> list[tuple[str, bool]]:
-    return [(each.name, each.warning) for each in found]
+def described(problems: list[Any]) -> list[tuple[str, bool]]:
+    return [(problem.name, problem.warning) for problem in problems]
 
 
 def test_directories_that_are_elsewhere_are_a_matter_of_labels() -> None:
-    found = checks.check_directories(parsed())
-    assert described(found) == [(keys.DIRECTORIES, True), (keys.DIRECTORIES, True), (keys.DIRECTORIES, False)]
-    assert "node.labels=n1=yes" in found[0].message
-    assert "LABEL=/nowhere/3" in found[2].message
+    problems = checks.check_directories(parsed())
+    assert described(problems) == [(keys.DIRECTORIES, True), (keys.DIRECTORIES, True), (keys.DIRECTORIES, False)]
+    assert "node.labels=n1=yes" in problems[0].message
+    assert "LABEL=/nowhere/3" in problems[2].message
     # The whole connector was sent somewhere: this worker need not see it.
-    assert all(each.warning for each in checks.check_directories(parsed({"millrace.labels": "zone=a"})))
+    assert all(problem.warning for problem in checks.check_directories(parsed({"millrace.labels": "zone=a"})))
 
 
 def test_directories_that_are_here(tmp_path: Path) -> None:
@@ -176,32 +176,32 @@ def test_directories_that_are_here(tmp_path: Path) -> None:
         (ConfigInvalid("the trust store /x can't be read"), {"cassandra.ssl.enabled": "true"}, keys.SSL),
     ],
 )
-async def test_who_is_to_blame_for_no_session(
+async def test_a_failed_session_is_a_problem_of_the_right_option(
     monkeypatch: pytest.MonkeyPatch, error: Exception, changes: dict[str, str], name: str
 ) -> None:
     async def acquire(_: Any) -> Any:
         raise error
 
     monkeypatch.setattr(CqlSession, "acquire", acquire)
-    (found,) = await checks.check_cluster(parsed(changes))
-    assert found.name == name
-    assert str(error) in found.message
+    (problem,) = await checks.check_cluster(parsed(changes))
+    assert problem.name == name
+    assert str(error) in problem.message
 
 
-async def test_a_validation_that_fails_early_asks_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_validation_that_fails_early_asks_no_server(monkeypatch: pytest.MonkeyPatch) -> None:
     async def acquire(_: Any) -> Any:
         raise AssertionError("asked")
 
     monkeypatch.setattr(CqlSession, "acquire", acquire)
-    found = await CassandraConnector.validate(parsed({"tasks.max": "1", "http.port": "1"}))
-    assert described(found) == [("tasks.max", False), ("http.port", True)]
+    problems = await CassandraConnector.validate(parsed({"tasks.max": "1", "http.port": "1"}))
+    assert described(problems) == [("tasks.max", False), ("http.port", True)]
 
 
 def test_old_servers_are_refused() -> None:
     assert checks.version_problems(ClusterNodes(("4.0.1", "5.0.9"), 2)) == []
-    (found,) = checks.version_problems(ClusterNodes(("3.11.4", "4.0.1"), 2))
-    assert "3.11.4" in found.message
-    assert not found.warning
+    (problem,) = checks.version_problems(ClusterNodes(("3.11.4", "4.0.1"), 2))
+    assert "3.11.4" in problem.message
+    assert not problem.warning
 
 
 GOOD = NodeSettings(
@@ -216,7 +216,7 @@ GOOD = NodeSettings(
 
 
 @pytest.mark.parametrize(
-    ("changes", "why", "warning"),
+    ("changes", "reason", "warning"),
     [
         ({"cdc_enabled": False}, "cdc_enabled: true", False),
         ({"encrypted": True}, "transparent_data_encryption_options", False),
@@ -225,47 +225,54 @@ GOOD = NodeSettings(
         ({"commitlog": "/n1/cdc_raw"}, "name its cdc_raw_directory, /c/cdc_raw", False),
     ],
 )
-def test_settings_of_nodes(changes: dict[str, Any], why: str, warning: bool) -> None:
-    wanted = [LogNode("n1", "/n1/cdc_raw")]
-    assert checks.settings_problems([GOOD], wanted) == []
-    (found,) = checks.settings_problems([GOOD, GOOD._replace(address="10.0.0.2", **changes)], wanted)
-    assert why in found.message
-    assert found.warning is warning
+def test_settings_of_nodes(changes: dict[str, Any], reason: str, warning: bool) -> None:
+    log_nodes = [LogNode("n1", "/n1/cdc_raw")]
+    assert checks.settings_problems([GOOD], log_nodes) == []
+    (problem,) = checks.settings_problems([GOOD, GOOD._replace(address="10.0.0.2", **changes)], log_nodes)
+    assert reason in problem.message
+    assert problem.warning is warning
 
 
-def told(config: Any, known: list[CqlTableDefinition]) -> list[str]:
+def table_messages(config: Any, tables: list[CqlTableDefinition]) -> list[str]:
     filter_ = CassandraTableFilter(*table_lists(config))
-    chosen = [each for each in known if each.cdc and filter_.matches(each.keyspace, each.table)]
+    chosen = [
+        definition for definition in tables if definition.cdc and filter_.matches(definition.keyspace, definition.table)
+    ]
     return [
-        each.message
-        for each in checks.table_problems(
+        problem.message
+        for problem in checks.table_problems(
             config,
-            known,
-            [each for each in chosen if not each.has_counters],
-            [each for each in chosen if each.has_counters],
+            tables,
+            [definition for definition in chosen if not definition.has_counters],
+            [definition for definition in chosen if definition.has_counters],
         )
     ]
 
 
 def test_tables_that_are_captured_and_not() -> None:
-    assert told(parsed(), [table("t"), table("off", cdc=False), table("local", cdc=False, keyspace="system")]) == []
-    (nothing,) = told(parsed(), [table("local", cdc=False, keyspace="system")])
+    assert (
+        table_messages(parsed(), [table("t"), table("off", cdc=False), table("local", cdc=False, keyspace="system")])
+        == []
+    )
+    (nothing,) = table_messages(parsed(), [table("local", cdc=False, keyspace="system")])
     assert "create one WITH cdc = true" in nothing
-    (off,) = told(parsed(), [table("Off", cdc=False)])
+    (off,) = table_messages(parsed(), [table("Off", cdc=False)])
     assert 'ALTER TABLE ks."Off" WITH cdc = true' in off
-    (chosen,) = told(parsed({keys.TABLES: r"ks\..*"}), [table("t"), table("off", cdc=False)])
+    (chosen,) = table_messages(parsed({keys.TABLES: r"ks\..*"}), [table("t"), table("off", cdc=False)])
     assert "ks.off" in chosen
-    (counter,) = told(parsed(), [table("t"), table("c", kind="counter")])
+    (counter,) = table_messages(parsed(), [table("t"), table("c", kind="counter")])
     assert "ALTER TABLE ks.c WITH cdc = false" in counter
-    (listed,) = told(parsed({keys.TABLES: r"ks\.t,ks\.c"}), [table("t"), table("c", kind="counter", cdc=False)])
+    (listed,) = table_messages(
+        parsed({keys.TABLES: r"ks\.t,ks\.c"}), [table("t"), table("c", kind="counter", cdc=False)]
+    )
     assert "ks.c: changes of counters can't be captured" in listed
-    assert told(parsed(), [table("t"), table("c", kind="counter", cdc=False)]) == []
-    idle, nothing = told(parsed({keys.TABLES: r"ks\.nope"}), [table("t")])
+    assert table_messages(parsed(), [table("t"), table("c", kind="counter", cdc=False)]) == []
+    idle, nothing = table_messages(parsed({keys.TABLES: r"ks\.nope"}), [table("t")])
     assert r"No table matches ks\.nope" in idle
     assert "no table to capture yet" in nothing
-    (excluded,) = told(parsed({keys.NOT_TABLES: r"ks\.nope"}), [table("t")])
+    (excluded,) = table_messages(parsed({keys.NOT_TABLES: r"ks\.nope"}), [table("t")])
     assert "No table matches" in excluded
-    (shared,) = told(parsed(), [table("a b"), table("a_b")])
+    (shared,) = table_messages(parsed(), [table("a b"), table("a_b")])
     assert "share the topic shop.ks.a_b" in shared
 
 
@@ -282,10 +289,10 @@ def test_tables_that_are_captured_and_not() -> None:
     ],
 )
 def test_replicas_nodes_and_directories(copies: int, nodes: int, output: str, expected: list[str]) -> None:
-    found = checks.replica_problems(
+    problems = checks.replica_problems(
         parsed({keys.OUTPUT: output}), [table("t")], {"ks": Copies({}, copies)}, ClusterNodes((), nodes, "dc1", nodes)
     )
-    assert described(found) == [(name, True) for name in expected]
+    assert described(problems) == [(name, True) for name in expected]
 
 
 @pytest.mark.parametrize(
@@ -303,14 +310,14 @@ def test_replicas_nodes_and_directories(copies: int, nodes: int, output: str, ex
 def test_the_data_centre_that_is_read_counts(
     copies: dict[str, int], centre_nodes: int, output: str, expected: list[str]
 ) -> None:
-    found = checks.replica_problems(
+    problems = checks.replica_problems(
         parsed({keys.OUTPUT: output}),
         [table("t")],
         {"ks": Copies(copies)},
         ClusterNodes((), centre_nodes + 9, "dc1", centre_nodes),
     )
-    assert described(found) == [(name, True) for name in expected]
-    assert all("dc1" in each.message for each in found if each.name != keys.OUTPUT)
+    assert described(problems) == [(name, True) for name in expected]
+    assert all("dc1" in problem.message for problem in problems if problem.name != keys.OUTPUT)
 
 
 def test_a_directory_that_is_full() -> None:
@@ -341,5 +348,5 @@ def test_snapshots_are_asked_for_by_tables() -> None:
 
 def test_tables_are_shown_as_saved() -> None:
     offsets = [(saved.definition_partition("shop", "n1", "id-t"), saved.definition_offset(table("t"), 1))]
-    assert [each["table"] for each in CassandraConnector.tables(parsed(), offsets)] == ["ks.t"]
+    assert [shown["table"] for shown in CassandraConnector.tables(parsed(), offsets)] == ["ks.t"]
     assert CassandraConnector.tables(parsed({"topic.prefix": "other"}), offsets) == []

@@ -137,7 +137,7 @@ async def test_a_log_is_complete_where_all_that_was_synced_is_read(world: World)
     assert follower.complete_ms >= began
 
 
-async def test_a_log_is_not_complete_while_a_place_can_t_be_read(world: World) -> None:
+async def test_a_log_is_not_complete_while_a_part_of_it_can_t_be_read(world: World) -> None:
     node = world.node
     node.create(1)
     node.write(1, "a")

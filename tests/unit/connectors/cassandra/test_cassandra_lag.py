@@ -30,8 +30,8 @@ def segment(directory: Path, log_id: int, size: int = 1_000, index: str | None =
         os.utime(file, (at, at))
 
 
-def seen(directory: Path, place: LogPosition | None) -> dict[str, Any]:
-    return node_lag(LogNode("n", str(directory)), place.offset() if place else None, NOW_MS)
+def seen(directory: Path, position: LogPosition | None) -> dict[str, Any]:
+    return node_lag(LogNode("n", str(directory)), position.offset() if position else None, NOW_MS)
 
 
 def test_bytes_and_seconds_behind_the_index_files(tmp_path: Path) -> None:
@@ -54,10 +54,10 @@ def test_bytes_and_seconds_behind_the_index_files(tmp_path: Path) -> None:
 
 
 def test_a_directory_that_is_elsewhere(tmp_path: Path) -> None:
-    found = seen(tmp_path / "nowhere", LogPosition(3, 4))
-    assert (found["visible"], found["bytes_behind"], found["time_behind_s"]) == (False, None, None)
-    assert found["position"]["segment"] == 3
-    assert "not on the worker that answered" in found["note"]
+    lag = seen(tmp_path / "nowhere", LogPosition(3, 4))
+    assert (lag["visible"], lag["bytes_behind"], lag["time_behind_s"]) == (False, None, None)
+    assert lag["position"]["segment"] == 3
+    assert "not on the worker that answered" in lag["note"]
     wrong = node_lag(LogNode("n", str(tmp_path)), {"segment": "x"}, NOW_MS)
     assert "no position in a commit log" in wrong["note"]
 
@@ -93,7 +93,7 @@ async def test_the_whole_is_as_far_behind_as_the_last_node(tmp_path: Path, both:
     body = await measure_lag(config, offsets)
     assert body["bytes_behind"] == (400 if both else None)
     assert (body["time_behind_s"] is None) is not both
-    assert [each["table"] for each in body["tables"]] == ["ks.t"]
+    assert [table["table"] for table in body["tables"]] == ["ks.t"]
     assert body["position"] == {"a": LogPosition(5, 100).offset(), "b": None}
-    assert [each["visible"] for each in body["nodes"]] == [True, both]
+    assert [node["visible"] for node in body["nodes"]] == [True, both]
     assert {"time_behind_s", "bytes_behind", "tables", "heartbeat", "position", "source_position"} <= body.keys()

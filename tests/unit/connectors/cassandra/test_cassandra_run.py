@@ -35,7 +35,7 @@ SEGMENT = 1_700_000_000_000
 AT_US = 1_790_000_000_000_000
 NOBODY = UpdateSource(connector="", cluster="", keyspace="", table="")
 #: Ids of users' tables have the time in them, those of the server's own tables are made of their names.
-USER, OWN = 1, 3
+USER, SERVER = 1, 3
 
 
 def table(name: str, number: int, *, cdc: bool = True, kind: int = USER, keyspace: str = "ks") -> CqlTableDefinition:
@@ -49,7 +49,11 @@ def table(name: str, number: int, *, cdc: bool = True, kind: int = USER, keyspac
     )
 
 
-A, PLAIN, LOCAL = table("a", 1), table("plain", 2, cdc=False), table("local", 3, cdc=False, kind=OWN, keyspace="system")
+A, PLAIN, LOCAL = (
+    table("a", 1),
+    table("plain", 2, cdc=False),
+    table("local", 3, cdc=False, kind=SERVER, keyspace="system"),
+)
 
 
 def mutation(of: CqlTableDefinition, key: int) -> bytes:
@@ -66,11 +70,13 @@ def mutation(of: CqlTableDefinition, key: int) -> bytes:
 class Scene:
     """A directory, saved definitions, and a task in a world without a cluster."""
 
-    def __init__(self, folder: Path, *known: CqlTableDefinition, **options: str) -> None:
+    def __init__(self, folder: Path, *tables: CqlTableDefinition, **options: str) -> None:
         self.folder = folder
         self.offsets = SavedOffsets()
-        for each in known:
-            self.offsets.put(saved.definition_partition("p", "local", each.table_id), saved.definition_offset(each, 1))
+        for table in tables:
+            self.offsets.put(
+                saved.definition_partition("p", "local", table.table_id), saved.definition_offset(table, 1)
+            )
         self.capture = LogCapture()
         self.metrics = RecordedMetrics(CassandraConnector.metrics)
         config = CONFIG.parse(
@@ -89,22 +95,24 @@ class Scene:
         )
 
     @property
-    def place(self) -> LogPosition | None:
-        found = self.offsets.get(log_partition("p", "local"))
-        return LogPosition.of(found) if found else None
+    def position(self) -> LogPosition | None:
+        offset = self.offsets.get(log_partition("p", "local"))
+        return LogPosition.of(offset) if offset else None
 
-    async def until(self, keys: int = 0, place: LogPosition | None = None) -> list[Batch]:
+    async def until(self, keys: int = 0, position: LogPosition | None = None) -> list[Batch]:
         """Batches, delivered as Kafka would, until the given number of records or a position has come."""
-        taken: list[Batch] = []
+        delivered: list[Batch] = []
         async with asyncio.timeout(20), aclosing(self.task.batches()) as batches:
             async for batch in batches:
-                taken.append(batch)
+                delivered.append(batch)
                 self.offsets.deliver(batch)
                 await self.task.committed(
                     [pair for pair in self.offsets.items() if pair[0] == log_partition("p", "local")]
                 )
-                if sum(len(each.records) for each in taken) >= keys and (place is None or self.place == place):
-                    return taken
+                if sum(len(batch.records) for batch in delivered) >= keys and (
+                    position is None or self.position == position
+                ):
+                    return delivered
         raise AssertionError("it ended")
 
 
@@ -114,8 +122,8 @@ def keys(batches: list[Batch]) -> list[int]:
 
 def written(folder: Path, *mutations: bytes, number: int = 0, completed: bool = False) -> SegmentWriter:
     writer = SegmentWriter(SEGMENT + number)
-    for each in mutations:
-        writer.add(each)
+    for data in mutations:
+        writer.add(data)
     writer.sync()
     writer.save(folder)
     writer.save_index(folder, completed=completed)
@@ -134,8 +142,8 @@ async def test_a_user_s_table_that_is_not_known_is_waited_for(tmp_path: Path) ->
     scene = Scene(tmp_path, A)
     with pytest.raises(Retriable, match=r"127\.0\.0\.1"):
         await scene.until(2)
-    assert scene.place is not None
-    assert not scene.place.finished
+    assert scene.position is not None
+    assert not scene.position.finished
 
 
 @pytest.mark.parametrize(("lists", "waits"), [({}, True), ({"table.include.list": r"ks\.a"}, False)])
@@ -156,9 +164,9 @@ async def test_what_is_before_damage_is_delivered_and_its_segment_stays(tmp_path
     scene = Scene(tmp_path, A)
     with pytest.raises(Fatal, match=r"Everything before it was delivered"):
         await scene.until(3)
-    place = scene.place
-    assert place is not None
-    assert (place.segment, place.finished) == (SEGMENT + 1, False)
+    position = scene.position
+    assert position is not None
+    assert (position.segment, position.finished) == (SEGMENT + 1, False)
     assert [path.name for path in sorted(tmp_path.glob("*.log"))] == [bad.name]
     with pytest.raises(Fatal, match=r"Everything before it was delivered"):
         await scene.until(1)  # and so it stays
@@ -168,10 +176,10 @@ async def test_a_position_without_events_is_saved_at_the_heartbeat_and_at_a_segm
     log = [mutation(LOCAL, key) for key in range(300)]
     end = written(tmp_path, *log).end
     often = Scene(tmp_path, A, **{"heartbeat.interval.ms": "100"})
-    assert not keys(await often.until(place=LogPosition(SEGMENT, end)))
+    assert not keys(await often.until(position=LogPosition(SEGMENT, end)))
     written(tmp_path, *log, completed=True)
     seldom = Scene(tmp_path, A, **{"heartbeat.interval.ms": "3600000", "max.batch.bytes": "4096"})
-    batches = await seldom.until(place=LogPosition(SEGMENT, end, finished=True))
+    batches = await seldom.until(position=LogPosition(SEGMENT, end, finished=True))
     assert [offset for batch in batches for _, offset in batch.offsets] == [
         LogPosition(SEGMENT, end, finished=True).offset()
     ]

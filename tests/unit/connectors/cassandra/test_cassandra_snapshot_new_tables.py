@@ -39,7 +39,7 @@ class World:
         self.tables = [table("t1", 1)]
         self.offsets: dict[str, tuple[Any, Any]] = {}
         #: Tables whose cdc was off for a while, by id: when it was on again.
-        self.again: dict[str, int] = {}
+        self.reenabled: dict[str, int] = {}
         self.read: Counter[tuple[str, int]] = Counter()
         self.divide(2)
 
@@ -55,14 +55,14 @@ class World:
         index %= self.count
         shard = (index, self.count)
         self.planner[index] = CassandraSnapshotPlanner(SETTINGS, shard, list(self.offsets.values()))
-        own = {
+        task_offsets = {
             source["snapshot"]: offset
             for source, offset in self.offsets.values()
             if source["shard"] == f"{index}/{self.count}"
         }
         self.requests[index] = {INITIAL: SnapshotRequest(id=INITIAL, tables=[".*"], origin="initial")} | {
             name: request
-            for name, offset in own.items()
+            for name, offset in task_offsets.items()
             if (request := request_of(name, offset)) and offset["state"] != "completed"
         }
         self.planner[index].set_requests(list(self.requests[index].values()))
@@ -74,11 +74,11 @@ class World:
     def look(self, index: int) -> None:
         """The task looks for tables that came later."""
         index %= self.count
-        for each in self.planner[index].uncovered(self.tables):
-            request = new_request(each.table_id, str(each))
+        for new_table in self.planner[index].uncovered(self.tables):
+            request = new_request(new_table.table_id, str(new_table))
             self.requests[index][request.id] = request
         for request in self.planner[index].reopened(
-            (each, self.again[each.table_id]) for each in self.tables if each.table_id in self.again
+            (table, self.reenabled[table.table_id]) for table in self.tables if table.table_id in self.reenabled
         ):
             self.requests[index][request.id] = request
         self.planner[index].set_requests(list(self.requests[index].values()))
@@ -97,15 +97,15 @@ class World:
             assert job.part is not None
             assert job.part.read is not None
             after, upto, _ = job.part.read
-            found = [token for token in TOKENS if after < token <= upto]
-            of = next(each for each in self.tables if each.table_id == job.table.note.table_id)
-            self.read.update((of.table, token) for token in found)
+            tokens = [token for token in TOKENS if after < token <= upto]
+            of = next(table for table in self.tables if table.table_id == job.table.note.table_id)
+            self.read.update((of.table, token) for token in tokens)
             chunk = planner.page(
                 job,
                 of,
                 [object()],  # type: ignore[list-item]
-                rows=len(found),
-                last_token=found[-1] if found else None,
+                rows=len(tokens),
+                last_token=tokens[-1] if tokens else None,
                 paging=None,
             )
             assert chunk is not None
@@ -113,8 +113,8 @@ class World:
         self.save(planner.changes())
         return True
 
-    def save(self, found: list[Any]) -> None:
-        for source, offset in found:
+    def save(self, offsets: list[Any]) -> None:
+        for source, offset in offsets:
             self.offsets[repr(source)] = source, offset
 
     def finish(self) -> None:
@@ -137,8 +137,8 @@ def test_every_table_is_read_whole_and_once(steps: list[tuple[str, int]]) -> Non
     for step, number in steps:
         getattr(world, step)(number + 1 if step == "divide" else number)
     world.finish()
-    assert world.read == {(each.table, token): 1 for each in world.tables for token in TOKENS}
-    assert {each["state"] for each in list_snapshots("shop", [], list(world.offsets.values()))} == {"completed"}
+    assert world.read == {(table.table, token): 1 for table in world.tables for token in TOKENS}
+    assert {snapshot["state"] for snapshot in list_snapshots("shop", [], list(world.offsets.values()))} == {"completed"}
     # Whoever starts now has nothing to do.
     world.divide(world.count)
     world.finish()
@@ -153,26 +153,26 @@ def test_a_table_whose_cdc_was_off_is_read_again_once(steps: list[tuple[str, int
     world.finish()
     (first, second) = world.tables
     # The second one has been read only since its cdc is on again.
-    world.again = {first.table_id: int(time.time() + 60) * 1_000_000, second.table_id: 1}
+    world.reenabled = {first.table_id: int(time.time() + 60) * 1_000_000, second.table_id: 1}
     for step, number in steps:
         getattr(world, step)(number + 1 if step == "divide" else number)
     world.finish()
     world.divide(world.count)
     world.finish()
-    assert world.read == {(each.table, token): 1 + (each is first) for each in world.tables for token in TOKENS}
-    shown = {each["id"]: each for each in list_snapshots("shop", [], list(world.offsets.values()))}
-    again = shown[f"new-{first.table_id}~{world.again[first.table_id]}"]
-    assert (again["state"], again["origin"]) == ("completed", "new")
-    world.again[first.table_id] += 1
+    assert world.read == {(table.table, token): 1 + (table is first) for table in world.tables for token in TOKENS}
+    shown = {snapshot["id"]: snapshot for snapshot in list_snapshots("shop", [], list(world.offsets.values()))}
+    repeated = shown[f"new-{first.table_id}~{world.reenabled[first.table_id]}"]
+    assert (repeated["state"], repeated["origin"]) == ("completed", "new")
+    world.reenabled[first.table_id] += 1
     world.finish()
     assert all(world.read[first.table, token] == 3 for token in TOKENS), "it was off once more"
 
 
-def test_a_table_that_was_made_again_is_another_one() -> None:
+def test_a_recreated_table_is_another_one() -> None:
     world = World()
     world.finish()
     world.tables = [table("t1", 9)]
-    assert [str(each) for each in world.planner[0].uncovered(world.tables)] == ["ks.t1"]
+    assert [str(table) for table in world.planner[0].uncovered(world.tables)] == ["ks.t1"]
     request = new_request(world.tables[0].table_id, "ks.t1")
     assert request.chosen([table("t1", 1), *world.tables]) == world.tables
     assert new_table_id(request.id) == world.tables[0].table_id
@@ -181,18 +181,18 @@ def test_a_table_that_was_made_again_is_another_one() -> None:
 
 
 @pytest.mark.parametrize("ended", ["completed", "cancelled", "failed"])
-def test_a_first_backfill_whose_tables_nobody_knows_had_those_of_now(ended: str) -> None:
+def test_a_first_snapshot_without_a_list_of_tables_had_those_of_now(ended: str) -> None:
     now, later = table("t1", 1), table("t2", 2)
     planner = CassandraSnapshotPlanner(SETTINGS, (0, 1), [(share_partition("shop", INITIAL, (0, 1)), {"state": ended})])
     planner.set_requests([SnapshotRequest(id=INITIAL, tables=[".*"], origin="initial")])
     assert planner.uncovered([now]) == []
     ((source, offset),) = planner.changes()
-    again = CassandraSnapshotPlanner(SETTINGS, (0, 1), [(source, offset)])
-    again.set_requests([SnapshotRequest(id=INITIAL, tables=[".*"], origin="initial")])
-    assert again.uncovered([now, later]) == [later]
+    restarted = CassandraSnapshotPlanner(SETTINGS, (0, 1), [(source, offset)])
+    restarted.set_requests([SnapshotRequest(id=INITIAL, tables=[".*"], origin="initial")])
+    assert restarted.uncovered([now, later]) == [later]
 
 
-def test_what_the_operator_has_cancelled_is_not_begun_by_another_number_of_tasks() -> None:
+def test_what_the_operator_has_cancelled_is_not_started_by_another_number_of_tasks() -> None:
     note = state.CassandraShareNote(
         state="cancelled",
         resolved=True,

@@ -40,11 +40,11 @@ class Server:
         self.rows = sorted(rows)
 
     def page(self, after: int, upto: int, page: str, size: int) -> tuple[list[tuple[int, int]], bytes | None]:
-        found = [row for row in self.rows if after < row[0] <= upto]
+        rows = [row for row in self.rows if after < row[0] <= upto]
         if page:
             last = eval(bytes.fromhex(page))  # noqa: S307 - our own
-            found = [row for row in found if row > last]
-        return found[:size], repr(found[size - 1]).encode() if len(found) > size else None
+            rows = [row for row in rows if row > last]
+        return rows[:size], repr(rows[size - 1]).encode() if len(rows) > size else None
 
 
 class World:
@@ -57,8 +57,8 @@ class World:
         self.sent: set[tuple[int, int]] = set()
         self.now = 1_000.0
 
-    def save(self, found: list[Any]) -> None:
-        for key, offset in found:
+    def save(self, offsets: list[Any]) -> None:
+        for key, offset in offsets:
             self.offsets[repr(key)] = key, offset
 
     def run(self, shard: tuple[int, int], steps: int) -> bool:
@@ -76,7 +76,7 @@ class World:
             if act < 0.02:
                 planner.set_requests([SnapshotRequest(id="r", tables=[".*"], state="paused")])
                 planner.set_requests([request])
-                queue = [each for each in queue if planner.is_needed(each.end)]
+                queue = [chunk for chunk in queue if planner.is_needed(chunk.end)]
             elif act < 0.06 and jobs:
                 planner.narrow(chance.choice(jobs))
             elif act < 0.09 and jobs:
@@ -91,7 +91,7 @@ class World:
                 self.read(planner, chance.choice(jobs), queue)
             elif queue:
                 chunk = queue.pop(0)
-                self.sent |= {each.key for each in chunk.updates}
+                self.sent |= {update.key for update in chunk.updates}
                 self.save(planner.done(chunk))
             self.save(planner.changes())
             jobs = [
@@ -122,7 +122,7 @@ def test_every_row_is_sent_whatever_happens(seed: int) -> None:
     chance = random.Random(seed)
     rows = [(chance.randrange(MIN_TOKEN + 1, MAX_TOKEN + 1), 0) for _ in range(60)]
     large = chance.randrange(MIN_TOKEN + 1, MAX_TOKEN + 1)
-    rows += [(large, place) for place in range(40)] + [(MIN_TOKEN + 1, 0), (MAX_TOKEN, 0)]
+    rows += [(large, number) for number in range(40)] + [(MIN_TOKEN + 1, 0), (MAX_TOKEN, 0)]
     world = World(chance, Server(rows))
     for _ in range(6):
         count = chance.choice([1, 1, 2, 3])
@@ -164,33 +164,35 @@ def test_rows_that_another_number_of_tasks_has_read_count_on() -> None:
         planner.set_requests([SnapshotRequest(id="r", tables=[".*"])])
         ((_, note),) = planner.notes()
         shares.append(state.show_progress("r", note))
-    assert {each["state"] for each in shares} == {"completed"}
-    assert sum(each["tables"][0]["rows_done"] for each in shares) == view["rows_done"]
-    assert {each["tables"][0]["state"] for each in shares} == {"done"}
-    assert {(each["started_ms"], each["finished_ms"]) for each in shares} == {(view["started_ms"], view["finished_ms"])}
+    assert {share["state"] for share in shares} == {"completed"}
+    assert sum(share["tables"][0]["rows_done"] for share in shares) == view["rows_done"]
+    assert {share["tables"][0]["state"] for share in shares} == {"done"}
+    assert {(share["started_ms"], share["finished_ms"]) for share in shares} == {
+        (view["started_ms"], view["finished_ms"])
+    }
 
 
-def begun(*found: CqlTableDefinition, **request: Any) -> tuple[CassandraSnapshotPlanner, CassandraJob]:
+def start_snapshot(*tables: CqlTableDefinition, **request: Any) -> tuple[CassandraSnapshotPlanner, CassandraJob]:
     planner = CassandraSnapshotPlanner(SETTINGS, (0, 1), [])
     planner.set_requests([SnapshotRequest(**{"id": "r", "tables": [".*"], **request})])
     job = planner.next_job()
     assert job is not None
-    planner.resolved(job, found)
+    planner.resolved(job, tables)
     return planner, job
 
 
 def test_counters_are_refused_and_others_are_read() -> None:
-    planner, _ = begun(table("n", "counter"), table("t"))
+    planner, _ = start_snapshot(table("n", "counter"), table("t"))
     job = planner.next_job()
     assert job is not None
     assert job.table is not None
     assert job.table.note.table == "t"
     ((_, note),) = planner.notes()
-    assert (note.state, [each.stage for each in note.tables]) == ("running", ["failed", "running"])
+    assert (note.state, [table_note.stage for table_note in note.tables]) == ("running", ["failed", "running"])
     assert "counters" in note.tables[0].error
-    ((_, note),) = begun(table("n", "counter"))[0].notes()
+    ((_, note),) = start_snapshot(table("n", "counter"))[0].notes()
     assert note.state == "failed"
-    ((_, note),) = begun()[0].notes()
+    ((_, note),) = start_snapshot()[0].notes()
     assert note.state == "done"
 
 
@@ -210,8 +212,8 @@ def test_requests_by_priority_and_one_that_fails() -> None:
     assert job.share.request.id == "low"
 
 
-def test_a_table_made_anew_is_read_from_the_beginning() -> None:
-    planner, _ = begun(table("t", table_id="old"))
+def test_a_recreated_table_is_read_from_the_start() -> None:
+    planner, _ = start_snapshot(table("t", table_id="old"))
     job = planner.next_job()
     assert job is not None
     chunk = planner.page(job, table("t"), [], rows=5, last_token=None, paging=None, bad=("one",))
@@ -219,9 +221,9 @@ def test_a_table_made_anew_is_read_from_the_beginning() -> None:
     planner.done(chunk)
     ((_, note),) = planner.notes()
     assert note.tables[0].left is not None
-    again = planner.next_job()
-    assert again is not None
-    planner.renewed(again, "new")
+    second_job = planner.next_job()
+    assert second_job is not None
+    planner.renewed(second_job, "new")
     ((_, note),) = planner.notes()
     assert (note.tables[0].table_id, note.tables[0].rows, note.tables[0].left, note.tables[0].percent) == (
         "new",
@@ -229,24 +231,24 @@ def test_a_table_made_anew_is_read_from_the_beginning() -> None:
         None,
         0.0,
     )
-    assert planner.stale(again)
+    assert planner.stale(second_job)
 
 
 def test_a_mode_that_reads_again_at_every_start() -> None:
     done = {"state": "completed", "progress": pack(state.CassandraShareNote(state="done"))}
     saved = [(share_partition("shop", "initial", (0, 1)), done)]
-    for mode, wanted in (("initial", None), ("always", "initial")):
+    for mode, request_id in (("initial", None), ("always", "initial")):
         planner = CassandraSnapshotPlanner(CassandraSnapshotSettings(prefix="shop", mode=mode), (0, 1), saved)  # type: ignore[arg-type]
         planner.set_requests([SnapshotRequest(id="initial", tables=[".*"], origin="initial")])
         job = planner.next_job()
-        assert (job.share.request.id if job is not None else None) == wanted
+        assert (job.share.request.id if job is not None else None) == request_id
 
 
 def test_long_states_are_packed() -> None:
     note = state.CassandraShareNote(
         tables=[
-            state.CassandraTableNote(keyspace="ks", table=f"t{place}", left=[(place, place + 7, "ab")])
-            for place in range(300)
+            state.CassandraTableNote(keyspace="ks", table=f"t{number}", left=[(number, number + 7, "ab")])
+            for number in range(300)
         ]
     )
     assert state.unpack_note(pack(note)) == note

@@ -16,9 +16,10 @@ def test_shares_are_the_ring(count: int) -> None:
     shares = [task_range(index, count) for index in range(count)]
     assert shares[0].after == MIN_TOKEN
     assert shares[-1].upto == MAX_TOKEN
-    assert all(one.upto == other.after for one, other in pairwise(shares))
+    assert all(share.upto == following.after for share, following in pairwise(shares))
     assert (
-        max(map(count_tokens, ([each] for each in shares))) - min(map(count_tokens, ([each] for each in shares))) <= 1
+        max(map(count_tokens, ([share] for share in shares))) - min(map(count_tokens, ([share] for share in shares)))
+        <= 1
     )
 
 
@@ -27,17 +28,17 @@ def test_subtraction_is_that_of_sets() -> None:
 
     def spans() -> list[TokenRange]:
         ends = sorted(chance.sample(range(40), 6))
-        return [TokenRange(ends[place], ends[place + 1]) for place in (0, 2, 4)]
+        return [TokenRange(ends[index], ends[index + 1]) for index in (0, 2, 4)]
 
-    def tokens(found: list[TokenRange]) -> set[int]:
-        return {token for each in found for token in range(each.after + 1, each.upto + 1)}
+    def tokens(ranges: list[TokenRange]) -> set[int]:
+        return {token for token_range in ranges for token in range(token_range.after + 1, token_range.upto + 1)}
 
     for _ in range(200):
-        one, other = spans(), spans()
-        left = subtract_ranges(one, other)
-        assert tokens(left) == tokens(one) - tokens(other)
+        first, second = spans(), spans()
+        left = subtract_ranges(first, second)
+        assert tokens(left) == tokens(first) - tokens(second)
         assert count_tokens(left) == len(tokens(left))
-        assert tokens(merge_spans([*left, *subtract_ranges(other, one)])) == tokens(one) ^ tokens(other)
+        assert tokens(merge_spans([*left, *subtract_ranges(second, first)])) == tokens(first) ^ tokens(second)
 
 
 def test_the_page_stays_with_the_start_it_is_of() -> None:
@@ -64,13 +65,13 @@ def test_the_page_stays_with_the_start_it_is_of() -> None:
         (0, (), TokenRange(0, 1), TokenRange(1, 100)),
     ],
 )
-def test_pieces_end_where_the_ring_is_divided(
+def test_chunks_end_where_the_ring_is_divided(
     width: int, bounds: tuple[int, ...], first: TokenRange, rest: TokenRange | None
 ) -> None:
     assert cut_chunk(TokenRange(0, 100), width, bounds) == (first, rest)
 
 
-def test_what_was_begun_is_a_piece() -> None:
+def test_a_started_range_is_one_chunk() -> None:
     assert cut_chunk(TokenRange(0, 100, "ab"), 10, (7,)) == (TokenRange(0, 100, "ab"), None)
 
 

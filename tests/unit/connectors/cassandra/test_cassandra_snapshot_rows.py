@@ -25,21 +25,23 @@ def table(*regular: str, static: str = "", clustering: bool = True) -> CqlTableD
         columns.append(CqlColumn("c", parse_type("int"), "clustering", 0))
     if static:
         columns.append(CqlColumn("s", parse_type(static), "static"))
-    columns += [CqlColumn(f"v{place}", parse_type(text, RESOLVE), "regular") for place, text in enumerate(regular)]
+    columns += [CqlColumn(f"v{number}", parse_type(text, RESOLVE), "regular") for number, text in enumerate(regular)]
     return make_definition("ks", "t", "11111111-1111-1111-1111-111111111111", columns, cdc=True)
 
 
 def read(
     definition: CqlTableDefinition, *rows: tuple[Any, ...], elements: bool = True, moment: ReadMoment = MOMENT
 ) -> list[PartitionUpdate]:
-    found = SnapshotRowReader("shop", definition, elements=elements).read(
+    read_rows = SnapshotRowReader("shop", definition, elements=elements).read(
         [(0, NOW_S * 1000, *row) for row in rows], moment
     )
-    assert not found.bad
-    return found.updates
+    assert not read_rows.bad
+    return read_rows.updates
 
 
-def one(definition: CqlTableDefinition, *cells: Any, elements: bool = True, moment: ReadMoment = MOMENT) -> UpdateRow:
+def read_row(
+    definition: CqlTableDefinition, *cells: Any, elements: bool = True, moment: ReadMoment = MOMENT
+) -> UpdateRow:
     (update,) = read(definition, (1, 2, *cells), elements=elements, moment=moment)
     (row,) = update.rows
     return row
@@ -69,30 +71,30 @@ def test_the_statement() -> None:
 
 
 def test_times_and_ttls_of_simple_cells() -> None:
-    row = one(table("int", "text", "int"), 7, LONG_AGO_US, None, "x", 5, 60, None, None, None)
+    row = read_row(table("int", "text", "int"), 7, LONG_AGO_US, None, "x", 5, 60, None, None, None)
     assert row.cells == (
         Cell("v0", None, 7, CellStamp(LONG_AGO_US)),
         Cell("v1", None, "x", CellStamp(5, 60, NOW_S + 60)),
     )
     # An empty value of a type that shows none, as the log has it.
-    assert one(table("int"), None, 9, 60).cells == (Cell("v0", None, None, CellStamp(9)),)
+    assert read_row(table("int"), None, 9, 60).cells == (Cell("v0", None, None, CellStamp(9)),)
 
 
 def test_liveness_is_older_than_anything_and_lasts_as_long_as_the_cells() -> None:
     definition = table("int", "int")
-    assert one(definition, 1, LONG_AGO_US, None, 2, 5, 60).liveness == CellStamp(UNKNOWN_US)
-    assert one(definition, 1, LONG_AGO_US, 90, 2, 5, 60).liveness == CellStamp(UNKNOWN_US, 90, NOW_S + 90)
+    assert read_row(definition, 1, LONG_AGO_US, None, 2, 5, 60).liveness == CellStamp(UNKNOWN_US)
+    assert read_row(definition, 1, LONG_AGO_US, 90, 2, 5, 60).liveness == CellStamp(UNKNOWN_US, 90, NOW_S + 90)
     nothing = (None,) * 6
-    assert one(definition, *nothing).liveness == CellStamp(UNKNOWN_US)
-    assert one(definition, *nothing, moment=MOMENT._replace(default_ttl=30)).liveness == CellStamp(
+    assert read_row(definition, *nothing).liveness == CellStamp(UNKNOWN_US)
+    assert read_row(definition, *nothing, moment=MOMENT._replace(default_ttl=30)).liveness == CellStamp(
         UNKNOWN_US, 30, NOW_S + 30
     )
     # An empty int with a TTL is no cell that lives.
-    assert one(definition, None, 5, 60, None, None, None).liveness == CellStamp(UNKNOWN_US)
+    assert read_row(definition, None, 5, 60, None, None, None).liveness == CellStamp(UNKNOWN_US)
 
 
 def test_elements_of_sets_maps_and_types() -> None:
-    row = one(
+    row = read_row(
         table("set<int>", "map<text, int>", "u"),
         [3, 4],
         [10, 11],
@@ -115,7 +117,7 @@ def test_elements_of_sets_maps_and_types() -> None:
 
 def test_lists_are_overwritten_as_of_the_settled_moment() -> None:
     young = SETTLED_US - 1
-    row = one(table("list<int>"), [1, 2, 3], [LONG_AGO_US, SETTLED_US - 2, young], [None, 60, None])
+    row = read_row(table("list<int>"), [1, 2, 3], [LONG_AGO_US, SETTLED_US - 2, young], [None, 60, None])
     assert row.complex_deletions == (("v0", UpdateDeletion(SETTLED_US - 2, NOW_S - 1)),)
     # The young one is left to the log: with its own name it would be there twice.
     assert row.cells == (
@@ -128,25 +130,25 @@ def test_lists_are_overwritten_as_of_the_settled_moment() -> None:
 
 def test_lists_of_writers_who_do_not_tell_moments() -> None:
     definition = table("list<int>", "int")
-    counted = one(definition, [1, 2], [7, 9], [None, None], 5, 8, None)
+    counted = read_row(definition, [1, 2], [7, 9], [None, None], 5, 8, None)
     assert counted.complex_deletions == (("v0", UpdateDeletion(9, 0)),)
     assert [cell.stamp.write_time for cell in counted.cells if cell.column == "v0"] == [10, 10]
     future = NOW_S * US + 7_200 * US
-    ahead = one(definition, [1], [future], [None], None, None, None)
+    ahead = read_row(definition, [1], [future], [None], None, None, None)
     assert [cell.stamp for cell in ahead.cells] == [CellStamp(future)]
 
 
 def test_lists_without_elements() -> None:
     definition = table("list<int>", "int")
-    emptied = one(definition, None, None, None, 5, LONG_AGO_US, None)
+    emptied = read_row(definition, None, None, None, 5, LONG_AGO_US, None)
     assert emptied.complex_deletions == (("v0", UpdateDeletion(SETTLED_US - 2, NOW_S - 1)),)
     # Nothing says that writers use moments: nothing is hidden.
-    assert not one(definition, None, None, None, 5, 8, None).complex_deletions
-    assert not one(definition, None, None, None, None, None, None).complex_deletions
+    assert not read_row(definition, None, None, None, 5, 8, None).complex_deletions
+    assert not read_row(definition, None, None, None, None, None, None).complex_deletions
 
 
 def test_names_of_elements_are_between_those_of_both_ends() -> None:
-    names = [element_name(place) for place in range(300)]
+    names = [element_name(number) for number in range(300)]
     assert sorted(names, key=timeuuid.order_key) == names
     appended = timeuuid.format_uuid(timeuuid.make_uuid(1_300_000_000 * US, 0))
     # Cassandra counts back from 2010 for what is put in front.
@@ -156,7 +158,7 @@ def test_names_of_elements_are_between_those_of_both_ends() -> None:
 
 def test_without_times_of_elements_anything_wins() -> None:
     definition = table("set<int>", "u", "list<int>", "int")
-    row = one(
+    row = read_row(
         definition,
         [3],
         {"a": 1, "b": None},
@@ -175,7 +177,7 @@ def test_without_times_of_elements_anything_wins() -> None:
         Cell("v2", element_name(0), 5, CellStamp(SETTLED_US - 1, 30, NOW_S + 30)),
     )
     assert [name for name, _ in row.complex_deletions] == ["v2"]
-    assert not one(definition, None, None, [5], 7, 8, None, elements=False).complex_deletions
+    assert not read_row(definition, None, None, [5], 7, 8, None, elements=False).complex_deletions
 
 
 def test_static_rows_once_and_partitions_with_nothing_else() -> None:
@@ -200,24 +202,24 @@ def test_static_rows_once_and_partitions_with_nothing_else() -> None:
 
 def test_large_partitions_are_divided_and_tables_without_clustering_are_not_merged() -> None:
     definition = table("int", static="text")
-    found = read(definition, *((1, place, "s", 50, None, 7, 60, None) for place in range(MOST_ROWS + 1)))
-    assert [len(each.rows) for each in found] == [MOST_ROWS, 1]
-    assert [each.static is not None for each in found] == [True, False]
-    found = read(table("int", clustering=False), (1, 7, 60, None), (2, 8, 60, None))
-    assert [[row.clustering for row in each.rows] for each in found] == [[()], [()]]
+    updates = read(definition, *((1, number, "s", 50, None, 7, 60, None) for number in range(MOST_ROWS + 1)))
+    assert [len(update.rows) for update in updates] == [MOST_ROWS, 1]
+    assert [update.static is not None for update in updates] == [True, False]
+    updates = read(table("int", clustering=False), (1, 7, 60, None), (2, 8, 60, None))
+    assert [[row.clustering for row in update.rows] for update in updates] == [[()], [()]]
 
 
 def test_source_and_bad_rows() -> None:
-    found = SnapshotRowReader("shop", table("text"), elements=True).read(
+    read_rows = SnapshotRowReader("shop", table("text"), elements=True).read(
         [
             (0, NOW_S * 1000, 1, 2, BadCell(b"\xff", ValueError("no text")), 5, None),
             (0, NOW_S * 1000, 1, 3, "x", 5, None),
         ],
         MOMENT,
     )
-    assert len(found.bad) == 1
-    assert all(part in found.bad[0] for part in ("k=1, c=2", "ks.t", "v0: no text"))
-    (update,) = found.updates
+    assert len(read_rows.bad) == 1
+    assert all(part in read_rows.bad[0] for part in ("k=1, c=2", "ks.t", "v0: no text"))
+    (update,) = read_rows.updates
     assert [row.clustering for row in update.rows] == [(3,)]
     source = update.source
     assert (source.connector, source.cluster, source.snapshot, source.read_time) == (

@@ -40,9 +40,9 @@ SEGMENT = 1_700_000_000_000
 def table(
     name: str, number: int, *, cdc: bool = True, columns: Sequence[tuple[str, str]] = (("v", "text"),)
 ) -> CqlTableDefinition:
-    own = [CqlColumn(each, parse_type(kind), "regular") for each, kind in columns]
+    regular = [CqlColumn(column, parse_type(kind), "regular") for column, kind in columns]
     key = CqlColumn("pk", parse_type("int"), "partition_key", 0)
-    return make_definition("ks", name, str(UUID(int=(number << 64) + number)), [key, *own], cdc=cdc)
+    return make_definition("ks", name, str(UUID(int=(number << 64) + number)), [key, *regular], cdc=cdc)
 
 
 A, B, PLAIN = table("a", 1), table("b", 2), table("plain", 3, cdc=False)
@@ -80,40 +80,42 @@ def removal(of: CqlTableDefinition, key: int) -> bytes:
     )
 
 
-class Known:
-    """The tables that are known."""
+class MemoryDefinitions:
+    """Definitions of tables in memory."""
 
     def __init__(self, *tables: CqlTableDefinition) -> None:
-        self.tables = {UUID(each.table_id).bytes: each for each in tables}
+        self.tables = {UUID(table.table_id).bytes: table for table in tables}
         self.last_segments: dict[str, int] = {}
 
     def by_id(self, table_id: bytes) -> CqlTableDefinition | None:
         return self.tables.get(table_id)
 
-    def captured(self, each: CqlTableDefinition, segment: int) -> bool:
-        return each.cdc and segment <= self.last_segments.get(each.table_id, segment)
+    def captured(self, table: CqlTableDefinition, segment: int) -> bool:
+        return table.cdc and segment <= self.last_segments.get(table.table_id, segment)
 
-    def is_deliverable(self, each: CqlTableDefinition) -> bool:
-        return each.keyspace == "ks" and not each.has_counters
+    def is_deliverable(self, table: CqlTableDefinition) -> bool:
+        return table.keyspace == "ks" and not table.has_counters
 
     def list_known_tables(self) -> list[CqlTableDefinition]:
         return list(self.tables.values())
 
 
-def stretch(*mutations: bytes, segment: int = SEGMENT, begin: int = 100, finished: bool = False) -> LogChunk:
+def make_chunk(*mutations: bytes, segment: int = SEGMENT, begin: int = 100, finished: bool = False) -> LogChunk:
     """A chunk of a log of version 7; positions grow by 1000 from ``begin``."""
     data, entries = b"", []
-    for number, each in enumerate(mutations):
-        entries.append(LogEntry(len(data), len(data) + len(each), begin + 1000 * (number + 1)))
-        data += each
+    for number, mutation in enumerate(mutations):
+        entries.append(LogEntry(len(data), len(data) + len(mutation), begin + 1000 * (number + 1)))
+        data += mutation
     return LogChunk(segment, 7, data, entries, entries[-1].position if entries else begin, finished)
 
 
 class Bench:
     """A stream, and what came out of it."""
 
-    def __init__(self, known: Known, place: LogPosition | None = None, form: str = "partition-update") -> None:
-        self.known = known
+    def __init__(
+        self, definitions: MemoryDefinitions, position: LogPosition | None = None, form: str = "partition-update"
+    ) -> None:
+        self.definitions = definitions
         settings = cassandra_events(topic_prefix="p", output_format=form, tombstones=True)
 
         def make_events(definition: CqlTableDefinition, version: int) -> CassandraTableEvents:
@@ -121,48 +123,51 @@ class Bench:
 
         self.stream = CassandraStream(
             Where(partition={"cluster": "p", "node": "n"}, node="n", segment=0, version=0),
-            place,
-            known,
+            position,
+            definitions,
             make_events,
             LOG,
         )
         self.out: list[SourceRecord] = []
         self.bad: list[BadRecord] = []
 
-    def take(self, what: LogChunk, first: int = 0, limit: int = 1000) -> int:
-        return self.stream.take(what, first, limit, self.out, self.bad)
+    def take(self, chunk: LogChunk, first: int = 0, limit: int = 1000) -> int:
+        return self.stream.take(chunk, first, limit, self.out, self.bad)
 
-    def all(self, what: LogChunk) -> None:
+    def all(self, chunk: LogChunk) -> None:
         """Take all of it; what is missing is given up."""
         number = 0
-        while number < len(what.entries):
+        while number < len(chunk.entries):
             try:
-                number = self.take(what, number)
+                number = self.take(chunk, number)
             except Missing as missing:
                 self.stream.give_up(missing)
                 number = self.stream.number
-        if not what.entries:
-            self.take(what)
+        if not chunk.entries:
+            self.take(chunk)
 
     @property
     def seen(self) -> list[tuple[str, int]]:
         return [
-            (each.topic, each.key["pk"] if isinstance(each.key, dict) else int.from_bytes(each.key, "big", signed=True))
-            for each in self.out
+            (
+                record.topic,
+                record.key["pk"] if isinstance(record.key, dict) else int.from_bytes(record.key, "big", signed=True),
+            )
+            for record in self.out
         ]
 
 
-def test_records_carry_the_place_behind_them_and_the_last_that_of_the_entry() -> None:
-    bench = Bench(Known(A, B, PLAIN))
+def test_records_carry_the_position_behind_them_and_the_last_that_of_the_entry() -> None:
+    bench = Bench(MemoryDefinitions(A, B, PLAIN))
     bench.all(
-        stretch(
+        make_chunk(
             write_mutation([update(A, 1, v="x")], 7),
             write_mutation([update(A, 2, v="y"), update(B, 2, v="z")], 7),
             write_mutation([update(PLAIN, 3, v="q")], 7),
         )
     )
     assert bench.seen == [("p.ks.a", 1), ("p.ks.a", 2), ("p.ks.b", 2)]
-    assert [LogPosition.of(each.source_offset) for each in bench.out] == [
+    assert [LogPosition.of(record.source_offset) for record in bench.out] == [
         LogPosition(SEGMENT, 1100),
         LogPosition(SEGMENT, 1100, 1),
         LogPosition(SEGMENT, 2100),
@@ -172,25 +177,25 @@ def test_records_carry_the_place_behind_them_and_the_last_that_of_the_entry() ->
 
 
 @pytest.mark.parametrize("form", ["partition-update", "partition-update-raw", "debezium"])
-def test_every_place_is_one_to_go_on_from(form: str) -> None:
-    log = stretch(
+def test_reading_resumes_exactly_from_every_position(form: str) -> None:
+    log = make_chunk(
         *(
             write_mutation([update(A, key, v="x"), removal(B, key), update(PLAIN, key, v="no")], 7)
             for key in range(1, 5)
         )
     )
-    whole = Bench(Known(A, B, PLAIN), form=form)
+    whole = Bench(MemoryDefinitions(A, B, PLAIN), form=form)
     whole.all(log)
     assert len(whole.out) == (12 if form == "debezium" else 8)  # each deletion with its tombstone
     for number, record in enumerate(whole.out, 1):
-        again = Bench(Known(A, B, PLAIN), LogPosition.of(record.source_offset), form)
-        again.all(log)
-        assert again.seen == whole.seen[number:], record.source_offset
+        resumed = Bench(MemoryDefinitions(A, B, PLAIN), LogPosition.of(record.source_offset), form)
+        resumed.all(log)
+        assert resumed.seen == whole.seen[number:], record.source_offset
 
 
 def test_a_batch_ends_between_entries() -> None:
-    log = stretch(*(write_mutation([update(A, key, v="x"), update(B, key, v="y")], 7) for key in range(1, 6)))
-    bench = Bench(Known(A, B))
+    log = make_chunk(*(write_mutation([update(A, key, v="x"), update(B, key, v="y")], 7) for key in range(1, 6)))
+    bench = Bench(MemoryDefinitions(A, B))
     assert bench.take(log, 0, limit=3) == 2
     assert (len(bench.out), bench.stream.position) == (4, LogPosition(SEGMENT, 2100))
     assert bench.take(log, 2, limit=7) == 4
@@ -198,20 +203,20 @@ def test_a_batch_ends_between_entries() -> None:
     assert len(bench.out) == 10
 
 
-def test_a_segment_s_end_moves_the_place() -> None:
-    bench = Bench(Known(A))
-    bench.all(stretch(write_mutation([update(A, 1, v="x")], 7)))
-    bench.all(stretch(begin=5000, finished=True))
+def test_a_segment_s_end_moves_the_position() -> None:
+    bench = Bench(MemoryDefinitions(A))
+    bench.all(make_chunk(write_mutation([update(A, 1, v="x")], 7)))
+    bench.all(make_chunk(begin=5000, finished=True))
     assert bench.stream.position == LogPosition(SEGMENT, 5000, 0, finished=True)
-    bench.all(stretch(write_mutation([update(A, 2, v="x")], 7), segment=SEGMENT + 1))
+    bench.all(make_chunk(write_mutation([update(A, 2, v="x")], 7), segment=SEGMENT + 1))
     assert bench.stream.position == LogPosition(SEGMENT + 1, 1100)
     assert bench.seen == [("p.ks.a", 1), ("p.ks.a", 2)]
 
 
 def test_an_unknown_table_is_asked_for_then_passed_over() -> None:
-    known = Known(A)
-    bench = Bench(known)
-    log = stretch(
+    definitions = MemoryDefinitions(A)
+    bench = Bench(definitions)
+    log = make_chunk(
         write_mutation([update(A, 1, v="x")], 7),
         write_mutation([update(B, 2, v="y")], 7),
         write_mutation([update(A, 3, v="z")], 7),
@@ -224,18 +229,18 @@ def test_an_unknown_table_is_asked_for_then_passed_over() -> None:
     bench.take(log, 1)
     assert (bench.seen, bench.stream.counts.unknown) == ([("p.ks.a", 1), ("p.ks.a", 3)], 1)
     # It is created after all, or another node reports it.
-    known.tables[UUID(B.table_id).bytes] = B
+    definitions.tables[UUID(B.table_id).bytes] = B
     bench.stream.changed({B.table_id})
-    bench.all(stretch(write_mutation([update(B, 4, v="y")], 7), begin=9000))
+    bench.all(make_chunk(write_mutation([update(B, 4, v="y")], 7), begin=9000))
     assert bench.seen[-1] == ("p.ks.b", 4)
 
 
 def test_captured_tables_behind_an_unknown_one_are_still_delivered() -> None:
     gone = table("gone", 9, columns=(("q", "map<int, frozen<list<text>>>"), ("v", "text")))
-    bench = Bench(Known(A, B, PLAIN))
+    bench = Bench(MemoryDefinitions(A, B, PLAIN))
     four = [update(A, 1, v="x"), update(gone, 1, v="?"), update(PLAIN, 1, v="-"), update(B, 1, v="y")]
     bench.all(
-        stretch(
+        make_chunk(
             write_mutation(four, 7),
             write_mutation([update(gone, 2, v="?"), update(PLAIN, 2, v="-")], 7),
             write_mutation([update(gone, 3, v="?")], 7),
@@ -248,19 +253,19 @@ def test_captured_tables_behind_an_unknown_one_are_still_delivered() -> None:
 
 def test_an_unknown_column_is_asked_for_then_a_bad_record() -> None:
     newer = table("a", 1, columns=(("v", "text"), ("w", "text")))
-    log = stretch(write_mutation([update(newer, 1, v="x", w="new")], 7), write_mutation([update(A, 2, v="y")], 7))
-    known = Known(A)
-    bench = Bench(known)
+    log = make_chunk(write_mutation([update(newer, 1, v="x", w="new")], 7), write_mutation([update(A, 2, v="y")], 7))
+    definitions = MemoryDefinitions(A)
+    bench = Bench(definitions)
     with pytest.raises(Missing) as asked:
         bench.take(log)
     assert asked.value.column == "w"
-    known.tables[UUID(A.table_id).bytes] = newer
+    definitions.tables[UUID(A.table_id).bytes] = newer
     bench.stream.changed({A.table_id})
     bench.take(log, bench.stream.number)
     assert bench.seen == [("p.ks.a", 1), ("p.ks.a", 2)]
     assert bench.out[0].value["rows"][0]["cells"]["w"] == "new"
 
-    given_up = Bench(Known(A))
+    given_up = Bench(MemoryDefinitions(A))
     given_up.all(log)
     assert given_up.seen == [("p.ks.a", 2)]
     assert len(given_up.bad) == 1
@@ -271,8 +276,8 @@ def test_an_unknown_column_is_asked_for_then_a_bad_record() -> None:
 @pytest.mark.parametrize("cut", [1, 5, 17])
 def test_a_mutation_that_ends_early_is_bad_and_the_next_one_is_read(cut: int) -> None:
     whole = write_mutation([update(A, 1, v="text that is long enough"), update(B, 1, v="x")], 7)
-    bench = Bench(Known(A, B))
-    bench.all(stretch(whole[:-cut], write_mutation([update(B, 2, v="y")], 7)))
+    bench = Bench(MemoryDefinitions(A, B))
+    bench.all(make_chunk(whole[:-cut], write_mutation([update(B, 2, v="y")], 7)))
     assert bench.seen[-1] == ("p.ks.b", 2)
     assert len(bench.bad) == 1
     assert bench.stream.counts.bad == 1
@@ -287,16 +292,16 @@ def test_counters_are_passed_over_and_counted() -> None:
         table("c", 4, columns=(("v", "blob"),)),
         7,
     )
-    bench = Bench(Known(A, COUNTER))
-    bench.all(stretch(write_mutation([counted], 7), write_mutation([update(A, 2, v="y")], 7)))
+    bench = Bench(MemoryDefinitions(A, COUNTER))
+    bench.all(make_chunk(write_mutation([counted], 7), write_mutation([update(A, 2, v="y")], 7)))
     assert (bench.seen, bench.stream.counts.counters) == ([("p.ks.a", 2)], 1)
 
 
 def test_a_table_without_cdc_is_passed_over_only_by_a_definition_that_is_newer_than_the_log() -> None:
-    known = Known(A, PLAIN)
-    bench = Bench(known)
+    definitions = MemoryDefinitions(A, PLAIN)
+    bench = Bench(definitions)
     bench.stream.sure = False
-    log = stretch(
+    log = make_chunk(
         write_mutation([update(A, 1, v="x")], 7), write_mutation([update(A, 2, v="x"), update(PLAIN, 2, v="y")], 7)
     )
     with pytest.raises(Missing) as asked:
@@ -304,7 +309,7 @@ def test_a_table_without_cdc_is_passed_over_only_by_a_definition_that_is_newer_t
     assert (asked.value.doubt, asked.value.table_id) == (True, UUID(PLAIN.table_id).bytes)
     assert (bench.seen, bench.stream.position) == ([("p.ks.a", 1)], LogPosition(SEGMENT, 1100))
     now = table("plain", 3)
-    known.tables[UUID(now.table_id).bytes] = now
+    definitions.tables[UUID(now.table_id).bytes] = now
     bench.stream.changed({now.table_id})
     bench.stream.sure = True
     bench.take(log, bench.stream.number)
@@ -312,21 +317,21 @@ def test_a_table_without_cdc_is_passed_over_only_by_a_definition_that_is_newer_t
 
 
 def test_what_was_delivered_of_a_lost_entry_is_not_taken_from_the_next_one() -> None:
-    bench = Bench(Known(A, B), LogPosition(SEGMENT, 1100, 1))
-    bench.all(stretch(begin=2100)._replace(lost=(1100, 2100)))
+    bench = Bench(MemoryDefinitions(A, B), LogPosition(SEGMENT, 1100, 1))
+    bench.all(make_chunk(begin=2100)._replace(lost=(1100, 2100)))
     assert bench.stream.position == LogPosition(SEGMENT, 2100)
-    bench.all(stretch(write_mutation([update(A, 3, v="x"), update(B, 3, v="y")], 7), begin=2100))
+    bench.all(make_chunk(write_mutation([update(A, 3, v="x"), update(B, 3, v="y")], 7), begin=2100))
     assert bench.seen == [("p.ks.a", 3), ("p.ks.b", 3)]
 
 
 def test_a_table_counts_up_to_its_last_segment() -> None:
-    known = Known(A, B)
-    known.last_segments[A.table_id] = SEGMENT + 1
-    bench = Bench(known)
+    definitions = MemoryDefinitions(A, B)
+    definitions.last_segments[A.table_id] = SEGMENT + 1
+    bench = Bench(definitions)
     for number in range(4):
         both = write_mutation([update(A, 10 + number, v="z"), update(B, 10 + number, v="z")], 7)
         bench.all(
-            stretch(
+            make_chunk(
                 write_mutation([update(A, number, v="x")], 7),
                 both,
                 write_mutation([update(B, number, v="y")], 7),

@@ -20,9 +20,9 @@ LOG = logging.getLogger("test.cassandra.aside")
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    made = tmp_path / "cdc_raw"
-    made.mkdir()
-    return made
+    directory = tmp_path / "cdc_raw"
+    directory.mkdir()
+    return directory
 
 
 def settings(folder: Path, **more: Any) -> LogSettings:
@@ -38,7 +38,7 @@ def add(folder: Path, log_id: int, idx: str | None = None, data: bytes = b"data"
 
 
 def names(folder: Path) -> list[str]:
-    return sorted(each.name.removeprefix("CommitLog-7-") for each in folder.iterdir())
+    return sorted(path.name.removeprefix("CommitLog-7-") for path in folder.iterdir())
 
 
 def test_what_is_delivered_is_deleted_and_nothing_else(folder: Path) -> None:
@@ -86,7 +86,7 @@ def test_an_index_file_that_is_left_over_goes(folder: Path) -> None:
     assert names(folder) == []
 
 
-def test_a_failed_deletion_is_told_once_and_tried_again(
+def test_a_failed_deletion_is_reported_once_and_retried(
     folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     add(folder, 1, "5\nCOMPLETED")
@@ -103,7 +103,7 @@ def test_a_failed_deletion_is_told_once_and_tried_again(
     upto = LogPosition(3)
     assert remover.remove(upto) == Removed(1, 1, 0)
     assert remover.remove(upto) == Removed(0, 1, 0)
-    assert [each.levelname for each in caplog.records] == ["ERROR"]
+    assert [record.levelname for record in caplog.records] == ["ERROR"]
     assert "CommitLog-7-1.log is delivered and can't be deleted" in caplog.text
     broken[0] = False
     assert remover.remove(upto) == Removed(1, 0, 0)
@@ -117,8 +117,8 @@ def test_a_kept_segment_outlives_the_deleted_one(folder: Path) -> None:
     kept = keeper.keep(log, log.with_name("CommitLog-7-7_cdc.idx"), "CommitLog-7-7.log, offset 4: bad")
     assert kept == folder.parent / "cdc_raw_aside" / "CommitLog-7-7.log"
     assert kept.samefile(log)
-    again = keeper.keep(log, log.with_name("CommitLog-7-7_cdc.idx"), "CommitLog-7-7.log, offset 6: bad too")
-    assert again == kept
+    second = keeper.keep(log, log.with_name("CommitLog-7-7_cdc.idx"), "CommitLog-7-7.log, offset 6: bad too")
+    assert second == kept
     Remover(settings(folder), LOG).remove(LogPosition(8))
     assert names(folder) == []
     assert kept.read_bytes() == b"damaged"

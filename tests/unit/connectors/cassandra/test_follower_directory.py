@@ -39,7 +39,7 @@ def test_a_listing_is_in_the_order_of_the_numbers(tmp_path: Path) -> None:
     for name in ("CommitLog-7-12.log.tmp", "CommitLog.log", "readme", "xCommitLog-7-13.log"):
         (tmp_path / name).write_text("")
     files = scan_directory(tmp_path, "n")
-    assert [(each.id, each.version, each.present, each.indexed) for each in files.values()] == [
+    assert [(file.id, file.version, file.present, file.indexed) for file in files.values()] == [
         (9, 7, True, True),
         (10, 7, True, False),
         (11, 7, False, True),
@@ -78,7 +78,7 @@ def test_no_index_file_is_not_an_empty_one(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("parameters", [b"{}", b'{"compressionClass":"LZ4Compressor","compressionParameters":{}}'])
-def test_a_segment_is_begun_once_its_first_marker_is_written(tmp_path: Path, parameters: bytes) -> None:
+def test_a_segment_is_started_once_its_first_marker_is_written(tmp_path: Path, parameters: bytes) -> None:
     path, head = tmp_path / "s", encode_head(7, 1, parameters)
     assert not has_sections(path)
     for content in (b"", bytes(64), head[:10], head, head + bytes(4), head + bytes(100)):
@@ -95,9 +95,9 @@ def test_the_first_with_an_index_file_is_the_first_with_changes(tmp_path: Path) 
     assert first_indexed(scan_directory(tmp_path, "n").values()) is None
     add(tmp_path, 2, "9")
     add(tmp_path, 3, "9")
-    found = first_indexed(scan_directory(tmp_path, "n").values())
-    assert found is not None
-    assert found.id == 2
+    first = first_indexed(scan_directory(tmp_path, "n").values())
+    assert first is not None
+    assert first.id == 2
 
 
 def test_an_index_file_that_a_listing_missed_counts(tmp_path: Path) -> None:
@@ -106,9 +106,9 @@ def test_an_index_file_that_a_listing_missed_counts(tmp_path: Path) -> None:
     add(tmp_path, 2, "9")
     files = scan_directory(tmp_path, "n")
     add(tmp_path, 1, "9\nCOMPLETED")
-    found = first_indexed(files.values())
-    assert found is not None
-    assert found.id == 1
+    first = first_indexed(files.values())
+    assert first is not None
+    assert first.id == 1
 
 
 def test_what_tells_that_a_segment_is_through(tmp_path: Path) -> None:
@@ -136,13 +136,13 @@ def test_usage_of_the_directory(tmp_path: Path) -> None:
     (tmp_path / "CommitLog-7-9_cdc.idx").write_text("7")
     for log_id, second in ((1, 10), (2, 20), (3, 30)):
         os.utime(tmp_path / f"CommitLog-7-{log_id}_cdc.idx", (0, second))
-    texts = len("900\nCOMPLETED") + len("1000\nCOMPLETED") + len("400") + len("7")
-    assert measure_usage(tmp_path, "n", None, 0) == (4000 + texts, 3, 900 + 1000 + 400, 10_000)
-    assert measure_usage(tmp_path, "n", LogPosition(1, 300), 9_500) == (4000 + texts, 3, 600 + 1000 + 400, 9_500)
-    assert measure_usage(tmp_path, "n", LogPosition(1, 850, 0, True), 10_000) == (4000 + texts, 2, 1400, 20_000)
-    assert measure_usage(tmp_path, "n", LogPosition(3, 150), 0) == (4000 + texts, 1, 250, 30_000)
+    index_bytes = len("900\nCOMPLETED") + len("1000\nCOMPLETED") + len("400") + len("7")
+    assert measure_usage(tmp_path, "n", None, 0) == (4000 + index_bytes, 3, 900 + 1000 + 400, 10_000)
+    assert measure_usage(tmp_path, "n", LogPosition(1, 300), 9_500) == (4000 + index_bytes, 3, 600 + 1000 + 400, 9_500)
+    assert measure_usage(tmp_path, "n", LogPosition(1, 850, 0, True), 10_000) == (4000 + index_bytes, 2, 1400, 20_000)
+    assert measure_usage(tmp_path, "n", LogPosition(3, 150), 0) == (4000 + index_bytes, 1, 250, 30_000)
     assert measure_usage(tmp_path, "n", LogPosition(3, 500), 29_000) == (
-        4000 + texts,
+        4000 + index_bytes,
         1,
         0,
         0,
@@ -173,7 +173,7 @@ def test_a_directory_that_is_not_there(tmp_path: Path) -> None:
 )
 def test_rights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rights: int, delete: bool, message: str) -> None:
     # Tests may run as root, who may do everything.
-    monkeypatch.setattr(os, "access", lambda _path, wanted: not wanted & ~rights)
+    monkeypatch.setattr(os, "access", lambda _path, mode: not mode & ~rights)
     if not message:
         check_directory(tmp_path, "n1", delete=delete)
         return

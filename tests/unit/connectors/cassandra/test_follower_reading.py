@@ -11,7 +11,7 @@ import pytest
 from connectors.cassandra import metrics
 from connectors.cassandra.model import LogPosition
 from tests.support.eventually import eventually_async
-from tests.unit.connectors.cassandra.follower_world import SIZE, World, texts
+from tests.unit.connectors.cassandra.follower_world import SIZE, World, entry_names
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -25,9 +25,9 @@ async def gone(path: Path) -> None:
 
 @pytest.fixture
 async def world(tmp_path: Path) -> AsyncIterator[World]:
-    made = World(tmp_path)
-    yield made
-    await made.stop()
+    new_world = World(tmp_path)
+    yield new_world
+    await new_world.stop()
 
 
 async def test_what_is_synced_is_read_and_no_more(world: World) -> None:
@@ -49,13 +49,13 @@ async def test_what_is_synced_is_read_and_no_more(world: World) -> None:
     node.sync(1, complete=True)
     assert await world.news() == ["d"]
     assert world.position == LogPosition(1, node.marker[1], 0, True)
-    assert [each.finished for each in world.stretches[:-1]] == [False] * (len(world.stretches) - 1)
+    assert [chunk.finished for chunk in world.chunks[:-1]] == [False] * (len(world.chunks) - 1)
     node.write(2, "e")
     node.sync(2)
     assert await world.news() == ["e"]
     assert world.position == LogPosition(2, node.marker[2])
     stamp = node.idx(2).stat().st_mtime_ns // 1_000_000
-    assert world.stretches[-1].written_ms == stamp
+    assert world.chunks[-1].written_ms == stamp
 
 
 async def test_right_after_news_the_log_is_looked_at_without_waiting_for_the_poll_interval(world: World) -> None:
@@ -102,7 +102,7 @@ async def test_markers_are_read_before_the_sync(world: World) -> None:
     node.sync(1, complete=True)
     node.write(2, "d", captured=False)
     assert await world.news() == ["c", "d"]
-    assert [(each.segment, each.finished) for each in world.stretches if each.finished] == [(1, True)]
+    assert [(chunk.segment, chunk.finished) for chunk in world.chunks if chunk.finished] == [(1, True)]
 
 
 async def test_markers_of_a_later_segment_end_one_without_captured_changes(world: World) -> None:
@@ -142,14 +142,14 @@ async def test_a_segment_that_is_linked_late_is_not_left_out(world: World) -> No
 
 
 @pytest.mark.parametrize("mode", ["idx", "marker"])
-async def test_it_goes_on_where_it_was(world: World, mode: str) -> None:
+async def test_reading_resumes_where_it_was(world: World, mode: str) -> None:
     node = world.node
     node.create(1)
     node.write(1, "a", "b", "c")
     node.sync(1)
     await world.start(mode=mode)
     assert await world.news() == ["a", "b", "c"]
-    second = LogPosition(1, world.stretches[0].entries[1].position, 0)
+    second = LogPosition(1, world.chunks[0].entries[1].position, 0)
     await world.start(second, mode=mode)
     assert await world.news() == ["c"]
     await world.start(world.position, mode=mode)
@@ -172,10 +172,10 @@ async def test_segments_are_deleted_once_acknowledged(world: World) -> None:
         node.sync(log_id, complete=log_id < 3)
     follower = await world.start(LogPosition(2))
     assert await world.news() == ["a2", "a3"]
-    await follower.acknowledged(LogPosition(2, world.stretches[0].position))
+    await follower.acknowledged(LogPosition(2, world.chunks[0].position))
     await gone(node.log(1))  # the watch may be at it
     assert node.log(2).exists()
-    await follower.acknowledged(LogPosition(2, world.stretches[0].position, 0, True))
+    await follower.acknowledged(LogPosition(2, world.chunks[0].position, 0, True))
     assert not node.log(2).exists()
     assert not node.idx(2).exists()
     await follower.acknowledged(LogPosition(2))
@@ -218,16 +218,16 @@ async def test_a_crash_of_the_server(world: World, mode: str) -> None:
     node.create(3)
     node.write(3, "system", captured=False)  # the new life's first, before the replay
     read = await world.news()
-    own = node.own / node.log(3).name
-    kept = own.rename(node.own.parent / own.name)
+    path = node.commitlog / node.log(3).name
+    kept = path.rename(node.commitlog.parent / path.name)
     node.replay()
-    kept.rename(own)
+    kept.rename(path)
     assert node.log(1).exists()
     read += await world.news()
     node.write(3, "d")
     node.sync(3)
     read += await world.news()
-    assert [each for each in read if each != "system"] == ["c", "d"]
+    assert [name for name in read if name != "system"] == ["c", "d"]
     await follower.acknowledged(LogPosition(3))
     assert not node.log(1).exists()
     assert not node.log(2).exists()
@@ -257,9 +257,9 @@ async def test_a_segment_that_comes_back_as_another_file(world: World) -> None:
     await world.start()
     assert await world.news() == ["a"]
     content = node.log(1).read_bytes()
-    (node.own / node.log(1).name).unlink()
+    (node.commitlog / node.log(1).name).unlink()
     node.log(1).unlink()
-    (node.own / node.log(1).name).write_bytes(content)
+    (node.commitlog / node.log(1).name).write_bytes(content)
     node.link(1)
     node.write(1, "b")
     node.idx(1).write_text(f"{node.marker[1]}\nCOMPLETED")
@@ -308,7 +308,7 @@ async def test_random_lives(world: World, seed: int, mode: str) -> None:
     """Writes, syncs, switches, crashes of both sides, deletions: all that was captured is delivered, in order, once."""
     dice, node = random.Random(seed * 7 + len(mode)), world.node
     current, number = 1, 0
-    wanted: list[str] = []
+    expected: list[str] = []
     got: list[str] = []
     node.create(1)
     node.create(2)
@@ -317,11 +317,11 @@ async def test_random_lives(world: World, seed: int, mode: str) -> None:
 
     async def read_some(most: int) -> None:
         for _ in range(most):
-            stretch = await follower.read()
-            if stretch is None:
+            chunk = await follower.read()
+            if chunk is None:
                 return
-            world.stretches.append(stretch)
-            got.extend(each for each in texts(stretch) if each[0] == "c")
+            world.chunks.append(chunk)
+            got.extend(name for name in entry_names(chunk) if name[0] == "c")
 
     def switch(*, crash: bool) -> None:
         nonlocal current
@@ -329,10 +329,10 @@ async def test_random_lives(world: World, seed: int, mode: str) -> None:
             node.create(current + 2)
             if dice.random() < 0.5:
                 node.write(current + 2, "s", captured=False)
-            own = node.own / node.log(current + 2).name
-            kept = own.rename(node.own.parent / own.name)
+            path = node.commitlog / node.log(current + 2).name
+            kept = path.rename(node.commitlog.parent / path.name)
             node.replay()
-            kept.rename(own)
+            kept.rename(path)
             current += 2
         else:
             node.sync(current, complete=True)
@@ -350,17 +350,17 @@ async def test_random_lives(world: World, seed: int, mode: str) -> None:
                 names.append(f"{'c' if dice.random() < 0.7 else 'o'}{number}")
             captured = any(name[0] == "c" for name in names)
             node.write(current, *names, captured=captured)
-            wanted += [name for name in names if name[0] == "c"]
+            expected += [name for name in names if name[0] == "c"]
         elif chance < 0.6:
             node.sync(current)
         elif chance < 0.68:
             switch(crash=dice.random() < 0.4)
         elif chance < 0.72:
-            for own in sorted(node.own.iterdir(), key=lambda path: int(path.stem.rpartition("-")[2]))[:-2]:
-                node.discard(int(own.stem.rpartition("-")[2]))
+            for path in sorted(node.commitlog.iterdir(), key=lambda path: int(path.stem.rpartition("-")[2]))[:-2]:
+                node.discard(int(path.stem.rpartition("-")[2]))
         elif chance < 0.9:
             await read_some(dice.randint(1, 4))
-        elif chance < 0.96 and world.stretches:
+        elif chance < 0.96 and world.chunks:
             safe = world.position
             kept_count = len(got)
             await follower.acknowledged(safe)
@@ -370,7 +370,7 @@ async def test_random_lives(world: World, seed: int, mode: str) -> None:
     switch(crash=False)
     await read_some(10_000)
     await read_some(10_000)
-    assert got == wanted
+    assert got == expected
     await follower.acknowledged(world.position)
     assert {
         path for path in node.raw.glob("*_cdc.idx") if int(path.stem.split("-")[2].partition("_")[0]) < current

@@ -18,7 +18,7 @@ from connectors.cassandra.model import LogPosition
 from connectors.errors import ConfigInvalid, Fatal, Retriable
 from tests.support.eventually import eventually_async, pass_turns
 from tests.support.settings import cassandra_log
-from tests.unit.connectors.cassandra.follower_world import LOG, SIZE, World, texts
+from tests.unit.connectors.cassandra.follower_world import LOG, SIZE, World, entry_names
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 async def world(tmp_path: Path) -> AsyncIterator[World]:
-    made = World(tmp_path)
-    yield made
-    await made.stop()
+    new_world = World(tmp_path)
+    yield new_world
+    await new_world.stop()
 
 
 async def test_damage_stops_it_after_what_is_good(world: World) -> None:
@@ -40,9 +40,9 @@ async def test_damage_stops_it_after_what_is_good(world: World) -> None:
     bad = len(encode_head(7, 1, b"{}")) + MARKER + 2 * (10 + OVERHEAD) + 9
     node.damage(1, bad)
     follower = await world.start()
-    stretch = await follower.read()
-    assert stretch is not None
-    assert texts(stretch) == ["a", "b"]
+    chunk = await follower.read()
+    assert chunk is not None
+    assert entry_names(chunk) == ["a", "b"]
     for _ in range(2):
         with pytest.raises(
             Fatal, match=r"Node n1: CommitLog-7-1\.log.*Everything before it was delivered.*policy=skip"
@@ -50,10 +50,10 @@ async def test_damage_stops_it_after_what_is_good(world: World) -> None:
             await follower.read()
     assert (node.raw.parent / "cdc_raw_aside" / node.log(1).name).samefile(node.log(1))
     assert world.numbers.now[metrics.DAMAGED] == 1
-    await world.start(LogPosition(1, stretch.position))
+    await world.start(LogPosition(1, chunk.position))
     with pytest.raises(Fatal, match=r"CommitLog-7-1\.log"):
         await world.news()
-    assert world.stretches == []
+    assert world.chunks == []
 
 
 async def test_damage_is_passed_over_on_demand(world: World, caplog: pytest.LogCaptureFixture) -> None:
@@ -65,10 +65,12 @@ async def test_damage_is_passed_over_on_demand(world: World, caplog: pytest.LogC
     node.damage(1, start + 2 * (10 + OVERHEAD) + 9)
     follower = await world.start(policy="skip")
     assert await world.news() == ["a", "b", "d"]
-    told = [each for each in world.stretches if each.lost]
-    assert [(each.lost, each.position, each.entries) for each in told] == [((start + 44, start + 66), start + 66, [])]
-    assert "CommitLog-7-1.log" in told[0].problem
-    assert [each.problem for each in world.stretches if not each.lost] == [""] * (len(world.stretches) - 1)
+    lost = [chunk for chunk in world.chunks if chunk.lost]
+    assert [(chunk.lost, chunk.position, chunk.entries) for chunk in lost] == [
+        ((start + 44, start + 66), start + 66, [])
+    ]
+    assert "CommitLog-7-1.log" in lost[0].problem
+    assert [chunk.problem for chunk in world.chunks if not chunk.lost] == [""] * (len(world.chunks) - 1)
     assert world.position.finished
     assert world.numbers.now[metrics.LOST_BYTES] == 22
     assert f"offsets {start + 44} to {start + 66} are lost" in caplog.text
@@ -86,8 +88,8 @@ async def test_a_segment_whose_head_is_damaged_is_passed_over_on_demand(world: W
     node.damage(1, 3)
     await world.start(policy="skip")
     assert await world.news() == ["a2"]
-    assert world.stretches[0].segment == 1
-    assert world.stretches[0].lost is not None
+    assert world.chunks[0].segment == 1
+    assert world.chunks[0].lost is not None
     assert world.numbers.now[metrics.LOST_BYTES] > 22
     await world.start()
     with pytest.raises(Fatal, match=r"CommitLog-7-1\.log, offset 0"):
@@ -104,7 +106,7 @@ async def test_damage_is_not_passed_over_if_the_segment_cannot_be_kept(world: Wo
     follower = await world.start(policy="skip", aside=node.raw.parent / "file")
     first = await follower.read()
     assert first is not None
-    assert texts(first) == ["a"]
+    assert entry_names(first) == ["a"]
     with pytest.raises(ConfigInvalid, match=r"could not be kept aside.*commit\.log\.error\.directory"):
         await follower.read()
 
@@ -118,7 +120,7 @@ async def test_a_segment_that_somebody_deletes_unread_is_not_passed_silently(wor
     follower = await world.start()
     first = await follower.read()
     assert first is not None
-    assert texts(first) == ["a1"]
+    assert entry_names(first) == ["a1"]
     node.log(2).unlink()
     node.idx(2).unlink()
     with pytest.raises(
@@ -160,7 +162,7 @@ async def test_the_directory_of_another_node_is_refused_and_left_alone(world: Wo
     assert node.log(1).exists()
 
 
-async def test_a_half_read_segment_that_is_gone_is_told(world: World, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_half_read_segment_that_is_gone_is_reported(world: World, caplog: pytest.LogCaptureFixture) -> None:
     node = world.node
     node.create(5)
     node.write(5, "a")
@@ -189,16 +191,16 @@ async def test_a_cancelled_read_loses_nothing(world: World) -> None:
     node.write(1, *(f"{number}" for number in range(100)))
     node.sync(1)
     follower = await world.start(poll_ms=1, max_bytes=100)
-    found: list[str] = []
+    names: list[str] = []
     for number in range(10_000):
         reading = asyncio.ensure_future(follower.read())
         await pass_turns(number % 7)
         reading.cancel()
         with contextlib.suppress(asyncio.CancelledError):
-            found += texts(stretch) if (stretch := await reading) else []
-        if len(found) == 100 or number > 500:
+            names += entry_names(chunk) if (chunk := await reading) else []
+        if len(names) == 100 or number > 500:
             break
-    assert found + await world.news() == [f"{number}" for number in range(100)]
+    assert names + await world.news() == [f"{number}" for number in range(100)]
 
 
 async def test_how_far_it_is_behind(world: World) -> None:
@@ -228,7 +230,7 @@ async def test_how_far_it_is_behind(world: World) -> None:
     }
 
 
-async def test_the_directory_is_watched_while_nobody_reads(
+async def test_the_directory_is_watched_while_no_one_reads(
     world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Kafka is unavailable: nothing is read or acknowledged, and the directory fills up."""

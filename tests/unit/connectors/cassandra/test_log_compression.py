@@ -61,12 +61,12 @@ def test_damaged_bytes_never_give_another_length_or_another_error(name: str) -> 
     noticed = 0
     for at in range(len(packed)):
         damaged = packed[:at] + bytes([packed[at] ^ 0x55]) + packed[at + 1 :]
-        for one in (damaged, packed[:at]):
-            if not used.plausible(one[:HEAD], len(one), len(data)):
+        for broken in (damaged, packed[:at]):
+            if not used.plausible(broken[:HEAD], len(broken), len(data)):
                 noticed += 1
                 continue
             try:
-                assert len(used.decompress(one, len(data))) == len(data)
+                assert len(used.decompress(broken, len(data))) == len(data)
             except SegmentDamaged:
                 noticed += 1
     assert noticed >= len(packed)

@@ -48,18 +48,18 @@ def test_other_names(name: str) -> None:
 @pytest.mark.parametrize("log_id", [1, ID, (1 << 32) - 1, 1 << 32, (1 << 63) - 1])
 def test_heads(version: int, log_id: int) -> None:
     data = descriptor(version, log_id, b"{}")
-    found = read_head(data + b"\1\2\3", NAME, log_id)
-    assert found is not None
-    assert (found.version, found.log_id, found.compression, found.size) == (version, log_id, "", len(data))
+    head = read_head(data + b"\1\2\3", NAME, log_id)
+    assert head is not None
+    assert (head.version, head.log_id, head.compression, head.size) == (version, log_id, "", len(data))
     assert encode_head(version, log_id, b"{}") == data
 
 
 @pytest.mark.parametrize("name", ["LZ4Compressor", "org.apache.cassandra.io.compress.LZ4Compressor"])
 def test_a_compression_is_known_by_its_simple_name(name: str) -> None:
     text = json.dumps({"compressionClass": name, "compressionParameters": {"x": "1"}}).encode()
-    found = read_head(descriptor(7, ID, text), NAME, ID)
-    assert found is not None
-    assert found.compression == "LZ4Compressor"
+    head = read_head(descriptor(7, ID, text), NAME, ID)
+    assert head is not None
+    assert head.compression == "LZ4Compressor"
 
 
 def test_a_head_that_is_not_there_yet() -> None:

@@ -31,14 +31,14 @@ DATA = b"".join(map(_entry, MUTATIONS))
 
 
 def test_an_entry_is_written_as_it_is_read() -> None:
-    assert [framing.encode_entry(each) for each in MUTATIONS] == [_entry(each) for each in MUTATIONS]
+    assert [framing.encode_entry(mutation) for mutation in MUTATIONS] == [_entry(mutation) for mutation in MUTATIONS]
 
 
-def test_all_entries_with_their_places() -> None:
+def test_all_entries_with_their_positions() -> None:
     at, code, out = _frame(b"xyz" + DATA, 3, 1000)
     assert (at, code) == (3 + len(DATA), framing.WHOLE)
-    assert [(b"xyz" + DATA)[each.start : each.end] for each in out] == MUTATIONS
-    assert [each.position for each in out] == [each.end + 4 + 1000 for each in out]
+    assert [(b"xyz" + DATA)[entry.start : entry.end] for entry in out] == MUTATIONS
+    assert [entry.position for entry in out] == [entry.end + 4 + 1000 for entry in out]
     assert out[-1].position == len(DATA) + 1003
 
 
@@ -48,8 +48,8 @@ def test_nothing() -> None:
 
 def test_a_cut_at_every_byte_gives_the_entries_before_it() -> None:
     ends = [0]
-    for each in MUTATIONS:
-        ends.append(ends[-1] + len(each) + 12)
+    for mutation in MUTATIONS:
+        ends.append(ends[-1] + len(mutation) + 12)
     for cut in range(len(DATA)):
         at, code, out = _frame(DATA[:cut])
         whole = sum(end <= cut for end in ends) - 1
@@ -62,12 +62,12 @@ def test_a_cut_at_every_byte_gives_the_entries_before_it() -> None:
 def test_every_damaged_byte_is_noticed(mask: int) -> None:
     data = b"".join(map(_entry, MUTATIONS[:4]))
     begin = 0
-    for index, each in enumerate(MUTATIONS[:4]):
-        for at in range(begin, begin + len(each) + 12):
+    for index, mutation in enumerate(MUTATIONS[:4]):
+        for at in range(begin, begin + len(mutation) + 12):
             where, code, out = _frame(data[:at] + bytes([data[at] ^ mask]) + data[at + 1 :])
             assert (where, len(out)) == (begin, index)
             assert code == (framing.SIZE if at - begin < 8 else framing.BODY)
-        begin += len(each) + 12
+        begin += len(mutation) + 12
 
 
 def test_zero_bytes() -> None:

@@ -29,29 +29,29 @@ def _mutations(seed: int = 1, counts: tuple[int, ...] = COUNTS, longest: int = 6
 
 
 def _written(writer: SegmentWriter) -> Entries:
-    return [(each.mutation, each.position) for each in writer.entries]
+    return [(entry.mutation, entry.position) for entry in writer.entries]
 
 
-def _of(stretch: LogChunk) -> Entries:
-    return [(stretch.data[each.start : each.end], each.position) for each in stretch.entries]
+def _of(chunk: LogChunk) -> Entries:
+    return [(chunk.data[entry.start : entry.end], entry.position) for entry in chunk.entries]
 
 
-def _stretches(
+def _chunks(
     opened: Segment, limit: int | None = None, *, complete: bool = True, max_bytes: int = 1 << 20
 ) -> Iterator[LogChunk]:
-    while (stretch := opened.read(limit, complete=complete, max_bytes=max_bytes)) is not None:
-        yield stretch
-        if stretch.problem:
+    while (chunk := opened.read(limit, complete=complete, max_bytes=max_bytes)) is not None:
+        yield chunk
+        if chunk.problem:
             return
 
 
 def _all(opened: Segment, limit: int | None = None, **options: Any) -> Entries:
-    found: Entries = []
-    for stretch in _stretches(opened, limit, **options):
-        assert not stretch.problem
-        assert stretch.lost is None
-        found += _of(stretch)
-    return found
+    entries: Entries = []
+    for chunk in _chunks(opened, limit, **options):
+        assert not chunk.problem
+        assert chunk.lost is None
+        entries += _of(chunk)
+    return entries
 
 
 @pytest.fixture(params=COMPRESSIONS, ids=lambda name: name or "plain")
@@ -64,12 +64,12 @@ def test_a_complete_segment(tmp_path: Path, compression: str, version: int) -> N
     writer = segment(_mutations(), version=version, compression=compression, qualified=version == 8)
     with closing(Segment(writer.save(tmp_path), writer.log_id)) as opened:
         assert opened.version == 0
-        [stretch] = _stretches(opened)
-        assert _of(stretch) == _written(writer)
-        assert (stretch.segment, stretch.version, stretch.finished) == (writer.log_id, version, True)
-        assert stretch.position == opened.position == writer.end
+        [chunk] = _chunks(opened)
+        assert _of(chunk) == _written(writer)
+        assert (chunk.segment, chunk.version, chunk.finished) == (writer.log_id, version, True)
+        assert chunk.position == opened.position == writer.end
         assert (opened.version, opened.descriptor and opened.descriptor.compression) == (version, compression)
-        assert stretch.written_ms > 0
+        assert chunk.written_ms > 0
         assert opened.read(None, complete=True, max_bytes=1) is None
         opened.close()
         opened.close()
@@ -81,8 +81,8 @@ def test_the_zero_tail_of_a_plain_segment(tmp_path: Path) -> None:
         writer.tail(tail)
         with closing(Segment(writer.save(tmp_path), writer.log_id)) as opened:
             # The index tells the file's length after a crash.
-            [stretch] = _stretches(opened, len(writer.data))
-            assert (_of(stretch), stretch.finished, stretch.position) == (_written(writer), True, writer.end)
+            [chunk] = _chunks(opened, len(writer.data))
+            assert (_of(chunk), chunk.finished, chunk.position) == (_written(writer), True, writer.end)
 
 
 def test_what_was_not_synced_when_the_node_was_killed_is_no_damage(tmp_path: Path) -> None:
@@ -92,24 +92,24 @@ def test_what_was_not_synced_when_the_node_was_killed_is_no_damage(tmp_path: Pat
         assert _all(opened) == _written(writer)
 
 
-def test_stretches_are_about_as_long_as_asked_for(tmp_path: Path, compression: str) -> None:
+def test_chunks_are_about_as_long_as_asked_for(tmp_path: Path, compression: str) -> None:
     writer = segment(_mutations(2, (200, 0, 1, 1, 1, 300, 2, 40), 200), compression=compression)
     path = writer.save(tmp_path)
     for size in (4096, 5000, 20_000):
         with closing(Segment(path, writer.log_id)) as opened:
-            found: Entries = []
-            stretches = list(_stretches(opened, max_bytes=size))
-            for stretch in stretches:
-                assert sum(each.end - each.start + 12 for each in stretch.entries) <= size
+            entries: Entries = []
+            chunks = list(_chunks(opened, max_bytes=size))
+            for chunk in chunks:
+                assert sum(entry.end - entry.start + 12 for entry in chunk.entries) <= size
                 if not compression:
-                    assert len(stretch.data) <= size + 8 * len(stretch.entries) + PADDING
-                found += _of(stretch)
-            assert found == _written(writer)
-            assert len(stretches) > 2
-            assert [each.position for each in stretches] == sorted({each.position for each in stretches})
+                    assert len(chunk.data) <= size + 8 * len(chunk.entries) + PADDING
+                entries += _of(chunk)
+            assert entries == _written(writer)
+            assert len(chunks) > 2
+            assert [chunk.position for chunk in chunks] == sorted({chunk.position for chunk in chunks})
 
 
-def test_entries_that_are_larger_than_a_stretch(tmp_path: Path, compression: str) -> None:
+def test_entries_that_are_larger_than_a_chunk(tmp_path: Path, compression: str) -> None:
     rng = random.Random(3)
     mutations = [[bytes(20), rng.randbytes(300_000), bytes(20)], [rng.randbytes(50_000)], [bytes(20)]]
     writer = segment(mutations, compression=compression)
@@ -122,11 +122,11 @@ def test_only_what_is_synced_is_read(tmp_path: Path, compression: str) -> None:
     path = writer.save(tmp_path)
     for limit in range(writer.head_size, writer.end + 2, 2):
         with closing(Segment(path, writer.log_id)) as opened:
-            expected = [each for each in _written(writer) if each[1] <= limit]
+            expected = [entry for entry in _written(writer) if entry[1] <= limit]
             assert _all(opened, limit, complete=False) == expected
             # Later more is.
             assert _all(opened, writer.end, complete=False) == _written(writer)[len(expected) :]
-            assert not any(each.entries for each in _stretches(opened))
+            assert not any(chunk.entries for chunk in _chunks(opened))
 
 
 def test_it_begins_behind_any_position(tmp_path: Path, compression: str) -> None:
@@ -135,9 +135,9 @@ def test_it_begins_behind_any_position(tmp_path: Path, compression: str) -> None
     for start in range(0, writer.end + 20, 1 if compression in {"", "LZ4Compressor"} else 3):
         with closing(Segment(path, writer.log_id, start)) as opened:
             assert opened.position == start
-            [stretch] = _stretches(opened)
-            assert _of(stretch) == [each for each in _written(writer) if each[1] > start]
-            assert (stretch.finished, stretch.position) == (True, max(start, writer.end))
+            [chunk] = _chunks(opened)
+            assert _of(chunk) == [entry for entry in _written(writer) if entry[1] > start]
+            assert (chunk.finished, chunk.position) == (True, max(start, writer.end))
 
 
 def test_a_plain_segment_that_is_being_written(tmp_path: Path) -> None:
@@ -162,7 +162,7 @@ def test_a_plain_segment_that_is_being_written(tmp_path: Path) -> None:
         assert read() == []
         entries = _written(writer)
         for at, after in writer.sections:
-            expected = [each for each in entries if at < each[1] <= after]
+            expected = [entry for entry in entries if at < entry[1] <= after]
             for start, end in ((at + 8, after), (at + 2, at + 4), (at, at + 2)):
                 handle.seek(start)
                 handle.write(whole[start:end])
@@ -172,21 +172,21 @@ def test_a_plain_segment_that_is_being_written(tmp_path: Path) -> None:
             assert read() == expected
             assert opened.position == after
         handle.close()
-        [stretch] = _stretches(opened)
-        assert (stretch.finished, stretch.entries) == (True, [])
+        [chunk] = _chunks(opened)
+        assert (chunk.finished, chunk.entries) == (True, [])
 
 
 def test_a_compressed_segment_that_grows(tmp_path: Path) -> None:
     writer = segment(_mutations(), compression="LZ4Compressor")
     path = writer.save(tmp_path, b"")
     with closing(Segment(path, writer.log_id)) as opened:
-        found: Entries = []
+        entries: Entries = []
         for cut in range(writer.head_size - 1, len(writer.data) + 1):
             path.write_bytes(writer.data[:cut])
-            found += _all(opened, complete=False)
+            entries += _all(opened, complete=False)
             whole = sum(after <= cut for _, after in writer.sections)
-            assert found == [(each.mutation, each.position) for each in writer.entries if each.section < whole]
-        assert found == _written(writer)
+            assert entries == [(entry.mutation, entry.position) for entry in writer.entries if entry.section < whole]
+        assert entries == _written(writer)
 
 
 def test_markers_are_read_as_soon_as_they_are_there_though_the_index_is_behind(tmp_path: Path) -> None:
@@ -214,10 +214,10 @@ def test_what_looks_damaged_but_is_not_synced_may_still_be_written(
     path = writer.save(tmp_path, zeroed)
     monkeypatch.setattr(reading, "GRACE_S", 1e9)
     with closing(Segment(path, writer.log_id)) as opened:
-        found = _all(opened, complete=False)
+        entries = _all(opened, complete=False)
         assert opened.read(None, complete=False, max_bytes=1) is None
         path.write_bytes(writer.data)
-        assert found + _all(opened, complete=False) == _written(writer)
+        assert entries + _all(opened, complete=False) == _written(writer)
     # A reader does not wait for a synced or complete part, and not forever for the rest.
     for limit, complete, grace in ((writer.end, False, 1e9), (None, True, 1e9), (None, False, 0.0)):
         path.write_bytes(zeroed)
@@ -225,10 +225,10 @@ def test_what_looks_damaged_but_is_not_synced_may_still_be_written(
         with closing(Segment(path, writer.log_id)) as opened:
             prefix: Entries = []
             for _ in range(3):
-                for stretch in _stretches(opened, limit, complete=complete):
-                    prefix += _of(stretch)
-            assert prefix == found
-            assert stretch.problem
+                for chunk in _chunks(opened, limit, complete=complete):
+                    prefix += _of(chunk)
+            assert prefix == entries
+            assert chunk.problem
 
 
 def test_refusals_name_the_segment(tmp_path: Path) -> None:
@@ -247,14 +247,14 @@ def test_a_complete_segment_without_a_head(tmp_path: Path) -> None:
         path.write_bytes(data)
         with closing(Segment(path, 5)) as opened:
             assert opened.read(None, complete=False, max_bytes=1) is None
-            [stretch] = _stretches(opened)
+            [chunk] = _chunks(opened)
             assert (
-                stretch.problem
+                chunk.problem
                 == f"CommitLog-7-5.log, offset 0: the segment's head is missing (the file has {len(data)} bytes)"
             )
             assert opened.skip() == (0, len(data))
-            [stretch] = _stretches(opened)
-            assert (stretch.finished, stretch.problem) == (True, "")
+            [chunk] = _chunks(opened)
+            assert (chunk.finished, chunk.problem) == (True, "")
 
 
 def test_a_segment_that_is_deleted_stays_readable(tmp_path: Path) -> None:
@@ -265,12 +265,12 @@ def test_a_segment_that_is_deleted_stays_readable(tmp_path: Path) -> None:
         assert _all(opened) == _written(writer)
 
 
-def test_many_small_sections_share_stretches(tmp_path: Path, compression: str) -> None:
+def test_many_small_sections_share_chunks(tmp_path: Path, compression: str) -> None:
     writer = segment(_mutations(5, (1,) * 300), compression=compression)
     with closing(Segment(writer.save(tmp_path), writer.log_id)) as opened:
-        stretches = list(_stretches(opened))
-    assert len(stretches) == 1
-    assert _of(stretches[0]) == _written(writer)
+        chunks = list(_chunks(opened))
+    assert len(chunks) == 1
+    assert _of(chunks[0]) == _written(writer)
 
 
 def test_a_segment_id_of_64_bits(tmp_path: Path) -> None:
@@ -285,5 +285,5 @@ def test_a_large_offset_in_a_marker_is_no_reason_to_take_memory(tmp_path: Path) 
     path = tmp_path / "CommitLog-7-77.log"
     path.write_bytes(head + struct.pack(">II", 0xFFFFFFF0, marker_checksum(log_id, len(head))) + bytes(100))
     with closing(Segment(path, log_id)) as opened:
-        [stretch] = _stretches(opened)
-    assert "the sync marker names 4294967280" in stretch.problem
+        [chunk] = _chunks(opened)
+    assert "the sync marker names 4294967280" in chunk.problem

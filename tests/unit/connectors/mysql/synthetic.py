@@ -53,8 +53,10 @@ class Log:
     def event(self, kind: int, body: bytes, *, flags: int = 0, inside: bool = False) -> int:
         begin, size = self.pos, 19 + len(body)
         self.pos += size
-        told = 0 if inside and self.silent else self.pos % (1 << 32)
-        self.events.append((begin, struct.pack("<IBIIIH", 1_700_000_000, kind, self.server, size, told, flags) + body))
+        end_pos = 0 if inside and self.silent else self.pos % (1 << 32)
+        self.events.append(
+            (begin, struct.pack("<IBIIIH", 1_700_000_000, kind, self.server, size, end_pos, flags) + body)
+        )
         return begin
 
     def gtid(self, number: int) -> int:
@@ -89,13 +91,13 @@ class Log:
             self.mariadb(number, domain=domain)
         for group in groups:
             self.map()
-            self.insert(*((each, each * 10, b"x") for each in group))
+            self.insert(*((value, value * 10, b"x") for value in group))
         self.xid()
 
     def since(self, pos: int) -> list[bytes]:
         """The events that a server sends from a position on: first the position and the format description."""
-        found = [rotate(FILE, pos), description(0)]
-        return found + [raw for at, raw in self.events if at >= pos]
+        raws = [rotate(FILE, pos), description(0)]
+        return raws + [raw for at, raw in self.events if at >= pos]
 
 
 def artificial(kind: int, body: bytes, next_pos: int = 0) -> bytes:
@@ -167,14 +169,14 @@ class Reader:
     cursor: BinlogCursor
     log: LogCapture
     counters: StreamCounters
-    held: Any
+    holder: Any
     statements: list[SqlStatement] = field(default_factory=list)
 
     async def feed(self, raws: Sequence[bytes]) -> list[SourceRecord]:
         for raw in raws:
             await self.stream.feed(raw)
-        if self.held is not None:
-            self.held.flush(self.stream.output.records)
+        if self.holder is not None:
+            self.holder.flush(self.stream.output.records)
         return self.stream.output.records
 
 
@@ -196,8 +198,8 @@ def reader(
     skip_unchanged: bool = False,
 ) -> Reader:
     offset = saved if saved is not None else {"file": FILE, "pos": 4}
-    begun = start.start_of("p", Shard(), [(PARTITION, offset)])
-    assert begun.position is not None
+    stream_start = start.start_of("p", Shard(), [(PARTITION, offset)])
+    assert stream_start.position is not None
     settings = mysql_events(
         topics=mysql_topics(prefix="p"),
         connector="mariadb" if flavor == "mariadb" else "mysql",
@@ -212,12 +214,14 @@ def reader(
     counted = Transactions(settings, PARTITION) if transactions else None
     if counted is not None:
         counted.load(offset)
-    held = events.make_holder(settings)
+    holder = events.make_holder(settings)
     cursor = BinlogCursor(
-        begun,
-        begun.position,
+        stream_start,
+        stream_start.position,
         server,
-        gtid.parse_gtids(flavor, begun.position.gtids) if begun.position.gtids or flavor == "mariadb" else None,
+        gtid.parse_gtids(flavor, stream_start.position.gtids)
+        if stream_start.position.gtids or flavor == "mariadb"
+        else None,
     )
     statements: list[SqlStatement] = []
 
@@ -230,7 +234,7 @@ def reader(
         statements.append(statement)
 
     counters = StreamCounters()
-    context = EventContext(settings, PARTITION, transactions=counted, held_rows=held)
+    context = EventContext(settings, PARTITION, transactions=counted, held_rows=holder)
     tables_met = StreamTables(
         TableSelection(MySqlTableFilter(settings), {}, Shard()),
         context,
@@ -242,7 +246,7 @@ def reader(
     )
     stream = BinlogStream(
         cursor,
-        start.ConnectionStart(begun, begun.position, same_server),
+        start.ConnectionStart(stream_start, stream_start.position, same_server),
         tables_met,
         context,
         StreamOptions(wants_gtid=wants, keep_going=keep_going, apart=apart),
@@ -250,7 +254,7 @@ def reader(
         counters,
         log,
     )
-    return Reader(stream, cursor, capture, counters, held, statements)
+    return Reader(stream, cursor, capture, counters, holder, statements)
 
 
 def keys(records: Sequence[SourceRecord]) -> list[int]:

@@ -47,15 +47,15 @@ def description(*, algorithm: int = 1, version: int = 4, table_map: int = 8) -> 
 
 
 def test_format_descriptions() -> None:
-    found = parse.format_description(description())
-    assert (found.server, found.checksum, found.lengths[18]) == ("8.4.6", True, 8)
+    parsed = parse.format_description(description())
+    assert (parsed.server, parsed.checksum, parsed.lengths[18]) == ("8.4.6", True, 8)
     assert not parse.format_description(description(algorithm=0)).checksum
-    for bad, why in (
+    for bad, reason in (
         (description(version=3), "older"),
         (description(table_map=6), "another size"),
         (description(algorithm=2), "unknown kind 2"),
     ):
-        with pytest.raises(Fatal, match=why):
+        with pytest.raises(Fatal, match=reason):
             parse.format_description(bad)
 
 
@@ -94,8 +94,8 @@ def charset(collation: int) -> bytes:
     (b"\x0d\x05\0\0" + b"\x63 unknown", 5, None),
 ])  # fmt: skip
 def test_queries_with_every_status_variable(status: bytes, micros: int | None, xid: int | None) -> None:
-    found = parse.read_query(query("CREATE TABLE ä (id INT)".encode(), status, error=3))
-    assert found == QueryEvent(12, "shop", "CREATE TABLE ä (id INT)", micros, 3, 3, xid)
+    parsed = parse.read_query(query("CREATE TABLE ä (id INT)".encode(), status, error=3))
+    assert parsed == QueryEvent(12, "shop", "CREATE TABLE ä (id INT)", micros, 3, 3, xid)
 
 
 def test_texts_of_queries_are_tolerant() -> None:
@@ -114,17 +114,17 @@ def test_mysql_gtids_of_every_age() -> None:
     head = b"\x01" + UUID + struct.pack("<Q", 23)
     clock = b"\x02" + struct.pack("<QQ", 5, 6)
     now = 1_700_000_000_123_456
-    one, first = now.to_bytes(7, "little"), (now - 5).to_bytes(7, "little")
+    immediate, first = now.to_bytes(7, "little"), (now - 5).to_bytes(7, "little")
     both = (now | 1 << 55).to_bytes(7, "little") + first
     assert parse.read_gtid(event(types.GTID, head)) == Gtid(f"{A}:23")
     assert parse.read_gtid(event(types.GTID, head + clock)) == Gtid(f"{A}:23")
-    assert parse.read_gtid(event(types.GTID, head + clock + one + b"\xfc\x00\x10" + struct.pack("<I", 80400))) == Gtid(
-        f"{A}:23", immediate_us=now, length=4096
-    )
+    assert parse.read_gtid(
+        event(types.GTID, head + clock + immediate + b"\xfc\x00\x10" + struct.pack("<I", 80400))
+    ) == Gtid(f"{A}:23", immediate_us=now, length=4096)
     assert parse.read_gtid(
         event(types.GTID, head + clock + both + b"\x50" + struct.pack("<II", 80400 | 1 << 31, 80000))
     ) == Gtid(f"{A}:23", immediate_us=now, length=80)
-    assert parse.read_gtid(event(types.ANONYMOUS_GTID, head + clock + one + b"\x50")) == Gtid(
+    assert parse.read_gtid(event(types.ANONYMOUS_GTID, head + clock + immediate + b"\x50")) == Gtid(
         "", immediate_us=now, length=80
     )
     with pytest.raises(Fatal, match="GTID event"):
@@ -267,19 +267,19 @@ def compressed(data: bytes, width: int) -> bytes:
 def test_compressed_rows_of_mariadb(
     kind: int, plain: int, extra: bytes | None, update: bool, data: bytes, width: int
 ) -> None:
-    found = parse.uncompress_event(rows(kind, 9, compressed(data, width), extra=extra, update=update))
-    assert found == rows(plain, 9, data, extra=extra, update=update)
+    uncompressed = parse.uncompress_event(rows(kind, 9, compressed(data, width), extra=extra, update=update))
+    assert uncompressed == rows(plain, 9, data, extra=extra, update=update)
 
 
 def test_compressed_queries_of_mariadb() -> None:
     text = b"CREATE TABLE t (id INT) " * 50
-    found = parse.uncompress_event(query(compressed(text, 2), charset(45), kind=types.QUERY_COMPRESSED))
-    assert found == query(text, charset(45))
+    uncompressed = parse.uncompress_event(query(compressed(text, 2), charset(45), kind=types.QUERY_COMPRESSED))
+    assert uncompressed == query(text, charset(45))
 
 
 def test_damaged_compressed_events_are_refused() -> None:
     good = compressed(b"x" * 500, 2)
-    for bad, why in (
+    for bad, reason in (
         (good[:-3], "in place of 500"),
         (b"\x92" + good[1:], "unknown way"),
         (b"\x85" + good[1:], "unknown way"),
@@ -287,7 +287,7 @@ def test_damaged_compressed_events_are_refused() -> None:
         (b"", "unknown way"),
         (b"\x82\x00\x10" + good[3:], "in place of 16"),
     ):
-        with pytest.raises(Fatal, match=why):
+        with pytest.raises(Fatal, match=reason):
             parse.uncompress_event(rows(types.WRITE_ROWS_COMPRESSED_V1, 3, bad))
     with pytest.raises(Fatal, match="no compressed event"):
         parse.uncompress_event(rows(types.WRITE_ROWS, 3, b"", extra=b""))

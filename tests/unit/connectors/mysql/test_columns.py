@@ -26,20 +26,20 @@ def of(masks: dict[str, str] | None = None, **more: Any) -> ColumnLayout:
 
 
 def test_by_default_rows_are_values_as_decoded() -> None:
-    found = of()
-    assert [field.name for field in found.values] == ["id", "name", "email", "card", "credit"]
-    assert [field.name for field in found.key] == ["id"]
-    assert all(plan is not None and plan.transform is None for plan in found.plans)
-    assert found.as_decoded
-    assert make_plans(CUSTOMERS, settings(), OPTIONS) == list(found.plans)
+    layout = of()
+    assert [field.name for field in layout.values] == ["id", "name", "email", "card", "credit"]
+    assert [field.name for field in layout.key] == ["id"]
+    assert all(plan is not None and plan.transform is None for plan in layout.plans)
+    assert layout.as_decoded
+    assert make_plans(CUSTOMERS, settings(), OPTIONS) == list(layout.plans)
 
 
 def test_columns_that_no_event_needs_are_not_decoded() -> None:
-    found = of(not_columns=r"world\.customers\.(card|id)")
-    assert [plan and plan.column.name for plan in found.plans] == ["id", "name", "email", None, "credit"]
-    assert [field.name for field in found.values] == ["name", "email", "credit"]
-    assert [field.name for field in found.key] == ["id"]
-    assert not found.as_decoded
+    layout = of(not_columns=r"world\.customers\.(card|id)")
+    assert [plan and plan.column.name for plan in layout.plans] == ["id", "name", "email", None, "credit"]
+    assert [field.name for field in layout.values] == ["name", "email", "credit"]
+    assert [field.name for field in layout.key] == ["id"]
+    assert not layout.as_decoded
     assert of(columns=r".*\.(id|name)").as_decoded
 
 
@@ -59,39 +59,39 @@ def test_columns_of_any_key_are_decoded_as_they_are() -> None:
     """Snapshots and shards use the table's key, events the chosen one."""
     masks = {"column.mask.with.3.chars": r".*\.(name|email|card)"}
     keyed = table("t", text("name", 5, nullable=False), text("email", 5), text("card", 5), key=("name",))
-    found = make_layout(keyed, settings(masks, key_columns="world.t:email"), OPTIONS)
-    assert [plan is not None and plan.transform is None for plan in found.plans] == [True, True, False]
-    assert [field.transform is None for field in found.values] == [False, False, True]
-    assert [field.schema.parameter("masked") for field in found.values] == ["true"] * 3
-    assert found.key[0].schema.parameters == ()
-    assert [plan.schema.parameters for plan in found.plans[:2] if plan is not None] == [(), ()]
-    transform = found.values[0].transform
+    layout = make_layout(keyed, settings(masks, key_columns="world.t:email"), OPTIONS)
+    assert [plan is not None and plan.transform is None for plan in layout.plans] == [True, True, False]
+    assert [field.transform is None for field in layout.values] == [False, False, True]
+    assert [field.schema.parameter("masked") for field in layout.values] == ["true"] * 3
+    assert layout.key[0].schema.parameters == ()
+    assert [plan.schema.parameters for plan in layout.plans[:2] if plan is not None] == [(), ()]
+    transform = layout.values[0].transform
     assert transform is not None
     assert transform("x") == "***"
-    assert found.values[0].nulls
+    assert layout.values[0].nulls
 
 
 def test_a_mask_that_tells_values_apart_masks_the_key_too() -> None:
     masks = {"mask.rules": "m", "mask.m.columns": ".*id", "mask.m.type": "md5"}
-    found = of(masks)
-    assert found.key[0].schema.type is Type.STRING
-    assert found.key[0].transform is not None
-    assert masked_by(found.values[0].schema) == "m"
-    assert found.values[0].encoded
-    assert found.plans[0] is not None
-    assert found.plans[0].schema.type is Type.INT32
+    layout = of(masks)
+    assert layout.key[0].schema.type is Type.STRING
+    assert layout.key[0].transform is not None
+    assert masked_by(layout.values[0].schema) == "m"
+    assert layout.values[0].encoded
+    assert layout.plans[0] is not None
+    assert layout.plans[0].schema.type is Type.INT32
     with pytest.raises(ConfigInvalid, match="id"):
         of({**masks, "mask.m.type": "default"})
 
 
 def test_masks_of_plain_columns_are_the_decoders() -> None:
-    found = of({"mask.rules": "m", "mask.m.columns": ".*email", "mask.m.type": "md5", "mask.m.nulls": "mask"})
-    plan = found.plans[2]
+    layout = of({"mask.rules": "m", "mask.m.columns": ".*email", "mask.m.type": "md5", "mask.m.nulls": "mask"})
+    plan = layout.plans[2]
     assert plan is not None
     assert (plan.transform is not None, plan.nulls, plan.schema.parameter(MASKED)) == (True, True, "m")
-    assert found.values[2].schema is plan.schema
-    assert found.as_decoded
-    assert found.values[2].encoded
+    assert layout.values[2].schema is plan.schema
+    assert layout.as_decoded
+    assert layout.values[2].encoded
 
 
 def test_what_debezium_takes_as_text() -> None:
@@ -103,24 +103,24 @@ def test_what_debezium_takes_as_text() -> None:
         text("v", 9),
         MySqlColumn(name="e", type=codes.ENUM, meta=1, members=("a",), collation=45, declared="enum('a')"),
     )
-    found = make_layout(kinds, settings({"column.mask.with.3.chars": ".*"}), OPTIONS)
-    assert [plan is not None and plan.transform is not None for plan in found.plans] == [
+    layout = make_layout(kinds, settings({"column.mask.with.3.chars": ".*"}), OPTIONS)
+    assert [plan is not None and plan.transform is not None for plan in layout.plans] == [
         False,
         False,
         False,
         True,
         True,
     ]
-    found = make_layout(kinds, settings({"column.truncate.to.9.chars": ".*"}), OPTIONS)
-    assert found.values[3].schema.parameter("truncateLength") is None
+    layout = make_layout(kinds, settings({"column.truncate.to.9.chars": ".*"}), OPTIONS)
+    assert layout.values[3].schema.parameter("truncateLength") is None
 
 
-def test_source_types_are_told_by_column_and_by_type() -> None:
+def test_source_types_are_chosen_by_column_and_by_type() -> None:
     name = "__debezium.source.column.type"
-    found = of(source_types=".*name", source_data_types=r"world\.customers\.DECIMAL")
-    assert [field.schema.parameter(name) for field in found.values] == [None, "VARCHAR", None, None, "DECIMAL"]
-    assert found.plans[4] is not None
-    assert found.plans[4].schema is found.values[4].schema
+    layout = of(source_types=".*name", source_data_types=r"world\.customers\.DECIMAL")
+    assert [field.schema.parameter(name) for field in layout.values] == [None, "VARCHAR", None, None, "DECIMAL"]
+    assert layout.plans[4] is not None
+    assert layout.plans[4].schema is layout.values[4].schema
     keyed = of(source_types=".*")
     assert keyed.values[0].schema.parameter(name) == "INT"
     assert keyed.key[0].schema.parameters == ()
@@ -131,10 +131,10 @@ def test_source_types_are_told_by_column_and_by_type() -> None:
 
 
 def test_two_columns_may_not_become_one_field() -> None:
-    odd = table("odd", number("a-b"), number("a.b"))
+    clashing = table("odd", number("a-b"), number("a.b"))
     with pytest.raises(ConfigInvalid, match=r"a-b, a\.b"):
-        make_layout(odd, settings(field_names="avro"), OPTIONS)
+        make_layout(clashing, settings(field_names="avro"), OPTIONS)
     assert [
-        field.name for field in make_layout(odd, settings(field_names="avro", not_columns=".*a-b"), OPTIONS).values
+        field.name for field in make_layout(clashing, settings(field_names="avro", not_columns=".*a-b"), OPTIONS).values
     ] == ["a_b"]
-    assert not make_layout(odd, settings(field_names="avro_unicode"), OPTIONS).as_decoded
+    assert not make_layout(clashing, settings(field_names="avro_unicode"), OPTIONS).as_decoded

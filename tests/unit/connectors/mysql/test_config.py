@@ -122,8 +122,8 @@ def parsed(changes: dict[str, str] | None = None) -> Any:
     return CONFIG.parse({**LEAST, **(changes or {})})
 
 
-def names(found: list[Any]) -> list[str]:
-    return [each.name for each in found]
+def names(problems: list[Any]) -> list[str]:
+    return [problem.name for problem in problems]
 
 
 @pytest.mark.parametrize("name", sorted(DEBEZIUM))
@@ -141,7 +141,7 @@ def test_the_least_configuration_is_complete_and_quiet() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "found"),
+    ("text", "hosts"),
     [
         ("a", (("a", 3306),)),
         ("a,b:3307", (("a", 3306), ("b", 3307))),
@@ -150,8 +150,8 @@ def test_the_least_configuration_is_complete_and_quiet() -> None:
         (" a , a:3306 ", (("a", 3306),)),
     ],
 )
-def test_hosts(text: str, found: Any) -> None:
-    assert parse_hosts(text) == found
+def test_hosts(text: str, hosts: Any) -> None:
+    assert parse_hosts(text) == hosts
 
 
 @pytest.mark.parametrize("text", ["", ",", "a b", "a:0", "a:x", "[::1", "a/b"])
@@ -245,8 +245,8 @@ def test_snapshot_modes(mode: str, plan: tuple[str, bool, bool, str]) -> None:
         f"snapshot.mode.configuration.based.{name}": "true"
         for name in ("snapshot.data", "start.stream", "snapshot.on.data.error")
     }
-    found = stream_settings(parsed({"snapshot.mode": mode, **based})).plan
-    assert (found.snapshot, found.stream, found.on_purged, found.begin) == plan
+    snapshot_plan = stream_settings(parsed({"snapshot.mode": mode, **based})).plan
+    assert (snapshot_plan.snapshot, snapshot_plan.stream, snapshot_plan.on_purged, snapshot_plan.begin) == plan
 
 
 def test_statements_of_the_snapshot_become_conditions_or_stay() -> None:
@@ -262,9 +262,9 @@ def test_statements_of_the_snapshot_become_conditions_or_stay() -> None:
     config = parsed({option: ", ".join(statements), **{f"{option}.{name}": text for name, text in statements.items()}})
     assert find_problems(config) == []
     assert find_warnings(config) == []
-    found = stream_settings(config).overrides
-    assert found.conditions == {"a.plain": "x = 'LIMIT; --' AND y IN (1, 2)"}
-    assert set(found.selects) == {"a.few", "a.limited", "a.aliased", "a.union"}
+    overrides = stream_settings(config).overrides
+    assert overrides.conditions == {"a.plain": "x = 'LIMIT; --' AND y IN (1, 2)"}
+    assert set(overrides.selects) == {"a.few", "a.limited", "a.aliased", "a.union"}
     for wrong in ({option: "a.b"}, {option: "a.b", f"{option}.a.b": "DELETE FROM a.b"}):
         assert names(find_problems(parsed(wrong))) == [option]
 
@@ -301,7 +301,7 @@ def test_the_stream() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "source", "wanted"),
+    ("changes", "source", "included"),
     [
         ({"gtid.source.includes": "0-1,0-2"}, "0-2", True),
         ({"gtid.source.includes": "0-1"}, "0-12", False),
@@ -310,10 +310,10 @@ def test_the_stream() -> None:
         ({"gtid.source.includes": "ABC.*"}, "abcd", True),
     ],
 )
-def test_gtid_sources(changes: dict[str, str], source: str, wanted: bool) -> None:
+def test_gtid_sources(changes: dict[str, str], source: str, included: bool) -> None:
     wants = gtid_source(stream_settings(parsed(changes)))
     assert wants is not None
-    assert wants(source) is wanted
+    assert wants(source) is included
     assert gtid_source(stream_settings(parsed())) is None
 
 
@@ -358,7 +358,7 @@ def test_values_and_events() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "server", "found"),
+    ("name", "server", "connector"),
     [
         ("connectors.mysql.connector.MySqlConnector", "mariadb", "mariadb"),
         ("connectors.mysql.connector.MySqlConnector", "mysql", "mysql"),
@@ -366,8 +366,8 @@ def test_values_and_events() -> None:
         ("io.debezium.connector.mysql.MySqlConnector", "mariadb", "mysql"),
     ],
 )
-def test_events_name_the_connector_as_the_class_does(name: str, server: str, found: str) -> None:
-    assert event_settings(parsed({"connector.class": name}), server).connector == found
+def test_events_name_the_connector_as_the_class_does(name: str, server: str, connector: str) -> None:
+    assert event_settings(parsed({"connector.class": name}), server).connector == connector
 
 
 @pytest.mark.parametrize(
@@ -391,9 +391,9 @@ def test_events_name_the_connector_as_the_class_does(name: str, server: str, fou
     ],
 )
 def test_what_would_give_other_data_is_refused(changes: dict[str, str], name: str) -> None:
-    found = find_problems(parsed(changes))
-    assert names(found) == [name]
-    assert found[0].message
+    problems = find_problems(parsed(changes))
+    assert names(problems) == [name]
+    assert problems[0].message
 
 
 @pytest.mark.parametrize(
@@ -445,13 +445,13 @@ def test_what_no_option_takes(changes: dict[str, str]) -> None:
 def test_what_has_no_effect_is_named_and_accepted(changes: dict[str, str], name: str, word: str) -> None:
     config = parsed(changes)
     assert find_problems(config) == []
-    found = find_warnings(config)
-    assert names(found) == [name]
-    assert word in found[0].message
+    warnings = find_warnings(config)
+    assert names(warnings) == [name]
+    assert word in warnings[0].message
 
 
 def test_defaults_that_are_written_out_are_no_warnings() -> None:
-    texts = {
+    defaults = {
         name: str(value).lower()
         if isinstance(value, bool)
         else ",".join(value)
@@ -460,7 +460,7 @@ def test_defaults_that_are_written_out_are_no_warnings() -> None:
         for name, value in DEBEZIUM.items()
         if value is not None
     }
-    config = parsed(texts)
+    config = parsed(defaults)
     assert find_problems(config) == []
     assert find_warnings(config) == []
 
@@ -503,10 +503,10 @@ def server(flavor: str = "mariadb", **changes: str | None) -> ServerInfo:
 def test_settings_of_the_binlog(
     info: ServerInfo, changes: dict[str, str], errors: list[str], warned: list[str], word: str
 ) -> None:
-    found = Findings()
-    binlog_variables(info, parsed(changes), found)
-    assert (names(found.errors), names(found.warnings)) == (errors, warned)
-    assert word in "".join(each.message for each in [*found.errors, *found.warnings])
+    findings = Findings()
+    binlog_variables(info, parsed(changes), findings)
+    assert (names(findings.errors), names(findings.warnings)) == (errors, warned)
+    assert word in "".join(problem.message for problem in [*findings.errors, *findings.warnings])
 
 
 def test_grants() -> None:

@@ -26,14 +26,14 @@ from tests.support.settings import mysql_connection, mysql_tls
 
 
 def test_several_servers_with_ports_of_their_own() -> None:
-    found = mysql_connection(host="one, two:3310 ,[::1]:3311,fe80::2,", port=3309).addresses()
-    assert found == (
+    addresses = mysql_connection(host="one, two:3310 ,[::1]:3311,fe80::2,", port=3309).addresses()
+    assert addresses == (
         ServerAddress("one", 3309),
         ServerAddress("two", 3310),
         ServerAddress("::1", 3311),
         ServerAddress("fe80::2", 3309),
     )
-    assert [str(each) for each in found] == ["one:3309", "two:3310", "[::1]:3311", "[fe80::2]:3309"]
+    assert [str(address) for address in addresses] == ["one:3309", "two:3310", "[::1]:3311", "[fe80::2]:3309"]
     for bad in ("one:x", "one:0", "one:65536", " , "):
         with pytest.raises(ConfigInvalid, match=r"database\.hostname"):
             mysql_connection(host=bad).addresses()
@@ -96,10 +96,10 @@ def test_what_servers_say_about_themselves() -> None:
     (ssl.SSLError("wrong version number"), Retriable, "tls_version"),
 ])  # fmt: skip
 def test_errors_of_the_driver_in_our_words(error: Exception, kind: type[Exception], advice: str) -> None:
-    found = explain_failure(error, "running SELECT 1", address=ServerAddress("db", 3306), user="cdc")
-    assert type(found) is kind
-    assert advice in str(found)
-    assert "db:3306" in str(found)
+    failure = explain_failure(error, "running SELECT 1", address=ServerAddress("db", 3306), user="cdc")
+    assert type(failure) is kind
+    assert advice in str(failure)
+    assert "db:3306" in str(failure)
 
 
 def test_passwords_are_sent_as_utf8() -> None:

@@ -124,11 +124,11 @@ async def test_offsets_that_can_not(partition: dict[str, Any], offset: dict[str,
         await MySqlConnector.alter_offsets(parsed(), [(partition, offset)])
 
 
-def test_requests_for_full_pulls() -> None:
-    found = MySqlConnector.check_snapshot(
+def test_requests_for_snapshots() -> None:
+    request = MySqlConnector.check_snapshot(
         parsed(), {"tables": [" a.b ", "c.*"], "conditions": {"a.b": " x > ';' "}, "priority": 3}
     )
-    assert found == {"tables": ["a.b", "c.*"], "conditions": {"a.b": "x > ';'"}, "priority": 3}
+    assert request == {"tables": ["a.b", "c.*"], "conditions": {"a.b": "x > ';'"}, "priority": 3}
     assert MySqlConnector.check_snapshot(parsed(), {"tables": ["a.b"], "surrogate_key": "id"})["surrogate_key"] == "id"
 
 
@@ -175,7 +175,7 @@ def table(rows: int, total: int | None, stage: Any = "running", name: str = "b")
 
 def test_progress_of_several_tasks_is_one() -> None:
     instruction = {"id": "r", "tables": ["a.*"], "priority": 2, "state": "running", "origin": "rest", "created_ms": 50}
-    found = MySqlConnector.snapshots(
+    snapshots = MySqlConnector.snapshots(
         parsed(),
         [instruction],
         [
@@ -185,10 +185,10 @@ def test_progress_of_several_tasks_is_one() -> None:
             ({"server": "p"}, {"file": "b.000001", "pos": 4}),
         ],
     )
-    assert len(found) == 1
-    shown = found[0]
+    assert len(snapshots) == 1
+    shown = snapshots[0]
     assert (shown["id"], shown["state"], shown["origin"], shown["priority"]) == ("r", "running", "rest", 2)
-    assert [(each["table"], each["state"], each["rows_total"], each["rows_done"]) for each in shown["tables"]] == [
+    assert [(row["table"], row["state"], row["rows_total"], row["rows_done"]) for row in shown["tables"]] == [
         ("a.b", "running", 130, 40),
         ("a.k", "completed", 4, 4),
     ]
@@ -208,13 +208,17 @@ def test_a_task_that_has_saved_nothing_yet_is_waited_for() -> None:
     assert state(saved("r", "0/2", "completed"), saved("r", "0/3", "completed")) == "completed"
 
 
-def test_states_of_full_pulls() -> None:
-    def state(wish: str | None, *parts: str) -> str:
-        asked = [] if wish is None else [{"id": "r", "tables": ["a"], "state": wish, "origin": "rest", "created_ms": 1}]
-        found = MySqlConnector.snapshots(
+def test_states_of_snapshots() -> None:
+    def state(requested: str | None, *parts: str) -> str:
+        asked = (
+            []
+            if requested is None
+            else [{"id": "r", "tables": ["a"], "state": requested, "origin": "rest", "created_ms": 1}]
+        )
+        snapshots = MySqlConnector.snapshots(
             parsed(), asked, [saved("r", f"{index}/{len(parts)}", part) for index, part in enumerate(parts)]
         )
-        return str(found[0]["state"])
+        return str(snapshots[0]["state"])
 
     assert state("running") == "waiting"
     assert state("paused") == "paused"
@@ -227,7 +231,7 @@ def test_states_of_full_pulls() -> None:
 
 def test_what_the_connector_and_signals_began_is_shown_too() -> None:
     request = {"id": "s-1", "tables": ["a.b"], "conditions": {"a.b": "x"}, "origin": "signal", "created_ms": 70}
-    found = MySqlConnector.snapshots(
+    snapshots = MySqlConnector.snapshots(
         parsed(),
         [
             {"id": "initial", "state": "paused", "origin": "initial", "created_ms": 60},
@@ -239,31 +243,31 @@ def test_what_the_connector_and_signals_began_is_shown_too() -> None:
             ({"server": "p", "snapshot": "odd"}, {"state": "completed", "progress": "nonsense"}),
         ],
     )
-    assert {each["id"]: (each["origin"], each["state"]) for each in found} == {
+    assert {snapshot["id"]: (snapshot["origin"], snapshot["state"]) for snapshot in snapshots} == {
         "initial": ("initial", "paused"),
         "s-1": ("signal", "running"),
         "odd": ("signal", "completed"),
     }
-    signalled = next(each for each in found if each["id"] == "s-1")
+    signalled = next(snapshot for snapshot in snapshots if snapshot["id"] == "s-1")
     assert (signalled["tables_wanted"], signalled["conditions"], signalled["created_ms"]) == (["a.b"], {"a.b": "x"}, 70)
 
 
-def test_the_place_of_all_tasks_is_the_earliest_of_the_newest_division() -> None:
-    def place(shard: str | None, pos: int, layout: int) -> tuple[Any, Any]:
+def test_the_position_of_all_tasks_is_the_earliest_of_the_newest_division() -> None:
+    def saved_offset(shard: str | None, pos: int, layout: int) -> tuple[Any, Any]:
         return (
             {"server": "p", **({} if shard is None else {"shard": shard})},
             {"file": "b.000002", "pos": pos, start.LAYOUT: layout, start.SOURCE_SERVER: 5},
         )
 
     offsets = [
-        place(None, 4, 1),
-        place("0/2", 700, 2),
-        place("1/2", 500, 2),
+        saved_offset(None, 4, 1),
+        saved_offset("0/2", 700, 2),
+        saved_offset("1/2", 500, 2),
         ({"server": "q"}, {"file": "b.000001", "pos": 4}),
     ]
-    found = lag.saved_place("p", offsets)
-    assert found is not None
-    assert (found[0].pos, found[1]) == (500, 5)
+    saved_position = lag.saved_place("p", offsets)
+    assert saved_position is not None
+    assert (saved_position[0].pos, saved_position[1]) == (500, 5)
     assert lag.saved_place("q2", offsets) is None
 
 
@@ -278,7 +282,7 @@ def test_what_tasks_save_for_the_lag() -> None:
     assert start.start_of("p", Shard(1, 2), [(partition, offset)]).position is None
 
 
-class Taken:
+class MetricRecorder:
     """Takes metrics, and refuses what is not declared."""
 
     def __init__(self) -> None:
@@ -329,24 +333,24 @@ def test_changes_of_structure_are_counted_by_table() -> None:
 
 
 def test_metrics() -> None:
-    taken, counters, behind = Taken(), StreamCounters(), Behind()
+    recorder, counters, behind = MetricRecorder(), StreamCounters(), Behind()
 
-    def report(pulls: list[dict[str, Any]]) -> None:
+    def report(snapshots: list[dict[str, Any]]) -> None:
         metrics.report_task(
-            taken,
+            recorder,
             counters=counters,
             cursor=At(),
             client=Client(),
             latency={"mysql_heartbeat_age_seconds": 1.5},
-            snapshots=pulls,
+            snapshots=snapshots,
             behind=behind,
         )
 
     report([])
-    assert taken.values[metrics.SINCE_LAST_MS, ""] == -1
+    assert recorder.values[metrics.SINCE_LAST_MS, ""] == -1
     counters.events, counters.creates, counters.last_ts_ms = 2, 30, int(time.time() * 1000) - 60_000
     report([])
-    assert taken.values[metrics.BEHIND_MS, ""] >= 60_000
+    assert recorder.values[metrics.BEHIND_MS, ""] >= 60_000
     counters.creates = 40
     report(
         [
@@ -367,24 +371,28 @@ def test_metrics() -> None:
             },
         ]
     )
-    assert taken.values[metrics.CREATES, ""] == 40
-    assert (taken.values["mysql_lag_seconds", ""], taken.values["mysql_snapshot_running", ""]) == (0, 0)
-    assert taken.values[metrics.BEHIND_MS, ""] == 0
-    assert (taken.values[metrics.FILE, ""], taken.values[metrics.POSITION, ""], taken.values[metrics.GTIDS, ""]) == (
+    assert recorder.values[metrics.CREATES, ""] == 40
+    assert (recorder.values["mysql_lag_seconds", ""], recorder.values["mysql_snapshot_running", ""]) == (0, 0)
+    assert recorder.values[metrics.BEHIND_MS, ""] == 0
+    assert (
+        recorder.values[metrics.FILE, ""],
+        recorder.values[metrics.POSITION, ""],
+        recorder.values[metrics.GTIDS, ""],
+    ) == (
         42,
         99,
         1,
     )
-    shown = {name.removeprefix("debezium_metrics_"): value for (name, _), value in taken.in_snapshots.items()}
+    shown = {name.removeprefix("debezium_metrics_"): value for (name, _), value in recorder.in_snapshots.items()}
     assert (shown["TotalTableCount"], shown["RemainingTableCount"]) == (2, 1)
     assert (shown["SnapshotPaused"], shown["SnapshotRunning"]) == (1, 0)
     assert (
-        taken.in_snapshots["debezium_metrics_RowsScanned", "a.b"]
-        == taken.values[metrics.SNAPSHOT_ROWS_ESTIMATED, "a.b"]
+        recorder.in_snapshots["debezium_metrics_RowsScanned", "a.b"]
+        == recorder.values[metrics.SNAPSHOT_ROWS_ESTIMATED, "a.b"]
         == 7
     )
-    assert ("mysql_heartbeat_age_seconds", "") in taken.values
+    assert ("mysql_heartbeat_age_seconds", "") in recorder.values
     other = StreamCounters()
     other.creates = 5
-    metrics.report_task(taken, counters=other, cursor=At(), client=Client(), latency={}, snapshots=[], behind=behind)
-    assert taken.values[metrics.CREATES, ""] == 45  # a stream continues to count after a reconnect
+    metrics.report_task(recorder, counters=other, cursor=At(), client=Client(), latency={}, snapshots=[], behind=behind)
+    assert recorder.values[metrics.CREATES, ""] == 45  # a stream continues to count after a reconnect

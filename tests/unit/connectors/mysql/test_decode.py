@@ -24,20 +24,20 @@ def table(*columns: MySqlColumn, key: tuple[str, ...] = ()) -> MySqlTable:
     return MySqlTable(name=NAME, columns=columns, key=key)
 
 
-def plans(made: MySqlTable, options: ValueOptions = OPTIONS) -> list[ColumnPlan | None]:
-    return [ColumnPlan(column, field_schema(column, options)) for column in made.columns]
+def plans(definition: MySqlTable, options: ValueOptions = OPTIONS) -> list[ColumnPlan | None]:
+    return [ColumnPlan(column, field_schema(column, options)) for column in definition.columns]
 
 
-def every(made: MySqlTable) -> bytes:
+def every(definition: MySqlTable) -> bytes:
     """The bitmap of all columns, with the bits beyond them set as servers do."""
-    return b"\xff" * ((len(made.columns) + 7) // 8)
+    return b"\xff" * ((len(definition.columns) + 7) // 8)
 
 
-def decode(made: MySqlTable, data: bytes, kind: str = "write", **more: Any) -> list[Any]:
+def decode(definition: MySqlTable, data: bytes, kind: str = "write", **more: Any) -> list[Any]:
     options = more.pop("options", OPTIONS)
-    chosen = more.pop("chosen", None) or plans(made, options)
+    chosen = more.pop("chosen", None) or plans(definition, options)
     head = b"head of the event"
-    return compile_rows(made, chosen, options, kind=kind, present=more.pop("present", every(made)), **more)(
+    return compile_rows(definition, chosen, options, kind=kind, present=more.pop("present", every(definition)), **more)(
         head + data, len(head), len(head) + len(data)
     )
 
@@ -55,10 +55,10 @@ def text_row(number: int, text: str | None) -> bytes:
 
 
 def test_rows_with_and_without_nulls() -> None:
-    made = table(ID, TEXT)
+    definition = table(ID, TEXT)
     data = text_row(1, "eins") + text_row(-2, None) + text_row(3, "")
     # Bit 1 of the bitmap is the text's; the bits beyond the columns are set and mean nothing.
-    assert decode(made, data.replace(b"\xfe" + pack("<i", -2), b"\xfe" + pack("<i", -2))) == [
+    assert decode(definition, data.replace(b"\xfe" + pack("<i", -2), b"\xfe" + pack("<i", -2))) == [
         {"id": 1, "t": "eins"},
         {"id": -2, "t": None},
         {"id": 3, "t": ""},
@@ -67,22 +67,26 @@ def test_rows_with_and_without_nulls() -> None:
 
 @pytest.mark.parametrize("count", [7, 8, 9, 20, 33, 64, 65, 250])
 def test_bitmaps_of_every_width(count: int) -> None:
-    made = table(
+    definition = table(
         *(MySqlColumn(name=f"c{number}", type=codes.SHORT, nullable=number % 3 != 0) for number in range(count))
     )
-    wanted = {f"c{number}": None if number % 3 and number % 2 else number for number in range(count)}
-    bits = sum(1 << number for number in range(count) if wanted[f"c{number}"] is None)
+    expected = {f"c{number}": None if number % 3 and number % 2 else number for number in range(count)}
+    bits = sum(1 << number for number in range(count) if expected[f"c{number}"] is None)
     size = (count + 7) // 8
     bits |= ~((1 << count) - 1) & ((1 << 8 * size) - 1)
     data = bits.to_bytes(size, "little") + b"".join(
-        pack("<h", number) for number in wanted.values() if number is not None
+        pack("<h", number) for number in expected.values() if number is not None
     )
     full = b"\0" * size + b"".join(pack("<h", number) for number in range(count))
-    assert decode(made, data + full + data) == [wanted, {f"c{number}": number for number in range(count)}, wanted]
+    assert decode(definition, data + full + data) == [
+        expected,
+        {f"c{number}": number for number in range(count)},
+        expected,
+    ]
 
 
 def test_columns_that_the_image_lacks_and_that_are_left_out() -> None:
-    made = table(
+    definition = table(
         ID,
         TEXT,
         MySqlColumn(name="n", type=codes.LONGLONG),
@@ -91,35 +95,40 @@ def test_columns_that_the_image_lacks_and_that_are_left_out() -> None:
     # The image has t, n and b; n is stepped over.
     data = b"\xf8" + b"\x02ab" + pack("<q", 7) + b"\x01\x00\xff" + b"\xfb" + b"\x01c" + pack("<q", 8)
     data = data.replace(b"\xfb\x01c", b"\xfc\x01c")
-    chosen = plans(made)
+    chosen = plans(definition)
     chosen[2] = None
-    assert decode(made, data, present=b"\x0e", chosen=chosen) == [{"t": "ab", "b": b"\xff"}, {"t": "c", "b": None}]
+    assert decode(definition, data, present=b"\x0e", chosen=chosen) == [
+        {"t": "ab", "b": b"\xff"},
+        {"t": "c", "b": None},
+    ]
 
 
 def test_updates_with_different_images() -> None:
-    made = table(ID, TEXT)
+    definition = table(ID, TEXT)
     data = b"\xfe" + pack("<i", 5) + b"\xfe\x01x" + b"\xfe" + pack("<i", 6) + b"\xff"
-    found = compile_rows(made, plans(made), OPTIONS, kind="update", present=b"\x01", present_after=b"\x02")(
+    rows = compile_rows(definition, plans(definition), OPTIONS, kind="update", present=b"\x01", present_after=b"\x02")(
         data, 0, len(data)
     )
-    assert found == [{"id": 5}, {"t": "x"}, {"id": 6}, {"t": None}]
-    assert count_rows(made, OPTIONS, kind="update", present=b"\x01", present_after=b"\x02")(data, 0, len(data)) == 2
+    assert rows == [{"id": 5}, {"t": "x"}, {"id": 6}, {"t": None}]
+    assert (
+        count_rows(definition, OPTIONS, kind="update", present=b"\x01", present_after=b"\x02")(data, 0, len(data)) == 2
+    )
 
 
 def test_masks_see_values_and_nulls_as_their_plan_says() -> None:
-    made = table(ID, TEXT, MySqlColumn(name="d", type=codes.DATE))
+    definition = table(ID, TEXT, MySqlColumn(name="d", type=codes.DATE))
     data = b"\xf8" + pack("<i", 1) + b"\x01a" + b"\0\0\0" + b"\xfe" + pack("<i", 2)
     chosen = [
         ColumnPlan(column, field_schema(column, OPTIONS), transform, nulls)
         for column, transform, nulls in zip(
-            made.columns,
+            definition.columns,
             (lambda number: -number, lambda text: f"<{text}>", lambda day: day + 1),
             (False, True, False),
             strict=True,
         )
     ]
     # A zero date is null without a null bit, and must not reach a mask that takes no nulls.
-    assert decode(made, data, chosen=chosen) == [
+    assert decode(definition, data, chosen=chosen) == [
         {"id": -1, "t": "<a>", "d": None},
         {"id": -2, "t": "<None>", "d": None},
     ]
@@ -130,11 +139,11 @@ KEYED = table(ID, TEXT, key=("id",))
 
 def test_rows_of_other_shards_are_none() -> None:
     numbers = [0, BLOCK - 1, BLOCK, -1, 3 * BLOCK]
-    data = b"".join(text_row(number, "x" * place) for place, number in enumerate(numbers))
+    data = b"".join(text_row(number, "x" * index) for index, number in enumerate(numbers))
     first, second = (decode(KEYED, data, owner=(index, 2)) for index in (0, 1))
     assert [row is None for row in first] == [False, False, True, True, True]
     assert [row is None for row in second] == [True, True, False, False, False]
-    assert [one or other for one, other in zip(first, second, strict=True)] == decode(KEYED, data)
+    assert [row or other_row for row, other_row in zip(first, second, strict=True)] == decode(KEYED, data)
 
 
 def test_an_update_that_moves_a_row_to_another_shard() -> None:
@@ -145,8 +154,8 @@ def test_an_update_that_moves_a_row_to_another_shard() -> None:
 
 def test_an_image_without_the_key_belongs_where_the_one_before_does() -> None:
     data = b"\xfe" + pack("<i", BLOCK) + b"\xfe\x01x"
-    for index, wanted in ((0, [None, None]), (1, [{"id": BLOCK}, {"t": "x"}])):
-        assert decode(KEYED, data, "update", present=b"\x01", present_after=b"\x02", owner=(index, 2)) == wanted
+    for index, expected in ((0, [None, None]), (1, [{"id": BLOCK}, {"t": "x"}])):
+        assert decode(KEYED, data, "update", present=b"\x01", present_after=b"\x02", owner=(index, 2)) == expected
 
 
 def test_owner_columns_behind_others_and_of_every_size() -> None:
@@ -157,7 +166,7 @@ def test_owner_columns_behind_others_and_of_every_size() -> None:
         (codes.LONGLONG, 8, True),
     ):
         key = MySqlColumn(name="k", type=code, nullable=False, unsigned=unsigned)
-        made = table(TEXT, key, MySqlColumn(name="z", type=codes.DOUBLE), key=("k",))
+        definition = table(TEXT, key, MySqlColumn(name="z", type=codes.DOUBLE), key=("k",))
         number = (-5 if not unsigned else 200) % (1 << 8 * size)
         data = (
             b"\xf8\x01q" + number.to_bytes(size, "little") + pack("<d", 1.5) + b"\xfd" + number.to_bytes(size, "little")
@@ -166,8 +175,8 @@ def test_owner_columns_behind_others_and_of_every_size() -> None:
         signed = -5 if not unsigned else 200
         shard = (signed & (1 << 64) - 1) // BLOCK % 3
         for index in range(3):
-            found = decode(made, data, owner=(index, 3), options=options)
-            assert found == (
+            rows = decode(definition, data, owner=(index, 3), options=options)
+            assert rows == (
                 [{"t": "q", "k": signed, "z": 1.5}, {"t": None, "k": signed, "z": None}]
                 if index == shard
                 else [None, None]
@@ -175,26 +184,26 @@ def test_owner_columns_behind_others_and_of_every_size() -> None:
 
 
 def test_a_table_that_is_not_divided_belongs_to_one_shard() -> None:
-    made = table(ID, TEXT)
+    definition = table(ID, TEXT)
     data = text_row(1, "a") + text_row(2, None)
     for index in range(2):
-        found = decode(made, data, owner=(index, 2))
-        assert found == (decode(made, data) if index == shard_of_table(NAME, 2) else [None, None])
+        rows = decode(definition, data, owner=(index, 2))
+        assert rows == (decode(definition, data) if index == shard_of_table(NAME, 2) else [None, None])
 
 
 def test_a_bad_row_does_not_take_the_others_with_it() -> None:
-    made = table(ID, TEXT, MySqlColumn(name="e", type=codes.ENUM, meta=1, members=("a",)))
+    definition = table(ID, TEXT, MySqlColumn(name="e", type=codes.ENUM, meta=1, members=("a",)))
     rows = [b"\xf8" + pack("<i", number) + b"\x01t" + bytes([member]) for number, member in enumerate((1, 2, 0, 9))]
     with pytest.raises(
         BadRow, match=r"row 1 of a rows event of shop.orders: column e can't be decoded.*1 more"
     ) as caught:
-        decode(made, b"".join(rows))
+        decode(definition, b"".join(rows))
     error = caught.value
     assert error.rows == [{"id": 0, "t": "t", "e": "a"}, None, {"id": 2, "t": "t", "e": ""}, None]
     assert (error.row, error.column, error.raw) == (1, "e", rows[1])
     assert [row for row, *_ in error.bad] == [1, 3]
     with pytest.raises(BadRow) as caught:
-        decode(made, rows[0] + rows[1] + rows[2] + rows[0], "update")
+        decode(definition, rows[0] + rows[1] + rows[2] + rows[0], "update")
     assert caught.value.rows == [None, None, {"id": 2, "t": "t", "e": ""}, {"id": 0, "t": "t", "e": "a"}]
 
 
@@ -206,21 +215,21 @@ def test_bytes_of_another_structure_are_fatal(cut: int) -> None:
 
 
 def test_invalid_text_by_policy() -> None:
-    made = table(ID, TEXT)
+    definition = table(ID, TEXT)
     data = b"\xfc" + pack("<i", 1) + b"\x03a\xffb" + text_row(2, "ok")
-    assert decode(made, data) == [{"id": 1, "t": "a�b"}, {"id": 2, "t": "ok"}]
-    assert decode(made, data, options=mysql_values(charset_errors="ignore"))[0] == {"id": 1, "t": "ab"}
+    assert decode(definition, data) == [{"id": 1, "t": "a�b"}, {"id": 2, "t": "ok"}]
+    assert decode(definition, data, options=mysql_values(charset_errors="ignore"))[0] == {"id": 1, "t": "ab"}
     with pytest.raises(BadRow, match="column t") as caught:
-        decode(made, data, options=mysql_values(charset_errors="strict"))
+        decode(definition, data, options=mysql_values(charset_errors="strict"))
     assert caught.value.rows == [None, {"id": 2, "t": "ok"}]
 
 
-def test_a_date_that_is_none_is_a_bad_row_or_the_epoch() -> None:
-    made = table(ID, MySqlColumn(name="d", type=codes.DATE))
+def test_an_invalid_date_is_a_bad_row_or_the_epoch() -> None:
+    definition = table(ID, MySqlColumn(name="d", type=codes.DATE))
     data = b"\xfc" + pack("<i", 1) + (2023 << 9 | 2 << 5 | 31).to_bytes(3, "little")
     with pytest.raises(BadRow, match=r"2023-02-31 is no date.*failure.handling.mode"):
-        decode(made, data)
-    assert decode(made, data, options=mysql_values(invalid_dates="epoch")) == [{"id": 1, "d": 0}]
+        decode(definition, data)
+    assert decode(definition, data, options=mysql_values(invalid_dates="epoch")) == [{"id": 1, "d": 0}]
 
 
 def test_times_without_a_form_in_their_mode() -> None:
@@ -228,13 +237,13 @@ def test_times_without_a_form_in_their_mode() -> None:
     data = b"\xfe" + (0x800000 - 1).to_bytes(3)
     connect = mysql_values(time_mode="connect")
     assert decode(table(free), data, options=connect) == [{"c": None}]
-    for made, options in ((bound, connect), (free, mysql_values(time_mode="connect", failures="fail"))):
+    for column, options in ((bound, connect), (free, mysql_values(time_mode="connect", failures="fail"))):
         with pytest.raises(BadRow, match=r"time.precision.mode=connect"):
-            decode(table(made), data, options=options)
+            decode(table(column), data, options=options)
 
 
 def test_temporal_forms_from_before_mysql_5_6() -> None:
-    made = table(
+    definition = table(
         MySqlColumn(name="ts", type=codes.TIMESTAMP),
         MySqlColumn(name="dt", type=codes.DATETIME),
         MySqlColumn(name="t", type=codes.TIME),
@@ -249,41 +258,41 @@ def test_temporal_forms_from_before_mysql_5_6() -> None:
         + (2024 << 9 | 2 << 5 | 29).to_bytes(3, "little")
         + pack("<q", 0)
     )
-    assert decode(made, data) == [
+    assert decode(definition, data) == [
         {"ts": "2024-05-06T07:08:09Z", "dt": 1714979289000, "t": -3020399000000, "nd": 19782, "z": None}
     ]
-    [texts] = decode(made, data, options=mysql_values(time_mode="isostring"))
-    assert (texts["dt"], texts["nd"]) == ("2024-05-06T07:08:09Z", "2024-02-29Z")
-    [nanos] = decode(made, data, options=mysql_values(time_mode="nanoseconds"))
-    assert nanos["dt"] == 1714979289 * 10**9
+    [iso_row] = decode(definition, data, options=mysql_values(time_mode="isostring"))
+    assert (iso_row["dt"], iso_row["nd"]) == ("2024-05-06T07:08:09Z", "2024-02-29Z")
+    [nano_row] = decode(definition, data, options=mysql_values(time_mode="nanoseconds"))
+    assert nano_row["dt"] == 1714979289 * 10**9
     old = MySqlColumn(name="ts", type=codes.TIMESTAMP, declared="timestamp(3) /* mariadb-5.3 */")
     with pytest.raises(Fatal, match="FORCE"):
         compile_rows(table(old), plans(table(old)), OPTIONS, kind="write", present=b"\x01")
 
 
 def test_types_of_mysql_alone() -> None:
-    made = table(
+    definition = table(
         MySqlColumn(name="v", type=codes.VECTOR, meta=4),
         MySqlColumn(name="g", type=codes.GEOMETRY, meta=4, geometry=1),
         MySqlColumn(name="n", type=codes.DECIMAL, meta=5 << 8 | 5),
     )
     wkb = b"\x01" + pack("<Idd", 1, 1.0, -2.0)
     data = b"\xf8" + pack("<I2f", 8, 1.5, -2.0) + pack("<II", 25, 4326) + wkb + b"\x7f\xfe\x0c"
-    [row] = decode(made, data)
+    [row] = decode(definition, data)
     assert row["v"] == [1.5, -2.0]
     assert row["g"] == {"x": 1.0, "y": -2.0, "wkb": wkb, "srid": 4326}
     assert str(row["n"]) == str(Decimal("-0.00499"))
 
 
 def test_names_are_quoted_in_the_source() -> None:
-    odd = 'it\'s "a" \\ {name}\n'
-    assert decode(table(MySqlColumn(name=odd, type=codes.TINY)), b"\xfe\x05") == [{odd: 5}]
+    quoted_name = 'it\'s "a" \\ {name}\n'
+    assert decode(table(MySqlColumn(name=quoted_name, type=codes.TINY)), b"\xfe\x05") == [{quoted_name: 5}]
 
 
 def test_a_type_that_is_unknown_is_refused_by_name() -> None:
-    made = table(MySqlColumn(name="array", type=243))
+    definition = table(MySqlColumn(name="array", type=243))
     with pytest.raises(Fatal, match=r"column array has the type type 243.*column.exclude.list"):
-        compile_rows(made, plans(made), OPTIONS, kind="write", present=b"\x01")
+        compile_rows(definition, plans(definition), OPTIONS, kind="write", present=b"\x01")
 
 
 def stored_decimal(number: int, precision: int, scale: int) -> bytes:

@@ -412,7 +412,7 @@ def test_updates_that_change_nothing_are_left_out() -> None:
     assert both.fast_left_out == both.state.events.left_out == 2
 
 
-def test_tables_whose_rows_need_records_have_nothing_but_records() -> None:
+def test_tables_whose_rows_need_records_have_only_records() -> None:
     assert Both(WIDE, chosen=making.settings(output_format="ums")).state.fast is None
 
 

@@ -201,7 +201,7 @@ async def test_a_rolled_back_transaction_leaves_what_came_before_it() -> None:
         await delivered(log, [events - 7], fast=True)
 
 
-async def test_a_transaction_that_was_done_in_part_goes_on_with_records() -> None:
+async def test_a_transaction_that_was_done_in_part_continues_with_records() -> None:
     log = Log()
     log.transaction(5, [1, 2, 3], [4])
     log.transaction(6, [5])

@@ -25,10 +25,10 @@ B = "aaaaaaaa-71ca-11e1-9e33-c80aa9429562"
     (f"{A}:Tag_b:4:1-3,{A}:9,{A}:a_tag:1", f"{A}:9:a_tag:1:tag_b:1-4"),
 ])  # fmt: skip
 def test_text_of_mysql_sets(text: str, canonical: str) -> None:
-    found = gtid.parse_gtids("mysql", text)
-    assert found.text() == canonical
-    assert gtid.parse_gtids("mysql", canonical) == found
-    assert bool(found) == bool(canonical)
+    gtids = gtid.parse_gtids("mysql", text)
+    assert gtids.text() == canonical
+    assert gtid.parse_gtids("mysql", canonical) == gtids
+    assert bool(gtids) == bool(canonical)
 
 
 @pytest.mark.parametrize(
@@ -40,14 +40,14 @@ def test_what_is_no_mysql_set_says_so(text: str) -> None:
 
 
 def test_mysql_sets_grow_by_transactions_in_any_order() -> None:
-    found = MySqlGtids.parse(f"{A}:1-5")
-    for each in (f"{A}:6", f"{A}:9", f"{A}:8", f"{B}:1", f"{A}:7", f"{B}:tag:1", f"{A}:6"):
-        found.add(each)
-    assert found.text() == f"{A}:1-9,{B}:1:tag:1"
-    assert found.contains(f"{A}:9")
-    assert not found.contains(f"{A}:10")
-    assert found.contains(f"{B}:tag:1")
-    assert not found.contains(f"{A}:tag:1")
+    gtids = MySqlGtids.parse(f"{A}:1-5")
+    for transaction in (f"{A}:6", f"{A}:9", f"{A}:8", f"{B}:1", f"{A}:7", f"{B}:tag:1", f"{A}:6"):
+        gtids.add(transaction)
+    assert gtids.text() == f"{A}:1-9,{B}:1:tag:1"
+    assert gtids.contains(f"{A}:9")
+    assert not gtids.contains(f"{A}:10")
+    assert gtids.contains(f"{B}:tag:1")
+    assert not gtids.contains(f"{A}:tag:1")
 
 
 def test_mysql_inclusion_union_and_filter() -> None:
@@ -88,35 +88,35 @@ def test_mysql_sets_are_sets(first: list[tuple[int, int]], second: list[tuple[in
 
 
 def test_tags_change_the_form_on_the_wire() -> None:
-    found = MySqlGtids.parse(f"{A}:1-5:x_1:7")
+    gtids = MySqlGtids.parse(f"{A}:1-5:x_1:7")
     uuid = bytes.fromhex(A.replace("-", ""))
-    one = (1).to_bytes(8, "little")
-    assert found.encoded() == (
+    number_one = (1).to_bytes(8, "little")
+    assert gtids.encoded() == (
         b"\x01\x02\0\0\0\0\0\x01"
-        + uuid + b"\0" + one + one + (6).to_bytes(8, "little")
-        + uuid + b"\x06x_1" + one + (7).to_bytes(8, "little") + (8).to_bytes(8, "little")
+        + uuid + b"\0" + number_one + number_one + (6).to_bytes(8, "little")
+        + uuid + b"\x06x_1" + number_one + (7).to_bytes(8, "little") + (8).to_bytes(8, "little")
     )  # fmt: skip
-    assert MySqlGtids.decode(found.encoded()) == found
+    assert MySqlGtids.decode(gtids.encoded()) == gtids
     with pytest.raises(ConfigInvalid, match="cut"):
-        MySqlGtids.decode(found.encoded()[:-3])
+        MySqlGtids.decode(gtids.encoded()[:-3])
 
 
 def test_mariadb_sets_are_the_last_of_each_domain() -> None:
-    found = MariaDbGtids.parse("2-7-5, 0-1-100,0-2-105,\n0-3-99")
-    assert found.text() == "0-2-105,2-7-5"
-    found.add("0-1-106")
-    found.add("1-1-1")
-    assert found.text() == "0-1-106,1-1-1,2-7-5"
-    assert found.contains("0-9-106")
-    assert not found.contains("0-1-107")
-    assert not found.contains("3-1-1")
-    assert MariaDbGtids.parse("0-5-106").is_subset(found)
-    assert not MariaDbGtids.parse("0-5-106,3-1-1").is_subset(found)
-    assert found.union(MariaDbGtids.parse("0-8-200,3-1-1")).text() == "0-8-200,1-1-1,2-7-5,3-1-1"
-    assert found.retain(lambda source: source.startswith("0-")).text() == "0-1-106"
-    other = found.copy()
+    gtids = MariaDbGtids.parse("2-7-5, 0-1-100,0-2-105,\n0-3-99")
+    assert gtids.text() == "0-2-105,2-7-5"
+    gtids.add("0-1-106")
+    gtids.add("1-1-1")
+    assert gtids.text() == "0-1-106,1-1-1,2-7-5"
+    assert gtids.contains("0-9-106")
+    assert not gtids.contains("0-1-107")
+    assert not gtids.contains("3-1-1")
+    assert MariaDbGtids.parse("0-5-106").is_subset(gtids)
+    assert not MariaDbGtids.parse("0-5-106,3-1-1").is_subset(gtids)
+    assert gtids.union(MariaDbGtids.parse("0-8-200,3-1-1")).text() == "0-8-200,1-1-1,2-7-5,3-1-1"
+    assert gtids.retain(lambda source: source.startswith("0-")).text() == "0-1-106"
+    other = gtids.copy()
     other.add("2-7-6")
-    assert found.text() == "0-1-106,1-1-1,2-7-5"
+    assert gtids.text() == "0-1-106,1-1-1,2-7-5"
     assert MariaDbGtids.parse("").text() == ""
     assert not MariaDbGtids.parse("")
 

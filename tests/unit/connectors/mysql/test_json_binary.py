@@ -67,8 +67,8 @@ def _stored(value: Any, *, large: bool) -> tuple[int, bytes]:
     for key in keys:
         entries += pack(number, at + len(body)) + pack("<H", len(key))
         body += key
-    for each in values:
-        kind, data = _stored(each, large=large)
+    for element in values:
+        kind, data = _stored(element, large=large)
         if kind in (4, 5, 6) or (large and kind in (7, 8)):
             entries += bytes([kind]) + data.ljust(width, b"\0")
         else:
@@ -227,13 +227,13 @@ def test_partial_rows() -> None:
     def long(data: bytes) -> bytes:
         return pack("<I", len(data)) + data
 
-    one, two = stored({"a": 1}), stored([1])
-    before = b"\xf8" + pack("<i", 1) + long(one) + long(two)
+    json_object, json_array = stored({"a": 1}), stored([1])
+    before = b"\xf8" + pack("<i", 1) + long(json_object) + long(json_array)
     # k is whole, j holds changes; then a row without any, then one whose document was null.
-    partial = b"\x01\x01" + b"\xf8" + pack("<i", 1) + long(diff(0, "$.a", 2)) + long(one)
-    whole = b"\x00" + b"\xfa" + pack("<i", 1) + long(two)
-    null = b"\xfa" + pack("<i", 2) + long(two)
-    lost = b"\x01\x01" + b"\xf8" + pack("<i", 2) + long(diff(0, "$.a", 2)) + long(one)
+    partial = b"\x01\x01" + b"\xf8" + pack("<i", 1) + long(diff(0, "$.a", 2)) + long(json_object)
+    whole = b"\x00" + b"\xfa" + pack("<i", 1) + long(json_array)
+    null = b"\xfa" + pack("<i", 2) + long(json_array)
+    lost = b"\x01\x01" + b"\xf8" + pack("<i", 2) + long(diff(0, "$.a", 2)) + long(json_object)
     rows = compile_rows(table, plans, options, kind="partial", present=b"\x07", present_after=b"\x07")
     data = before + partial + before + whole
     assert rows(data, 0, len(data)) == [

@@ -28,21 +28,21 @@ def book(saved: Saved = [], shard: Shard = Shard(), layout: int = 1, *, fold: bo
 
 def started(*names: T, fold: bool = False) -> KnownTables:
     """A list of these tables, as after the first start."""
-    found = book(fold=fold)
-    assert found.discover(names, all_read=True) == []
-    return found
+    tables = book(fold=fold)
+    assert tables.discover(names, all_read=True) == []
+    return tables
 
 
-def saved_by(known: KnownTables) -> Saved:
-    return [(dict(partition), dict(offset)) for partition, offset in known.take()]
+def saved_by(tables: KnownTables) -> Saved:
+    return [(dict(partition), dict(offset)) for partition, offset in tables.take()]
 
 
 def test_the_first_start_knows_all_tables_and_a_restart_sees_new_ones() -> None:
     saved = saved_by(started(A))
-    again = book(saved)
-    assert not again.inherited
-    assert again.discover([A, B], all_read=False) == [B]
-    third = book(saved_by(again))
+    restarted = book(saved)
+    assert not restarted.inherited
+    assert restarted.discover([A, B], all_read=False) == [B]
+    third = book(saved_by(restarted))
     assert third.discover([A, B], all_read=False) == []
     assert third.take() == ()
 
@@ -82,16 +82,16 @@ def test_what_a_statement_means(text: str, new: tuple[T, ...], complete: tuple[T
 
 
 def test_a_name_that_is_gone_is_new_when_another_table_gets_it() -> None:
-    known = started(A, B)
+    tables = started(A, B)
     for text in ("DROP TABLE a", "RENAME TABLE other.x TO a", "DROP DATABASE d", "RENAME TABLE other.y TO b"):
-        effect = known.statement(classify_statement(text, "d"))
+        effect = tables.statement(classify_statement(text, "d"))
         assert effect.new == ((A,) if text.endswith("TO a") else (B,) if text.endswith("TO b") else ())
 
 
 def test_names_in_any_case_where_the_server_takes_them_so() -> None:
-    known = started(A, fold=True)
-    assert known.statement(classify_statement("RENAME TABLE other.x TO D.A", "d")).new == ()
-    assert book(saved_by(known), fold=True).discover([A], all_read=False) == []
+    tables = started(A, fold=True)
+    assert tables.statement(classify_statement("RENAME TABLE other.x TO D.A", "d")).new == ()
+    assert book(saved_by(tables), fold=True).discover([A], all_read=False) == []
 
 
 def test_other_tasks_take_what_all_former_ones_knew() -> None:
@@ -103,15 +103,15 @@ def test_other_tasks_take_what_all_former_ones_knew() -> None:
         {"state": "running", "request": '{"id": "new-d.a", "tables": ["d\\\\.a"], "origin": "new"}'},
     )
     saved = [*saved_by(first), *saved_by(second)]
-    one = book(saved, layout=2)
-    assert one.inherited
-    assert one.discover([A, B], all_read=False) == [B]  # the second task had not come by it
+    merged = book(saved, layout=2)
+    assert merged.inherited
+    assert merged.discover([A, B], all_read=False) == [B]  # the second task had not come by it
     assert book([*saved, unfinished], layout=2).discover([A, B], all_read=False) == [A, B]
     done = (unfinished[0], {**unfinished[1], "state": "completed"})
     assert book([*saved, done], layout=2).discover([A], all_read=False) == []
-    own = KnownTables("p", Shard(0, 2), 1, [*saved, unfinished], captured)
-    assert not own.inherited
-    assert own.discover([A, B], all_read=False) == []
+    same_task = KnownTables("p", Shard(0, 2), 1, [*saved, unfinished], captured)
+    assert not same_task.inherited
+    assert same_task.discover([A, B], all_read=False) == []
 
 
 def test_ids_are_not_used_twice() -> None:
@@ -134,14 +134,14 @@ def test_a_restart_anywhere_decides_the_same(steps: list[tuple[str, list[str]]],
     """State that is saved after any statement leads to the same decisions about the rest."""
 
     def run(restart: bool) -> list[StatementEffect]:
-        known, found = started(A), list[StatementEffect]()
-        saved = saved_by(known)
+        tables, effects = started(A), list[StatementEffect]()
+        saved = saved_by(tables)
         for number, (text, names) in enumerate(steps):
             if restart and number == cut:
-                known = book(saved)
-                known.discover([], all_read=False)
-            found.append(known.statement(classify_statement(text.format(*names), "d")))
-            saved = saved_by(known) or saved
-        return found
+                tables = book(saved)
+                tables.discover([], all_read=False)
+            effects.append(tables.statement(classify_statement(text.format(*names), "d")))
+            saved = saved_by(tables) or saved
+        return effects
 
     assert run(restart=True) == run(restart=False)

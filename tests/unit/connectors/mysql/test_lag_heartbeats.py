@@ -86,10 +86,10 @@ def test_every_stage_has_its_time() -> None:
     clock.after(3)
     latency.yielded()
     clock.after(4)
-    latency.acknowledged(lambda mark: bool(mark[1] <= 99))
+    latency.acknowledged(lambda position: bool(position[1] <= 99))
     assert TOTAL_SECONDS not in latency.numbers(), "its position is not covered yet"
     clock.after(1)
-    latency.acknowledged(lambda mark: bool(mark[1] <= 100))
+    latency.acknowledged(lambda position: bool(position[1] <= 100))
     clock.after(10)
     numbers = latency.numbers()
     assert numbers == {
@@ -165,8 +165,8 @@ def test_those_that_never_got_into_the_binlog_are_not_waited_for() -> None:
     clock = Clock()
     latency = HeartbeatLatency(60, clock)
     times = [clock.after(1) for _ in range(3)]
-    for each in times:
-        latency.sent(each)
+    for sent in times:
+        latency.sent(sent)
     latency.read(times[2])
     latency.yielded()
     latency.acknowledged(lambda _: True)
@@ -179,12 +179,12 @@ def test_after_a_restart_of_the_stream_they_are_met_again() -> None:
     clock = Clock()
     latency = HeartbeatLatency(60, clock)
     first, second = clock.after(1), clock.after(1)
-    for each in (first, second):
-        latency.sent(each)
-        latency.stored(each)
-        latency.read(each, each)
+    for sent in (first, second):
+        latency.sent(sent)
+        latency.stored(sent)
+        latency.read(sent, sent)
     latency.yielded()
-    latency.acknowledged(lambda mark: bool(mark == first))
+    latency.acknowledged(lambda position: bool(position == first))
     latency.restarted()
     latency.acknowledged(lambda _: True)
     assert latency.last_acknowledged == first, "it has to be handed over again"
@@ -229,17 +229,17 @@ def test_what_is_saved_becomes_the_body() -> None:
 
 
 def test_tables_share_what_is_behind() -> None:
-    one, other = TableLags(), TableLags()
-    one.saw("a.x", 300, 3000, 5)
-    one.saw("a.y", 100, 1000, 9)
-    other.saw("a.x", 100, 1000, 7)  # its part of the same binlog
-    other.passed(3000)
-    rows = table_rows([one.saved(), other.saved()], 4.5, 8000)
+    first, second = TableLags(), TableLags()
+    first.saw("a.x", 300, 3000, 5)
+    first.saw("a.y", 100, 1000, 9)
+    second.saw("a.x", 100, 1000, 7)  # its part of the same binlog
+    second.passed(3000)
+    rows = table_rows([first.saved(), second.saved()], 4.5, 8000)
     assert rows == [
         {"table": "a.x", "time_behind_s": 4.5, "events_behind": 800, "last_event_ts": 7},
         {"table": "a.y", "time_behind_s": 4.5, "events_behind": 200, "last_event_ts": 9},
     ]
-    assert table_rows([one.saved()], None, None)[0]["events_behind"] is None
+    assert table_rows([first.saved()], None, None)[0]["events_behind"] is None
     assert table_rows([TableLags().saved()], 0.0, 0) == []
 
 
@@ -278,7 +278,7 @@ def test_the_body() -> None:
 
 
 @pytest.mark.parametrize(
-    ("error", "texts"),
+    ("error", "parts"),
     [
         (
             pymysql.err.ProgrammingError(1146, "Table doesn't exist"),
@@ -291,9 +291,9 @@ def test_the_body() -> None:
         (Retriable("no server answers"), ["no server answers"]),
     ],
 )
-def test_reasons(error: Exception, texts: list[str]) -> None:
+def test_reasons(error: Exception, parts: list[str]) -> None:
     text = explain_problem(error, mysql_heartbeat(table="m.h", user="u"))
-    assert all(part in text for part in texts), text
+    assert all(part in text for part in parts), text
 
 
 async def test_nothing_to_write() -> None:

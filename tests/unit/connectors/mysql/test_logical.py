@@ -47,11 +47,11 @@ def orders(name: T = PART, *columns: Any, key: tuple[str, ...] = ("id",)) -> MyS
 
 
 def events_of(
-    form: str, table: MySqlTable, given_: MySqlEventSettings | None = None, **more: Any
+    form: str, table: MySqlTable, event_settings: MySqlEventSettings | None = None, **more: Any
 ) -> list[SourceRecord]:
     """An insert, an update and a delete from the stream, and a row of a snapshot."""
-    settings = given_ or making.settings(logical=OPTION, output_format=form, **more)
-    builder = making.made(table, settings)
+    settings = event_settings or making.settings(logical=OPTION, output_format=form, **more)
+    builder = making.make_builder(table, settings)
     out: list[SourceRecord] = []
     rows: list[dict[str, Any]] = [{"id": 1, "note": "a"}, {"id": 1, "note": "b"}]
     builder.changes("c", rows[:1], making.SOURCE, 0, making.BASE, making.AFTER, out)
@@ -63,8 +63,8 @@ def events_of(
 
 @given(st.integers(0, 10**18 - 1), st.integers(0, 10**18 - 1))
 def test_groups_are_the_numbers(database: int, table: int) -> None:
-    found = LogicalTables(OPTION).of(T(f"shop_{database}", f"orders_{table:03}"))
-    assert found == Logical(ORDERS, database, table, mapped=True)
+    logical = LogicalTables(OPTION).of(T(f"shop_{database}", f"orders_{table:03}"))
+    assert logical == Logical(ORDERS, database, table, mapped=True)
 
 
 @pytest.mark.parametrize(
@@ -184,22 +184,22 @@ def test_columns_that_differ_are_named_with_their_tables() -> None:
     changed = orders(T("shop_4", "orders_1"), making.number("id"), making.text("note", 20))
     short = orders(T("shop_5", "orders_1"), making.number("id"))
     stranger = orders(T("other", "orders"), making.text("id", 3))
-    found = compare_columns([whole, changed, short, stranger], logical)
+    differences = compare_columns([whole, changed, short, stranger], logical)
     assert [
-        ("note of shop.orders is varchar(10) in shop_3.orders_17 and varchar(20) in shop_4.orders_1" in each)
-        for each in found.types
+        ("note of shop.orders is varchar(10) in shop_3.orders_17 and varchar(20) in shop_4.orders_1" in message)
+        for message in differences.types
     ] == [True]
-    assert ["shop_5.orders_1 has no column note, which shop_3.orders_17 has" in each for each in found.missing] == [
-        True
-    ]
+    assert [
+        "shop_5.orders_1 has no column note, which shop_3.orders_17 has" in message for message in differences.missing
+    ] == [True]
     assert compare_columns([whole, stranger], logical) == ([], [])
 
 
 def test_debezium_events_of_partitions_share_a_topic_and_say_their_numbers() -> None:
-    found = events_of("debezium", orders())
-    assert {record.topic for record in found} == {"server.shop.orders"}
-    assert [record.value and record.value["op"] for record in found] == ["c", "u", "d", None, "r"]
-    for record in found:
+    records = events_of("debezium", orders())
+    assert {record.topic for record in records} == {"server.shop.orders"}
+    assert [record.value and record.value["op"] for record in records] == ["c", "u", "d", None, "r"]
+    for record in records:
         assert record.key == {"id": 1, "__dbz__physicalTableIdentifier": "server.shop_3.orders_17"}
         assert record.key_schema is not None
         assert record.key_schema.name == "server.shop.orders.Key"
@@ -207,8 +207,8 @@ def test_debezium_events_of_partitions_share_a_topic_and_say_their_numbers() -> 
             assert record.value_schema is not None
             assert record.value_schema.name == "server.shop.orders.Envelope"
             document = making.written(record.value_schema, record.value)
-            fields = next(each for each in document["schema"]["fields"] if each["field"] == "source")["fields"]
-            assert [(each["field"], each["type"]) for each in fields[-4:]] == [
+            fields = next(field for field in document["schema"]["fields"] if field["field"] == "source")["fields"]
+            assert [(field["field"], field["type"]) for field in fields[-4:]] == [
                 ("logical_db", "string"),
                 ("logical_table", "string"),
                 ("database_partition", "int64"),
@@ -246,13 +246,13 @@ def test_a_table_that_is_not_mapped_has_debeziums_own_events() -> None:
 def test_keys_without_a_field_for_the_table() -> None:
     # A table without key gets none: one key for all of its rows would let compaction keep only one of them.
     assert {record.key for record in events_of("debezium", orders(key=()))} == {None}
-    given_ = making.settings(logical=OPTION, topics={"key_enabled": False})
-    assert events_of("debezium", orders(), given_)[0].key == {"id": 1}
+    event_settings = making.settings(logical=OPTION, topics={"key_enabled": False})
+    assert events_of("debezium", orders(), event_settings)[0].key == {"id": 1}
 
 
 def test_a_truncation_says_its_numbers() -> None:
     out: list[SourceRecord] = []
-    making.made(orders(), making.settings(logical=OPTION, skipped=frozenset())).truncate(
+    making.make_builder(orders(), making.settings(logical=OPTION, skipped=frozenset())).truncate(
         making.SOURCE, making.BASE, out
     )
     assert (out[0].topic, out[0].value["source"]["table_partition"]) == ("server.shop.orders", 17)
@@ -262,18 +262,18 @@ def test_a_truncation_says_its_numbers() -> None:
     ("per", "topic"), [("table", "server.shop.orders"), ("schema", "server.shop"), ("all", "server.ums")]
 )
 def test_ums_messages_with_and_without_rows_have_one_namespace(per: str, topic: str) -> None:
-    given_ = making.settings(logical=OPTION, output_format="ums", ums={"topic_per": per})
-    found = events_of("ums", orders(), given_)
-    signals = MySqlUmsSignals(given_, making.PARTITION, Shard())
+    event_settings = making.settings(logical=OPTION, output_format="ums", ums={"topic_per": per})
+    records = events_of("ums", orders(), event_settings)
+    signals = MySqlUmsSignals(event_settings, making.PARTITION, Shard())
     beats = [
         signals.heartbeat(PART, 3, 1, making.BASE),
         signals.ended(PART, 3, 1, making.BASE),
         signals.read(PART, 3, 1, making.BASE, 0),
     ]
     namespace = "mariadb.server.shop.orders.3.3.17"
-    assert {record.topic for record in [*found, *beats]} == {topic}
-    assert {record.value["schema"]["namespace"] for record in [*found, *beats]} == {namespace}
-    assert {record.key for record in found} == {f"{ums.INCREMENT}.{namespace}", f"{ums.INITIAL}.{namespace}"}
+    assert {record.topic for record in [*records, *beats]} == {topic}
+    assert {record.value["schema"]["namespace"] for record in [*records, *beats]} == {namespace}
+    assert {record.key for record in records} == {f"{ums.INCREMENT}.{namespace}", f"{ums.INITIAL}.{namespace}"}
     assert [record.partition for record in beats] == [
         SameAs(f"{kind}.{namespace}") for kind in (ums.INCREMENT, ums.INCREMENT, ums.INITIAL)
     ]
@@ -290,9 +290,9 @@ def test_verify_finds_the_physical_table_of_a_namespace() -> None:
 
 
 def test_the_key_field_can_be_asked_for_without_a_topic_expression() -> None:
-    made = topics.MySqlTopics(making.settings().topics)
-    assert made.key_field(PART) is None
-    assert made.key_field(PART, shared=True) == ("__dbz__physicalTableIdentifier", "server.shop_3.orders_17")
+    table_topics = topics.MySqlTopics(making.settings().topics)
+    assert table_topics.key_field(PART) is None
+    assert table_topics.key_field(PART, shared=True) == ("__dbz__physicalTableIdentifier", "server.shop_3.orders_17")
 
 
 def known_tables(option: str) -> tuple[StreamTables, LogCapture]:
@@ -328,9 +328,9 @@ def test_an_alter_that_arrives_shard_by_shard_gives_each_shard_its_own_schema() 
     tables, log = known_tables(OPTION)
     first, second = PART, T("shop_3", "orders_18")
     longer = (making.number("id", nullable=False), making.text("note", 10), making.number("amount"))
-    made = [tables.state(orders(first, *longer), None).events, tables.state(orders(second), None).events]
+    builders = [tables.state(orders(first, *longer), None).events, tables.state(orders(second), None).events]
     out: list[SourceRecord] = []
-    for builder in made:
+    for builder in builders:
         builder.changes("c", [{"id": 1, "note": "a", "amount": 2}], making.SOURCE, 0, making.BASE, making.AFTER, out)
     afters = [record.value_schema.field("after") for record in out if record.value_schema is not None]
     assert [[field.name for field in after.schema.fields] for after in afters if after is not None] == [
@@ -358,7 +358,7 @@ def test_rest_shows_what_the_tables_stand_for() -> None:
             "logical.tables": OPTION,
         }
     )
-    shown = {each["table"]: each for each in MySqlConnector.tables(config, book.take()[1])}
+    shown = {table["table"]: table for table in MySqlConnector.tables(config, book.take()[1])}
     assert {
         name: shown["shop_3.orders_17"][name]
         for name in ("version", "logical_db", "logical_table", "database_partition", "table_partition")

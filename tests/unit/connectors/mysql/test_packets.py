@@ -31,14 +31,14 @@ LONGEST = 0xFFFFFF
 
 
 def event(kind: int, body: bytes, *, checksum: bool = True, next_pos: int = 100, flags: int = 0) -> bytes:
-    found = struct.pack("<IBIIIH", 1, kind, 7, 19 + len(body) + 4 * checksum, next_pos, flags) + body
-    return found + struct.pack("<I", crc32(found)) if checksum else found
+    data = struct.pack("<IBIIIH", 1, kind, 7, 19 + len(body) + 4 * checksum, next_pos, flags) + body
+    return data + struct.pack("<I", crc32(data)) if checksum else data
 
 
 def format_description(*, checksum: bool) -> bytes:
     body = struct.pack("<H50sIB", 4, b"8.4.0", 0, 19) + bytes([8] * 42) + bytes([checksum])
-    found = struct.pack("<IBIIIH", 1, types.FORMAT_DESCRIPTION, 7, 19 + len(body) + 4, 126, 0) + body
-    return found + struct.pack("<I", crc32(found) if checksum else 0)
+    data = struct.pack("<IBIIIH", 1, types.FORMAT_DESCRIPTION, 7, 19 + len(body) + 4, 126, 0) + body
+    return data + struct.pack("<I", crc32(data) if checksum else 0)
 
 
 def packets(payloads: Sequence[bytes], first: int = 1) -> bytes:
@@ -46,14 +46,14 @@ def packets(payloads: Sequence[bytes], first: int = 1) -> bytes:
     for payload in payloads:
         rest, more = payload, True
         while more:
-            piece, rest, more = rest[:LONGEST], rest[LONGEST:], len(rest) >= LONGEST
-            parts.append(struct.pack("<I", len(piece) | (number & 0xFF) << 24) + piece)
+            part, rest, more = rest[:LONGEST], rest[LONGEST:], len(rest) >= LONGEST
+            parts.append(struct.pack("<I", len(part) | (number & 0xFF) << 24) + part)
             number += 1
     return b"".join(parts)
 
 
 def feed(framer: Framer, data: bytes, step: int) -> list[bytes]:
-    found: list[bytes] = []
+    events: list[bytes] = []
     at = 0
     while at < len(data):
         room = framer.room()
@@ -63,20 +63,20 @@ def feed(framer: Framer, data: bytes, step: int) -> list[bytes]:
         at += count
         del room
         if framer.complete:
-            found += framer.events()
-    return found
+            events += framer.events()
+    return events
 
 
 def ok(events: Sequence[bytes]) -> list[bytes]:
-    return [b"\0" + each for each in events]
+    return [b"\0" + raw for raw in events]
 
 
 @pytest.mark.parametrize("step", [1, 3, 50, 4096])
 @pytest.mark.parametrize("size", [64, 300, 1 << 16])
 def test_events_come_out_as_they_went_in_however_the_bytes_arrive(step: int, size: int) -> None:
     sent = [event(types.QUERY, os.urandom(number * 7)) for number in range(60)] + [event(types.XID, bytes(8))] * 300
-    found = feed(Framer(size=size), packets(ok([format_description(checksum=True), *sent])), step)
-    assert found == [format_description(checksum=True)[:-4], *(each[:-4] for each in sent)]
+    events = feed(Framer(size=size), packets(ok([format_description(checksum=True), *sent])), step)
+    assert events == [format_description(checksum=True)[:-4], *(raw[:-4] for raw in sent)]
 
 
 def test_each_file_says_whether_it_has_checksums() -> None:
@@ -85,8 +85,8 @@ def test_each_file_says_whether_it_has_checksums() -> None:
     rotate = event(types.ROTATE, struct.pack("<Q", 4) + b"b.000002", next_pos=0, flags=types.ARTIFICIAL)
     bare = event(types.ROTATE, struct.pack("<Q", 4) + b"b.000003", next_pos=0, flags=types.ARTIFICIAL, checksum=False)
     sent = [rotate, format_description(checksum=False), plain, bare, format_description(checksum=True), checked, rotate]
-    found = feed(Framer(), packets(ok(sent)), 1 << 20)
-    assert found == [rotate[:-4], sent[1][:-4], plain, bare, sent[4][:-4], checked[:-4], rotate[:-4]]
+    events = feed(Framer(), packets(ok(sent)), 1 << 20)
+    assert events == [rotate[:-4], sent[1][:-4], plain, bare, sent[4][:-4], checked[:-4], rotate[:-4]]
 
 
 @pytest.mark.parametrize("length", [LONGEST - 2, LONGEST - 1, 2 * LONGEST + 5])
@@ -94,10 +94,10 @@ def test_events_of_sixteen_megabytes_are_joined(length: int) -> None:
     large = event(types.WRITE_ROWS, bytes(length - 23))
     small = event(types.XID, bytes(8))
     framer = Framer()
-    found = feed(framer, packets(ok([format_description(checksum=True), small, large, small])), 1 << 20)
-    assert [len(each) for each in found[1:]] == [27, length - 4, 27]
-    assert found[2] == large[:-4]
-    feed(framer, packets(ok([small]), len(found) + 1 + (length + 1) // LONGEST), 1 << 20)
+    events = feed(framer, packets(ok([format_description(checksum=True), small, large, small])), 1 << 20)
+    assert [len(raw) for raw in events[1:]] == [27, length - 4, 27]
+    assert events[2] == large[:-4]
+    feed(framer, packets(ok([small]), len(events) + 1 + (length + 1) // LONGEST), 1 << 20)
     assert len(framer.room()) <= 1 << 20  # the buffer is small again
 
 
@@ -152,10 +152,10 @@ def test_an_error_of_the_server_comes_after_the_events_before_it() -> None:
     (1053, "Server shutdown in progress", Retriable, "shut down"),
     (1927, "Connection was killed", Retriable, "killed"),
 ])  # fmt: skip
-def test_errors_say_how_to_mend_them(code: int, text: str, kind: type[Exception], advice: str) -> None:
-    found = dump_error(code, text)
-    assert type(found) is kind
-    assert advice in str(found)
+def test_errors_say_how_to_fix_them(code: int, text: str, kind: type[Exception], advice: str) -> None:
+    failure = dump_error(code, text)
+    assert type(failure) is kind
+    assert advice in str(failure)
 
 
 def test_dump_commands() -> None:
@@ -202,17 +202,17 @@ INNER = [
 @pytest.mark.parametrize("compression", [0, 255])
 @pytest.mark.parametrize("at_once", [1 << 20, 10])
 def test_the_events_of_a_compressed_transaction(compression: int, at_once: int) -> None:
-    found = transaction_payload(payload_event(b"".join(INNER), compression), at_once=at_once)
-    assert list(found) == INNER
+    events = transaction_payload(payload_event(b"".join(INNER), compression), at_once=at_once)
+    assert list(events) == INNER
 
 
-def test_a_large_transaction_is_uncompressed_piece_by_piece_and_can_be_left() -> None:
+def test_a_large_transaction_is_uncompressed_chunk_by_chunk_and_can_be_left() -> None:
     inner = [event(types.WRITE_ROWS, bytes(100_000), checksum=False)] * 300
     before = threading.active_count()
-    found = transaction_payload(payload_event(b"".join(inner), 0), at_once=1 << 20)
-    assert [next(found) for _ in range(5)] == inner[:5]
+    events = transaction_payload(payload_event(b"".join(inner), 0), at_once=1 << 20)
+    assert [next(events) for _ in range(5)] == inner[:5]
     assert threading.active_count() == before + 1  # most is not uncompressed yet
-    found.close()  # type: ignore[attr-defined]
+    events.close()  # type: ignore[attr-defined]
     assert threading.active_count() == before
 
 

@@ -27,20 +27,20 @@ def test_the_offset_of_debezium_is_understood_and_written_alike() -> None:
         "server_id": 223344,
         "event": 2,
     }
-    place = positions.from_offset(offset)
-    assert place == BinlogPosition(
+    position = positions.from_offset(offset)
+    assert position == BinlogPosition(
         file="mysql-bin.000003", pos=1234, gtids=f"{A}:1-5", event=2, row=1, server_id=223344, ts_sec=1700000000
     )
-    assert positions.to_offset(place) == offset
+    assert positions.to_offset(position) == offset
 
 
-def test_members_of_other_parts_are_ignored_and_numbers_may_be_texts() -> None:
-    place = positions.from_offset({
+def test_members_of_other_parts_are_ignored_and_numbers_may_be_strings() -> None:
+    position = positions.from_offset({
         "file": "b.000001", "pos": "77", "gtids": f"{A}:1-5,\n{A}:7", "incremental_snapshot_primary_key": "aced",
         "snapshot": True,
         "transaction_data_collection_order_a.b": 5, "incremental_snapshot_collections": "[]", "row": None})  # fmt: skip
-    assert place == BinlogPosition(file="b.000001", pos=77, gtids=f"{A}:1-5,{A}:7")
-    assert positions.to_offset(place) == {
+    assert position == BinlogPosition(file="b.000001", pos=77, gtids=f"{A}:1-5,{A}:7")
+    assert positions.to_offset(position) == {
         "transaction_id": None,
         "file": "b.000001",
         "pos": 77,
@@ -53,7 +53,7 @@ def test_members_of_other_parts_are_ignored_and_numbers_may_be_texts() -> None:
     {}, {"pos": 4}, {"file": ""}, {"file": 3, "pos": 4}, {"file": "b.1", "pos": "x"}, {"file": "b.1", "pos": -1},
     {"file": "b.1", "pos": True}, {"file": "b.1", "pos": 1.5}, {"file": "b.1", "pos": 4, "gtids": 3},
 ])  # fmt: skip
-def test_what_is_no_place_says_which_member(offset: dict[str, Any]) -> None:
+def test_an_invalid_position_names_the_member(offset: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=r"(file|pos|gtids) must"):
         positions.from_offset(offset)
 
@@ -70,8 +70,8 @@ def test_what_is_no_place_says_which_member(offset: dict[str, Any]) -> None:
         ts_sec=st.integers(0, 1 << 33),
     )
 )
-def test_every_place_survives_its_offset(place: BinlogPosition) -> None:
-    assert positions.from_offset(positions.to_offset(place)) == place
+def test_every_position_survives_its_offset(position: BinlogPosition) -> None:
+    assert positions.from_offset(positions.to_offset(position)) == position
 
 
 def test_numbers_of_files() -> None:

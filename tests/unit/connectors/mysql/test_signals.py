@@ -33,8 +33,8 @@ def execute(**data: Any) -> Signal:
 
 
 def test_rows() -> None:
-    found = parse_row({"id": "x", "type": " log ", "data": '{"message": "m"}'}, "here")
-    assert found == Signal("x", "log", {"message": "m"}, "here")
+    parsed_signal = parse_row({"id": "x", "type": " log ", "data": '{"message": "m"}'}, "here")
+    assert parsed_signal == Signal("x", "log", {"message": "m"}, "here")
     assert parse_row({"a": "x", "b": "pause-snapshot", "c": None}, "here") == Signal("x", "pause-snapshot", {}, "here")
     assert parse_row({"id": "x-open", "type": "snapshot-window-open", "data": "{}"}, "here") is None
 
@@ -68,7 +68,7 @@ def test_messages() -> None:
             parse_message(b"p", wrong, "p", "t")
 
 
-def test_a_full_pull() -> None:
+def test_a_request_for_a_snapshot() -> None:
     order = execute(
         type="INCREMENTAL",
         surrogate_key=" id ",
@@ -88,10 +88,10 @@ def test_a_full_pull() -> None:
         request.created_ms,
         request.state,
     ) == (["a.b"], {"a.b": "x > 3"}, "id", "signal", 17, "running")
-    again = apply_signal(order, outcome.requests, 18)
-    assert (again.changed, again.requests) == (False, outcome.requests)  # met once more after a restart
+    repeated = apply_signal(order, outcome.requests, 18)
+    assert (repeated.changed, repeated.requests) == (False, outcome.requests)  # met once more after a restart
     later = apply_signal(order._replace(at="b.000002:4"), outcome.requests, 18)
-    assert len({each.id for each in later.requests}) == 2
+    assert len({request.id for request in later.requests}) == 2
 
 
 def test_a_snapshot_can_wait_for_a_time_counted_from_when_the_signal_was_written() -> None:
@@ -195,16 +195,16 @@ def test_a_table_is_taken_out_of_an_expression() -> None:
 
 def test_log_and_position() -> None:
     assert apply_signal(signal("log", {"message": "at {}"}), [], 0).message == "at {}"
-    place = apply_signal(
+    outcome = apply_signal(
         signal("set-binlog-position", {"binlog_filename": "mysql-bin.000003", "binlog_position": 0}), [], 0
     )
-    assert place.position == SignalPosition("mysql-bin.000003", 4, "")
+    assert outcome.position == SignalPosition("mysql-bin.000003", 4, "")
     for text in ("0-1-5", "24DA1671-9D2E-11EE-8C90-0242AC120002:1-5, 24da1671-9d2e-11ee-8c90-0242ac120003:7"):
-        found = apply_signal(signal("set-binlog-position", {"gtid_set": text}), [], 0).position
-        assert found == SignalPosition(gtids="".join(text.split()))
+        position = apply_signal(signal("set-binlog-position", {"gtid_set": text}), [], 0).position
+        assert position == SignalPosition(gtids="".join(text.split()))
 
 
-def test_ids_can_stand_in_an_address() -> None:
+def test_ids_can_be_part_of_an_address() -> None:
     assert request_id(signal("log", name="my pull/1")).startswith("my-pull-1-")
     assert request_id(signal("log", name="ü")) != request_id(signal("log", name="ü", at="b.000001:4712"))
     assert len(request_id(signal("log", name="x" * 1000))) < 80

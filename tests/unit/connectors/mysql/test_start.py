@@ -20,48 +20,48 @@ def key(partition: dict[str, Any]) -> str:
     return str(sorted(partition.items()))
 
 
-def save(saved: Saved, shard: Shard, place: BinlogPosition, begun: start.Start, rows: int = 0) -> None:
+def save(saved: Saved, shard: Shard, position: BinlogPosition, task_start: start.Start, rows: int = 0) -> None:
     offset = {
-        **positions.to_offset(place),
-        start.LAYOUT: begun.layout,
-        start.DONE: start.done_text(begun.done),
+        **positions.to_offset(position),
+        start.LAYOUT: task_start.layout,
+        start.DONE: start.done_text(task_start.done),
         "event": rows,
-        start.ORIGIN: begun.origin or "new:b.000001:4:0:0",
+        start.ORIGIN: task_start.origin or "new:b.000001:4:0:0",
     }
     partition = start.stream_partition(PREFIX, shard)
     saved[key(partition)] = (partition, offset)
 
 
-def test_debezium_s_place_is_taken_over_and_then_ours_counts() -> None:
+def test_debezium_s_position_is_taken_over_and_then_ours_counts() -> None:
     theirs = {"file": "b.000002", "pos": 400, "event": 3, "row": 1, "ts_sec": 5, "server_id": 1}
     saved: Saved = {"": ({"server": PREFIX}, theirs)}
-    begun = start.start_of(PREFIX, Shard(), saved.values())
-    assert begun.position == BinlogPosition(file="b.000002", pos=400, event=3, row=1, ts_sec=5, server_id=1)
-    assert (begun.resume.rows, begun.done) == (1, ())
+    task_start = start.start_of(PREFIX, Shard(), saved.values())
+    assert task_start.position == BinlogPosition(file="b.000002", pos=400, event=3, row=1, ts_sec=5, server_id=1)
+    assert (task_start.resume.rows, task_start.done) == (1, ())
     for index in range(2):
-        begun = start.start_of(PREFIX, Shard(index, 2), saved.values())
-        assert begun.position is not None
-        assert begun.position.pos == 400
-        save(saved, Shard(index, 2), BinlogPosition(file="b.000002", pos=900 + index), begun)
+        task_start = start.start_of(PREFIX, Shard(index, 2), saved.values())
+        assert task_start.position is not None
+        assert task_start.position.pos == 400
+        save(saved, Shard(index, 2), BinlogPosition(file="b.000002", pos=900 + index), task_start)
     for index in range(2):
-        again = start.start_of(PREFIX, Shard(index, 2), saved.values())
-        assert again.position is not None
-        assert again.position.pos == 900 + index
+        restarted = start.start_of(PREFIX, Shard(index, 2), saved.values())
+        assert restarted.position is not None
+        assert restarted.position.pos == 900 + index
 
 
-def test_an_operator_s_place_counts_as_the_newest() -> None:
+def test_an_operator_s_position_counts_as_the_newest() -> None:
     saved: Saved = {}
     for index in range(2):
-        begun = start.start_of(PREFIX, Shard(index, 2), saved.values())
-        save(saved, Shard(index, 2), BinlogPosition(file="b.000009", pos=900 + index), begun)
+        task_start = start.start_of(PREFIX, Shard(index, 2), saved.values())
+        save(saved, Shard(index, 2), BinlogPosition(file="b.000009", pos=900 + index), task_start)
     saved["altered"] = ({"server": PREFIX}, {"file": "b.000001", "pos": 4})
     for index in range(2):
-        begun = start.start_of(PREFIX, Shard(index, 2), saved.values())
-        assert begun.position == BinlogPosition(file="b.000001", pos=4)
-        assert begun.done == ()
+        task_start = start.start_of(PREFIX, Shard(index, 2), saved.values())
+        assert task_start.position == BinlogPosition(file="b.000001", pos=4)
+        assert task_start.done == ()
 
 
-def test_an_offset_that_is_none_says_how_to_mend_it() -> None:
+def test_an_invalid_offset_says_how_to_fix_it() -> None:
     with pytest.raises(ConfigInvalid, match="PATCH /connectors/NAME/offsets"):
         start.start_of(PREFIX, Shard(), [({"server": PREFIX}, {"file": "b.000001", "pos": "x"})])
 
@@ -83,15 +83,23 @@ def test_each_row_comes_once_whatever_the_number_of_tasks_becomes(
     delivered: list[int] = []
 
     def advance(shard: Shard, steps: int) -> None:
-        begun = start.start_of(PREFIX, shard, saved.values())
-        first = 0 if begun.position is None else (begun.position.pos - 4) // 10 * size + begun.position.event
+        task_start = start.start_of(PREFIX, shard, saved.values())
+        first = (
+            0 if task_start.position is None else (task_start.position.pos - 4) // 10 * size + task_start.position.event
+        )
         for row in range(first, min(total, first + steps)):
-            spot = start.RowPosition(1, 4 + row // size * 10, row % size, 0)
-            former = [each for each in begun.done if owner(row, each.shard.count) == each.shard.index]
-            if owner(row, shard.count) == shard.index and not any(spot < each.position for each in former):
+            row_position = start.RowPosition(1, 4 + row // size * 10, row % size, 0)
+            former = [
+                done_shard
+                for done_shard in task_start.done
+                if owner(row, done_shard.shard.count) == done_shard.shard.index
+            ]
+            if owner(row, shard.count) == shard.index and not any(
+                row_position < done_shard.position for done_shard in former
+            ):
                 delivered.append(row)
             after = row + 1
-            save(saved, shard, BinlogPosition(file="b.000001", pos=4 + after // size * 10), begun, after % size)
+            save(saved, shard, BinlogPosition(file="b.000001", pos=4 + after // size * 10), task_start, after % size)
 
     for count, steps in phases:
         for index in range(count):  # a new layout is saved by all of its tasks before it ends

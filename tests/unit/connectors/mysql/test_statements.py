@@ -39,8 +39,8 @@ CASES = [
 
 @pytest.mark.parametrize(("text", "kind", "tables"), CASES)
 def test_kind_and_tables(text: str, kind: str, tables: list[T]) -> None:
-    found = classify_statement(text, "d")
-    assert (found.kind, list(found.tables)) == (kind, tables)
+    statement = classify_statement(text, "d")
+    assert (statement.kind, list(statement.tables)) == (kind, tables)
 
 
 def test_databases_and_temporary_tables() -> None:

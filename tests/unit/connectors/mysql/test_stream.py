@@ -1,17 +1,15 @@
-"""The stream over events made by an encoder of its own: frames of transactions, places, resuming, and what must be refused."""
+"""The stream over events made by an encoder of its own: frames of transactions, positions, resuming, and refusals."""
 
 from __future__ import annotations
 
 import re
 import struct
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
-from connectors.api import SourceRecord
 from connectors.errors import Fatal
-from connectors.mysql.model import BinlogPosition, TableName
-from connectors.mysql.snapshot.model import Early
+from connectors.mysql.model import TableName
 from connectors.mysql.source import event_types as types
 from tests.unit.connectors.mysql.synthetic import (
     FILE,
@@ -30,28 +28,22 @@ from tests.unit.connectors.mysql.synthetic import (
     table_map,
 )
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from connectors.api import Position
-    from connectors.mysql.schema.tables import MySqlTableState
-
 
 async def every_resume_is_exact(log: Log, flavor: str, **more: Any) -> None:
     """From the offset of any record exactly what comes after it is read."""
     begin = log.events[0][0]
     records = await reader({"file": FILE, "pos": begin}, flavor=flavor, **more).feed(log.since(begin))
-    wanted = keys(records)
-    assert len(wanted) > 5
+    expected = keys(records)
+    assert len(expected) > 5
     for number, record in enumerate(records):
-        again = reader(record.source_offset, flavor=flavor, **more)
-        found = await again.feed(log.since(record.source_offset["pos"]))
-        assert keys(found) == wanted[number + 1 :], record.source_offset
-        assert again.cursor.restart_position().pos == log.pos
-        assert [each.source_offset for each in found] == [each.source_offset for each in records[number + 1 :]]
+        resumed = reader(record.source_offset, flavor=flavor, **more)
+        rest = await resumed.feed(log.since(record.source_offset["pos"]))
+        assert keys(rest) == expected[number + 1 :], record.source_offset
+        assert resumed.cursor.restart_position().pos == log.pos
+        assert [record.source_offset for record in rest] == [record.source_offset for record in records[number + 1 :]]
 
 
-async def test_transactions_of_mysql_can_be_gone_on_with_after_any_row() -> None:
+async def test_transactions_of_mysql_can_be_resumed_after_any_row() -> None:
     log = Log()
     log.transaction(5, [1, 2, 3], [4])
     log.transaction(6, [5])
@@ -82,7 +74,7 @@ async def test_transactions_of_mysql_can_be_gone_on_with_after_any_row() -> None
     await every_resume_is_exact(log, "mysql")
 
 
-async def test_anonymous_transactions_have_no_gtid_and_can_be_gone_on_with() -> None:
+async def test_anonymous_transactions_have_no_gtid_and_can_be_resumed() -> None:
     log = Log()
     for first in (1, 4):
         log.anonymous()
@@ -101,11 +93,11 @@ async def test_mariadb_tells_no_positions_inside_transactions() -> None:
     log = Log(silent=True)
     log.transaction(5, [1, 2], [3], domain=0)
     log.transaction(6, [4, 5, 6], domain=0)
-    found = reader({"file": FILE, "pos": 1000, "gtids": "0-1-4"}, flavor="mariadb")
-    records = await found.feed(log.since(1000))
+    stream_reader = reader({"file": FILE, "pos": 1000, "gtids": "0-1-4"}, flavor="mariadb")
+    records = await stream_reader.feed(log.since(1000))
     inserts = [at for at, raw in log.events if raw[4] == types.WRITE_ROWS]
     assert [record.value["source"]["pos"] for record in records] == [inserts[0]] * 2 + [inserts[1]] + [inserts[2]] * 3
-    assert found.cursor.now().items() >= {"pos": log.pos, "gtids": "0-1-6"}.items()
+    assert stream_reader.cursor.now().items() >= {"pos": log.pos, "gtids": "0-1-6"}.items()
     await every_resume_is_exact(log, "mariadb")
 
 
@@ -114,7 +106,7 @@ async def test_an_offset_of_debezium_counts_from_begin_where_the_server_sends_th
     log.transaction(5, [1, 2, 3], [4, 5])
     begin = log.events[1][0]
     # BEGIN, TABLE_MAP and one row; then also the whole first event, the second map, and one row of that.
-    for events_done, row, wanted in ((2, 1, [2, 3, 4, 5]), (4, 1, [5]), (3, 0, [4, 5])):
+    for events_done, row, expected in ((2, 1, [2, 3, 4, 5]), (4, 1, [5]), (3, 0, [4, 5])):
         saved = {
             "transaction_id": None,
             "file": FILE,
@@ -123,8 +115,8 @@ async def test_an_offset_of_debezium_counts_from_begin_where_the_server_sends_th
             "event": events_done,
             "row": row,
         }
-        assert keys(await reader(saved).feed(log.since(1000))) == wanted
-        assert keys(await reader(saved).feed(log.since(begin))) == wanted
+        assert keys(await reader(saved).feed(log.since(1000))) == expected
+        assert keys(await reader(saved).feed(log.since(begin))) == expected
 
 
 async def test_on_another_server_the_rows_of_the_transaction_count() -> None:
@@ -142,26 +134,26 @@ async def test_on_another_server_the_rows_of_the_transaction_count() -> None:
         await reader({"file": FILE, "pos": 1000, "gtids": "0-1-4"}, flavor="mariadb").feed(old.since(1000))
     ):
         moved = reader(record.source_offset, flavor="mariadb", same_server=False, server=2)
-        wanted = [each for each in everything if each not in range(1, number + 2)]
+        expected = [key for key in everything if key not in range(1, number + 2)]
         records = await moved.feed(new.since(50_000))
-        assert keys(records) == wanted
+        assert keys(records) == expected
         assert moved.cursor.now()["gtids"] == "0-2-6,3-2-71"
         # The task is stopped there after a transaction of the other domain, and begins again on that server.
-        between = next(each for each in new.events if each[0] > 50_000 and each[1][4] == types.MARIADB_GTID)[0]
+        between = next(event for event in new.events if event[0] > 50_000 and event[1][4] == types.MARIADB_GTID)[0]
         stopped = reader(record.source_offset, flavor="mariadb", same_server=False, server=2)
         await stopped.feed(
-            [raw for raw in new.since(50_000) if raw in {each for at, each in new.events if at < between}]
+            [raw for raw in new.since(50_000) if raw in {early for at, early in new.events if at < between}]
         )
         saved = stopped.cursor.now()
         assert (
             saved.items()
             >= {"pos": between, "gtids": "0-1-4,3-2-70", "tx_gtid": "0-1-5", "tx_rows": number + 1}.items()
         )
-        again = reader(saved, flavor="mariadb", server=2)
-        assert keys(await again.feed(new.since(between))) == [each for each in wanted if each not in {100, 101}]
+        resumed = reader(saved, flavor="mariadb", server=2)
+        assert keys(await resumed.feed(new.since(between))) == [key for key in expected if key not in {100, 101}]
 
 
-async def test_a_transaction_that_the_new_server_never_had_is_told() -> None:
+async def test_a_transaction_that_the_new_server_never_had_is_reported() -> None:
     old, new = Log(), Log(server=2)
     old.transaction(5, [1, 2, 3], domain=0)
     new.transaction(5, [7, 8, 9], domain=0)
@@ -170,153 +162,6 @@ async def test_a_transaction_that_the_new_server_never_had_is_told() -> None:
     assert keys(await moved.feed(new.since(1000))) == [7, 8, 9]
     assert re.search("0-1-5, of which 2 rows were sent, is not on this server, where 0-2-5", moved.log.text())
     assert "tx_rows" not in moved.cursor.now()
-
-
-async def test_what_is_rolled_back_is_not_sent() -> None:
-    log = Log()
-    log.transaction(5, [1], domain=0)
-    log.mariadb(6)
-    log.map()
-    log.insert((2, 2, b""), (3, 3, b""))
-    log.query("ROLLBACK", "")
-    log.transaction(7, [4], domain=0)
-    found = reader({"file": FILE, "pos": 1000, "gtids": "0-1-4"}, flavor="mariadb", transactions=True)
-    records = await found.feed(log.since(1000))
-    shown = [
-        record.key.get("id") if "transaction" not in record.topic else f"{record.value['status']} {record.value['id']}"
-        for record in records
-    ]
-    assert shown == ["BEGIN 0-1-5", 1, "END 0-1-5", "BEGIN 0-1-7", 4, "END 0-1-7"]
-    assert (found.counters.rolled_back, found.cursor.now()["gtids"]) == (1, "0-1-7")
-
-
-class Puller:
-    """Records the changes that it gets, and wants those of the whole table."""
-
-    def __init__(self) -> None:
-        self.watched = {TableName("shop", "t"): None}
-        self.withheld: dict[TableName, None] = {}
-        self.told: list[Any] = []
-        self.early: list[Early] = []
-
-    def changed(self, name: TableName, op: str, rows: Sequence[Any]) -> list[Early]:
-        self.told.append((str(name), op, len(rows)))
-        return self.early
-
-    def altered(self, name: TableName | None) -> None:
-        self.told.append(name)
-
-    def advance(self, reached: object) -> None:
-        """Nothing is withheld."""
-
-
-async def test_rows_that_a_rollback_takes_back_do_not_supersede_those_of_a_full_pull() -> None:
-    log = Log()
-    log.mariadb(6)
-    log.map()
-    log.insert((2, 2, b""), (3, 3, b""))
-    log.query("ROLLBACK", "")
-    found, puller = reader(flavor="mariadb"), Puller()
-    found.stream.attach(puller, lambda _: True, lambda *_: None)  # type: ignore[arg-type]
-    assert not await found.feed(log.since(1000))
-    assert puller.told == [("shop.t", "c", 2), None]
-
-
-async def test_rows_of_a_snapshot_that_are_about_to_change_come_before_their_change() -> None:
-    log = Log()
-    log.transaction(5, [1])
-    log.map()
-    log.insert((2, 2, b""))
-    stream_reader, puller = reader(), Puller()
-    puller.early = [Early("initial", "initial", [{"id": 7}], BinlogPosition(file=FILE, pos=4))]
-
-    def send_early(state: MySqlTableState, early: Early, offset: Position, out: list[SourceRecord]) -> None:
-        assert str(state.name) == "shop.t"
-        out += [SourceRecord({}, offset, "early", row) for row in early.rows]
-
-    stream_reader.stream.attach(puller, lambda _: True, send_early)  # type: ignore[arg-type]
-    records = await stream_reader.feed(log.since(1000))
-    assert [record.topic for record in records] == ["early", "p.shop.t", "early", "p.shop.t"]
-    assert records[0].value == {"id": 7}
-    # A restart after the early row reads its change again.
-    restarted = reader(records[0].source_offset)
-    assert keys(await restarted.feed(log.since(1000))) == keys([records[1], records[3]])
-
-
-@pytest.mark.parametrize("restarted", [False, True])
-async def test_a_rollback_after_a_part_was_sent_is_refused(restarted: bool) -> None:
-    log = Log()
-    log.transaction(5, [1], domain=0)
-    log.mariadb(6)
-    log.map()
-    log.insert((2, 2, b""), (3, 3, b""))
-    log.query("ROLLBACK", "")
-    *before, rollback = log.since(1000)
-    found = reader(flavor="mariadb")
-    records = await found.feed(before)
-    if restarted:
-        found = reader(records[1].source_offset, flavor="mariadb")
-        await found.feed([raw for raw in log.since(records[1].source_offset["pos"]) if raw != rollback])
-    else:
-        found.stream.output.take(2)
-    with pytest.raises(Fatal, match=r"rolled back after a part.*binlog\.buffer\.size"):
-        await found.feed([rollback])
-
-
-async def test_settled_records_can_be_taken_before_a_rollback() -> None:
-    log = Log()
-    log.transaction(5, [1], domain=0)
-    log.mariadb(6)
-    log.map()
-    log.insert((2, 2, b""))
-    log.query("ROLLBACK", "")
-    *before, rollback = log.since(1000)
-    found = reader(flavor="mariadb")
-    await found.feed(before)
-    assert found.stream.output.settled == 1
-    assert keys(found.stream.output.take(1)[0]) == [1]
-    assert not await found.feed([rollback])
-
-
-@pytest.mark.parametrize("crossing", [True, False], ids=["next-file", "next-transaction"])
-async def test_a_transaction_without_an_end_counts_as_rolled_back(crossing: bool) -> None:
-    log = Log()
-    log.transaction(5, [1], domain=0)
-    log.mariadb(6)
-    log.map()
-    log.insert((2, 2, b""))
-    raws = log.since(1000)
-    if crossing:
-        log = Log(4 + len(description(0)))
-        raws += [rotate("b.000008", 4), description(log.pos)]
-    begin = log.pos
-    log.transaction(6, [3], domain=0)
-    raws += [raw for at, raw in log.events if at >= begin]
-    found = reader({"file": FILE, "pos": 1000, "gtids": "0-1-4"}, flavor="mariadb")
-    assert keys(await found.feed(raws)) == [1, 3]
-    assert "has no end" in found.log.text()
-    assert (
-        found.cursor.now().items()
-        >= {"file": "b.000008" if crossing else FILE, "pos": log.pos, "gtids": "0-1-6"}.items()
-    )
-
-
-async def test_rollback_to_a_savepoint_is_refused_if_rows_may_be_wrong() -> None:
-    log = Log(silent=True)
-    log.mariadb(5)
-    log.query("SAVEPOINT `s`", inside=True)
-    log.map("other", 91)
-    log.insert((1, 1, b""), number=91)
-    log.query("ROLLBACK TO `s`", inside=True)  # of nothing that is captured
-    log.map()
-    log.insert((2, 2, b""))
-    log.query("RELEASE SAVEPOINT `s`", inside=True)
-    log.query("ROLLBACK TO `s`", inside=True)
-    *before, back = log.since(1000)
-    found = reader(flavor="mariadb", tables="shop[.]t")
-    assert keys(await found.feed(before)) == [2]
-    with pytest.raises(Fatal, match=rf"transaction at {FILE}:1000 took back a part.*new snapshot"):
-        await found.feed([back])
 
 
 async def test_xa_transactions_are_sent_when_they_are_prepared() -> None:
@@ -331,19 +176,21 @@ async def test_xa_transactions_are_sent_when_they_are_prepared() -> None:
     log.gtid(7)
     log.query("XA COMMIT X'61',X'',1", "")
     log.transaction(8, [5, 6])
-    found = reader({"file": FILE, "pos": 1000, "gtids": f"{UUID}:1-4"}, transactions=True)
-    records = await found.feed(log.since(1000))
-    assert keys([each for each in records if "transaction" not in each.topic]) == [1, 2, 3, 4, 5, 6]
-    ends = [each.value["id"] for each in records if "transaction" in each.topic and each.value["status"] == "END"]
+    stream_reader = reader({"file": FILE, "pos": 1000, "gtids": f"{UUID}:1-4"}, transactions=True)
+    records = await stream_reader.feed(log.since(1000))
+    assert keys([record for record in records if "transaction" not in record.topic]) == [1, 2, 3, 4, 5, 6]
+    ends = [
+        record.value["id"] for record in records if "transaction" in record.topic and record.value["status"] == "END"
+    ]
     assert ends == [f"{UUID}:5", f"{UUID}:6", f"{UUID}:8"]
-    assert found.cursor.now()["gtids"] == f"{UUID}:1-8"
+    assert stream_reader.cursor.now()["gtids"] == f"{UUID}:1-8"
     await every_resume_is_exact(log, "mysql")
-    assert "XA ROLLBACK" not in found.log.text()
+    assert "XA ROLLBACK" not in stream_reader.log.text()
     log.gtid(9)
     log.query("XA ROLLBACK X'62',X'',1", "")
-    await found.feed([raw for _, raw in log.events[-2:]])
-    assert re.search("XA ROLLBACK X'62'.*takes back a transaction whose rows were sent", found.log.text())
-    assert found.cursor.now()["gtids"] == f"{UUID}:1-9"
+    await stream_reader.feed([raw for _, raw in log.events[-2:]])
+    assert re.search("XA ROLLBACK X'62'.*takes back a transaction whose rows were sent", stream_reader.log.text())
+    assert stream_reader.cursor.now()["gtids"] == f"{UUID}:1-9"
 
 
 @pytest.mark.parametrize("flavor", ["mysql", "mariadb"])
@@ -355,14 +202,16 @@ async def test_statements_of_structure_are_transactions_of_their_own(flavor: str
     log.query("ALTER TABLE t ADD COLUMN w INT")
     log.transaction(7, [2], domain=domain)
     gtids = {"mysql": f"{UUID}:1-4", "mariadb": "0-1-4"}[flavor]
-    found = reader({"file": FILE, "pos": 1000, "gtids": gtids}, flavor=flavor)
+    stream_reader = reader({"file": FILE, "pos": 1000, "gtids": gtids}, flavor=flavor)
     raws = log.since(1000)
     ddl = next(number for number, raw in enumerate(raws) if b"ALTER" in raw)
-    await found.feed(raws[: ddl + 1])
-    assert [(each.kind, each.tables) for each in found.statements] == [("alter", (TableName("shop", "t"),))]
-    assert (found.cursor.open, found.cursor.now().get("event")) == (False, None)
-    assert found.cursor.now()["gtids"] == {"mysql": f"{UUID}:1-6", "mariadb": "0-1-6"}[flavor]
-    assert keys(await found.feed(raws[ddl + 1 :])) == [1, 2]
+    await stream_reader.feed(raws[: ddl + 1])
+    assert [(statement.kind, statement.tables) for statement in stream_reader.statements] == [
+        ("alter", (TableName("shop", "t"),))
+    ]
+    assert (stream_reader.cursor.open, stream_reader.cursor.now().get("event")) == (False, None)
+    assert stream_reader.cursor.now()["gtids"] == {"mysql": f"{UUID}:1-6", "mariadb": "0-1-6"}[flavor]
+    assert keys(await stream_reader.feed(raws[ddl + 1 :])) == [1, 2]
 
 
 async def test_the_rows_of_a_payload_have_one_count() -> None:
@@ -381,10 +230,10 @@ async def test_the_rows_of_a_payload_have_one_count() -> None:
     )
     log.transaction(6, [5], [6, 7])
     records = await reader().feed(log.since(1000))
-    assert [(each.value["source"]["pos"], each.value["source"]["row"]) for each in records[:4]] == [
+    assert [(record.value["source"]["pos"], record.value["source"]["row"]) for record in records[:4]] == [
         (begin, row) for row in range(4)
     ]
-    assert [(each.source_offset["event"], each.source_offset["row"]) for each in records[:4]] == [
+    assert [(record.source_offset["event"], record.source_offset["row"]) for record in records[:4]] == [
         (1, 1),
         (1, 2),
         (1, 3),
@@ -400,29 +249,29 @@ async def test_files_follow_one_another() -> None:
     following = Log(4 + len(description(0)))
     following.transaction(6, [2])
     raws = [*log.since(1000), rotate("b.000008", 4), description(following.pos), *(raw for _, raw in following.events)]
-    found = reader()
-    records = await found.feed(raws)
-    assert [(each.value["source"]["file"], each.source_offset["file"]) for each in records] == [
+    stream_reader = reader()
+    records = await stream_reader.feed(raws)
+    assert [(record.value["source"]["file"], record.source_offset["file"]) for record in records] == [
         (FILE, FILE),
         ("b.000008", "b.000008"),
     ]
-    assert found.cursor.now().items() >= {"file": "b.000008", "pos": following.pos}.items()
+    assert stream_reader.cursor.now().items() >= {"file": "b.000008", "pos": following.pos}.items()
 
 
-async def test_heartbeats_move_the_place_only_between_transactions() -> None:
+async def test_heartbeats_move_the_position_only_between_transactions() -> None:
     log = Log()
     log.transaction(5, [1])
     beat = artificial(types.HEARTBEAT, FILE.encode(), log.pos + 500)
     *raws, end = log.since(1000)
-    found = reader()
-    await found.feed([*raws, beat])
-    assert found.cursor.now()["pos"] == 1000
-    await found.feed([end, beat])
-    assert found.cursor.now()["pos"] == log.pos + 500
+    stream_reader = reader()
+    await stream_reader.feed([*raws, beat])
+    assert stream_reader.cursor.now()["pos"] == 1000
+    await stream_reader.feed([end, beat])
+    assert stream_reader.cursor.now()["pos"] == log.pos + 500
 
 
 @pytest.mark.parametrize("silent", [False, True])
-async def test_places_beyond_four_gigabytes(silent: bool) -> None:
+async def test_positions_beyond_four_gigabytes(silent: bool) -> None:
     far = (1 << 32) - 1500
     log = Log(far, silent=silent)
     domain = 0 if silent else None
@@ -431,19 +280,19 @@ async def test_places_beyond_four_gigabytes(silent: bool) -> None:
         log.transaction(number, [number], [-number], domain=domain)
     assert log.pos > 1 << 32
     await every_resume_is_exact(log, flavor)
-    found = reader({"file": FILE, "pos": far}, flavor=flavor)
-    records = await found.feed(log.since(far))
+    stream_reader = reader({"file": FILE, "pos": far}, flavor=flavor)
+    records = await stream_reader.feed(log.since(far))
     inserts = [at for at, raw in log.events if raw[4] == types.WRITE_ROWS]
     assert [record.value["source"]["pos"] for record in records] == inserts
 
 
-async def test_an_event_that_ends_where_positions_begin_anew_is_not_taken_for_an_artificial_one() -> None:
+async def test_an_event_that_ends_where_positions_wrap_is_not_taken_for_an_artificial_one() -> None:
     log = Log((3 << 32) - 38, silent=True)
     log.transaction(5, [1], domain=0)
     assert log.events[1][0] == 3 << 32
-    found = reader({"file": FILE, "pos": log.events[0][0], "gtids": "0-1-4"}, flavor="mariadb")
-    assert keys(await found.feed(log.since(log.events[0][0]))) == [1]
-    assert found.cursor.now().items() >= {"pos": log.pos, "gtids": "0-1-5"}.items()
+    stream_reader = reader({"file": FILE, "pos": log.events[0][0], "gtids": "0-1-4"}, flavor="mariadb")
+    assert keys(await stream_reader.feed(log.since(log.events[0][0]))) == [1]
+    assert stream_reader.cursor.now().items() >= {"pos": log.pos, "gtids": "0-1-5"}.items()
 
 
 @pytest.mark.parametrize(("kind", "flags", "refused"), [
@@ -456,14 +305,14 @@ async def test_events_of_other_types(kind: int, flags: int, refused: str) -> Non
     log.transaction(5, [1])
     log.event(kind, b"\x01\x00\x04lost" if kind == types.INCIDENT else b"body", flags=flags)
     log.transaction(6, [2])
-    found = reader()
+    stream_reader = reader()
     if refused:
         with pytest.raises(Fatal, match=refused) as error:
-            await found.feed(log.since(1000))
+            await stream_reader.feed(log.since(1000))
         assert FILE in str(error.value)
-        assert keys(found.stream.output.records) == [1]
+        assert keys(stream_reader.stream.output.records) == [1]
         return
-    assert keys(await found.feed(log.since(1000))) == [1, 2]
+    assert keys(await stream_reader.feed(log.since(1000))) == [1, 2]
 
 
 async def test_rows_without_a_table_map_are_refused() -> None:
@@ -482,7 +331,7 @@ async def test_rows_without_a_table_map_are_refused() -> None:
     assert not await reader().feed(log.since(1000))
 
 
-async def test_a_place_inside_a_transaction_is_gone_on_with() -> None:
+async def test_a_position_inside_a_transaction_can_be_resumed_from() -> None:
     log = Log()
     log.gtid(5)
     log.query("BEGIN", "")
@@ -507,18 +356,18 @@ async def test_rows_changed_by_statements_are_not_passed_over(text: str, schema:
     log.query(text, schema, inside=True)
     log.xid()
     log.transaction(6, [1], domain=0)
-    found = reader(flavor="mariadb", tables="shop[.]t", databases="shop")
+    stream_reader = reader(flavor="mariadb", tables="shop[.]t", databases="shop")
     if not refused:
-        assert keys(await found.feed(log.since(1000))) == [1]
+        assert keys(await stream_reader.feed(log.since(1000))) == [1]
         return
     with pytest.raises(Fatal, match=rf"statement at {FILE}:\d+ in database {schema}.*binlog_format=ROW.*new snapshot"):
-        await found.feed(log.since(1000))
+        await stream_reader.feed(log.since(1000))
     going = reader(flavor="mariadb", tables="shop[.]t", databases="shop", keep_going=True)
     assert keys(await going.feed(log.since(1000))) == [1]
     assert "binlog_format=ROW" in going.log.text()
 
 
-async def test_bad_rows_are_reported_with_their_offset_and_the_others_go_on() -> None:
+async def test_bad_rows_are_reported_with_their_offset_and_the_others_are_sent() -> None:
     log = Log()
     log.gtid(5)
     log.query("BEGIN", "")
@@ -526,23 +375,23 @@ async def test_bad_rows_are_reported_with_their_offset_and_the_others_go_on() ->
     log.insert((1, 1, b"a"), (2, 2, b"\xff"), (3, 3, b"c"))
     log.xid()
     log.transaction(6, [4])
-    found = reader()
-    records = await found.feed(log.since(1000))
+    stream_reader = reader()
+    records = await stream_reader.feed(log.since(1000))
     assert keys(records) == [1, 3, 4]
-    taken, (bad,) = found.stream.output.take(99)
-    assert taken == records
+    taken_records, (bad,) = stream_reader.stream.output.take(99)
+    assert taken_records == records
     assert re.match(rf"shop\.t: row 1 of the event at {FILE}:\d+ column s can't be decoded", str(bad.error))
-    assert (bad.topic, bad.source_partition, found.counters.bad) == ("p.shop.t", PARTITION, 1)
+    assert (bad.topic, bad.source_partition, stream_reader.counters.bad) == ("p.shop.t", PARTITION, 1)
     assert bad.source_offset is not None
     # After a start at its offset, or at that of the row after it, it is not reported again; at the one before, it is.
-    for offset, rows, told in (
+    for offset, rows, bad_count in (
         (records[0].source_offset, [3, 4], 1),
         (bad.source_offset, [3, 4], 0),
         (records[1].source_offset, [4], 0),
     ):
-        again = reader(offset)
-        assert keys(await again.feed(log.since(1000))) == rows
-        assert len(again.stream.output.bad) == told
+        resumed = reader(offset)
+        assert keys(await resumed.feed(log.since(1000))) == rows
+        assert len(resumed.stream.output.bad) == bad_count
     going = reader(keep_going=True)
     assert keys(await going.feed(log.since(1000))) == [1, 3, 4]
     assert not going.stream.output.bad
@@ -576,43 +425,9 @@ async def test_messages_of_several_rows_say_nothing_of_rows_that_are_in_later_on
     log.transaction(5, [1, 2], [3])
     records = await reader(ums=True).feed(log.since(1000))
     assert len(records) == 3
-    for number, wanted in ((0, 3), (1, 3), (2, 0)):
-        again = reader(records[number].source_offset, ums=True)
-        assert len(await again.feed(log.since(1000))) == wanted
-
-
-def ids(records: Sequence[SourceRecord]) -> list[list[int]]:
-    """The keys of the rows of each message."""
-    found = []
-    for record in records:
-        place = [each["name"] for each in record.value["schema"]["fields"]].index("id")
-        found.append([int(row["tuple"][place]) for row in record.value["payload"]])
-    return found
-
-
-@pytest.mark.parametrize("apart", [False, True])
-async def test_held_rows_of_a_rollback_are_forgotten_and_those_before_are_not(apart: bool) -> None:
-    log = Log()
-    log.transaction(5, [1], domain=0)
-    log.mariadb(6)
-    log.map()
-    log.insert((2, 2, b""), (3, 3, b""))
-    log.query("ROLLBACK", "")
-    log.transaction(7, [4, 5], domain=0)
-    found = reader(flavor="mariadb", ums=True, max_rows=100, apart=apart)
-    records = await found.feed(log.since(1000))
-    assert [each for message in ids(records) for each in message] == [1, 4, 5]
-    assert found.held.rows == 0
-    # Messages made in the middle have rows of both transactions: they can't be called back.
-    rollback = next(raw for raw in log.since(1000) if b"ROLLBACK" in raw)
-    before = log.since(1000)[: log.since(1000).index(rollback)]
-    found = reader(flavor="mariadb", ums=True, max_rows=100, apart=apart)
-    await found.feed(before)  # makes messages
-    if apart:
-        assert ids(await found.feed([rollback])) == [[1]]
-    else:
-        with pytest.raises(Fatal, match="rolled back after a part"):
-            await found.feed([rollback])
+    for number, expected in ((0, 3), (1, 3), (2, 0)):
+        resumed = reader(records[number].source_offset, ums=True)
+        assert len(await resumed.feed(log.since(1000))) == expected
 
 
 async def test_events_with_other_columns_than_the_one_before_are_decoded_by_their_own() -> None:

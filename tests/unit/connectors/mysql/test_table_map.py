@@ -33,8 +33,8 @@ def body(columns: list[tuple[int, bytes]], nulls: int, *extras: bytes, number: i
     )
 
 
-def names(*texts: str) -> bytes:
-    return extra(4, b"".join(bytes([len(text.encode())]) + text.encode() for text in texts))
+def names(*column_names: str) -> bytes:
+    return extra(4, b"".join(bytes([len(text.encode())]) + text.encode() for text in column_names))
 
 
 #: BIGINT UNSIGNED, VARCHAR, GEOMETRY, YEAR, INT, CHAR(255) of 4 bytes each, ENUM, DECIMAL, BIT(9), BLOB
@@ -136,9 +136,11 @@ def test_members_are_of_their_own_charset() -> None:
 
 
 def test_a_fingerprint_is_that_of_name_and_structure() -> None:
-    one, other = body(COLUMNS, 0, NAMES, number=7), body(COLUMNS, 0, NAMES, number=8)
-    assert table_map.parse_table_map(one).fingerprint == table_map.parse_table_map(other).fingerprint
-    assert table_map.parse_table_map(one).fingerprint != table_map.parse_table_map(body(COLUMNS, 1, NAMES)).fingerprint
+    first, second = body(COLUMNS, 0, NAMES, number=7), body(COLUMNS, 0, NAMES, number=8)
+    assert table_map.parse_table_map(first).fingerprint == table_map.parse_table_map(second).fingerprint
+    assert (
+        table_map.parse_table_map(first).fingerprint != table_map.parse_table_map(body(COLUMNS, 1, NAMES)).fingerprint
+    )
 
 
 @pytest.mark.parametrize("cut", [5, 9, 14, 20, 39, 60])
@@ -151,7 +153,7 @@ BARE = table_map.parse_table_map(body(COLUMNS[:2], 0b10))
 FULL = table_map.parse_table_map(
     body(COLUMNS[:2], 0b10, extra(1, b"\x80"), extra(2, b"\x2d"), names("id", "v"), extra(8, b"\x00"))
 )
-KNOWN = MySqlTable(
+CATALOG_TABLE = MySqlTable(
     name=TableName("d", "t"),
     completed=True,
     key=("v",),
@@ -174,11 +176,11 @@ KNOWN = MySqlTable(
 def test_completed_from_the_catalog() -> None:
     assert BARE.key is None
     assert not BARE.full
-    table = table_map.complete_table(BARE, KNOWN)
-    assert table.columns == KNOWN.columns
+    table = table_map.complete_table(BARE, CATALOG_TABLE)
+    assert table.columns == CATALOG_TABLE.columns
     assert (table.key, table.completed) == (("v",), True)
-    table = table_map.complete_table(FULL, KNOWN)
-    assert (table.columns, table.key) == (KNOWN.columns, ("id",))
+    table = table_map.complete_table(FULL, CATALOG_TABLE)
+    assert (table.columns, table.key) == (CATALOG_TABLE.columns, ("id",))
     table = table_map.complete_table(FULL, None)
     assert (table.key, table.completed, table.columns[1].declared, table.columns[1].collation) == (
         ("id",),
@@ -188,41 +190,41 @@ def test_completed_from_the_catalog() -> None:
     )
 
 
-def altered(place: int, **changes: object) -> MySqlTable:
-    columns = list(KNOWN.columns)
-    columns[place] = msgspec.structs.replace(columns[place], **changes)
-    return msgspec.structs.replace(KNOWN, columns=tuple(columns))
+def altered(index: int, **changes: object) -> MySqlTable:
+    columns = list(CATALOG_TABLE.columns)
+    columns[index] = msgspec.structs.replace(columns[index], **changes)
+    return msgspec.structs.replace(CATALOG_TABLE, columns=tuple(columns))
 
 
 @pytest.mark.parametrize(
-    "known",
+    "catalog_table",
     [
         None,
-        msgspec.structs.replace(KNOWN, columns=KNOWN.columns[:1]),
+        msgspec.structs.replace(CATALOG_TABLE, columns=CATALOG_TABLE.columns[:1]),
         altered(0, type=codes.LONG),
         altered(1, nullable=False),
         altered(1, meta=40),
     ],
 )
-def test_without_names_all_has_to_agree(known: MySqlTable | None) -> None:
+def test_without_names_all_has_to_agree(catalog_table: MySqlTable | None) -> None:
     with pytest.raises(table_map.Mismatch):
-        table_map.complete_table(BARE, known)
+        table_map.complete_table(BARE, catalog_table)
 
 
 @pytest.mark.parametrize(
-    "known", [altered(0, name="other"), altered(0, unsigned=False), altered(1, type=codes.BLOB, meta=2)]
+    "catalog_table", [altered(0, name="other"), altered(0, unsigned=False), altered(1, type=codes.BLOB, meta=2)]
 )
-def test_with_names_they_have_to_agree(known: MySqlTable) -> None:
+def test_with_names_they_have_to_agree(catalog_table: MySqlTable) -> None:
     with pytest.raises(table_map.Mismatch):
-        table_map.complete_table(FULL, known)
+        table_map.complete_table(FULL, catalog_table)
 
 
 def test_a_vector_is_stored_in_two_ways() -> None:
-    known = MySqlTable(
+    catalog_table = MySqlTable(
         name=TableName("d", "t"),
         columns=(
             MySqlColumn(name="v", type=codes.VECTOR, meta=4, nullable=False, declared="vector(3)"),
-            KNOWN.columns[1],
+            CATALOG_TABLE.columns[1],
         ),
     )
     for code, meta in ((codes.VECTOR, b"\x04"), (codes.VARCHAR, pack("<H", 12))):
@@ -231,7 +233,7 @@ def test_a_vector_is_stored_in_two_ways() -> None:
             body([(code, meta), COLUMNS[1]], 2, extra(2, b"\x3f\x01\x2d"), names("v", "v"), visible)
         )
         assert [column.collation for column in met.columns] == [None if code == codes.VECTOR else 63, 45]
-        table = table_map.complete_table(msgspec.structs.replace(met, full=False), known)
+        table = table_map.complete_table(msgspec.structs.replace(met, full=False), catalog_table)
         assert [column.type for column in table.columns] == [code, codes.VARCHAR]
 
 
@@ -239,7 +241,7 @@ def test_types_that_the_catalog_can_not_tell_apart() -> None:
     old = table_map.parse_table_map(
         body([(codes.TIMESTAMP, b""), (codes.VARCHAR_COMPRESSED, pack("<H", 401)), (codes.BLOB_COMPRESSED, b"\x02")], 0)
     )
-    known = MySqlTable(
+    catalog_table = MySqlTable(
         name=TableName("d", "t"),
         columns=(
             MySqlColumn(name="ts", type=codes.TIMESTAMP2, nullable=False),
@@ -247,7 +249,7 @@ def test_types_that_the_catalog_can_not_tell_apart() -> None:
             MySqlColumn(name="b", type=codes.BLOB, meta=2, nullable=False),
         ),
     )
-    table = table_map.complete_table(old, known)
+    table = table_map.complete_table(old, catalog_table)
     assert [(column.name, column.type) for column in table.columns] == [
         ("ts", codes.TIMESTAMP),
         ("v", codes.VARCHAR_COMPRESSED),

@@ -99,7 +99,7 @@ def test_a_bad_value_names_its_column() -> None:
 
 
 @pytest.mark.parametrize(
-    ("column", "wanted"),
+    ("column", "expected"),
     [
         (MySqlColumn(name="c", type=codes.ENUM, members=("a",), collation=8), "CAST(`c` AS BINARY)"),
         (MySqlColumn(name="c", type=codes.SET, members=("a",), collation=45), "`c`"),
@@ -109,12 +109,12 @@ def test_a_bad_value_names_its_column() -> None:
         (MySqlColumn(name="c", type=codes.JSON, meta=4), "CAST(`c` AS CHAR CHARACTER SET utf8mb4)"),
     ],
 )
-def test_how_columns_are_asked_for(column: MySqlColumn, wanted: str) -> None:
-    assert select_expression(column) == wanted
+def test_how_columns_are_asked_for(column: MySqlColumn, expected: str) -> None:
+    assert select_expression(column) == expected
 
 
 @pytest.mark.parametrize(
-    ("column", "text", "wanted"),
+    ("column", "text", "expected"),
     [
         (MySqlColumn(name="c", type=codes.DECIMAL, meta=10 << 8 | 2), b"-0.00", "Decimal('0.00')"),
         (
@@ -136,6 +136,6 @@ def test_how_columns_are_asked_for(column: MySqlColumn, wanted: str) -> None:
         (MySqlColumn(name="c", type=codes.JSON, meta=4), b'{"a": 1.0}', "'{\"a\":1.0}'"),
     ],
 )
-def test_values(column: MySqlColumn, text: bytes, wanted: Any) -> None:
+def test_values(column: MySqlColumn, text: bytes, expected: Any) -> None:
     table = MySqlTable(name=TABLE.name, columns=(column,))
-    assert repr(compile_text(table, plans(table), OPTIONS)(packet(text))["c"]) == wanted
+    assert repr(compile_text(table, plans(table), OPTIONS)(packet(text))["c"]) == expected

@@ -20,20 +20,20 @@ def topics(**more: Any) -> MySqlTopics:
 
 
 def test_names_by_default() -> None:
-    found = topics()
-    assert (found.table(ORDERS), found.schema_changes, found.transactions, found.heartbeat, found.versions) == (
+    names = topics()
+    assert (names.table(ORDERS), names.schema_changes, names.transactions, names.heartbeat, names.versions) == (
         "p.shop.orders",
         "p",
         "p.transaction",
         "__debezium-heartbeat.p",
         "p.table-versions",
     )
-    assert (found.database("shop"), found.everything()) == ("p.shop", "p.ums")
+    assert (names.database("shop"), names.everything()) == ("p.shop", "p.ums")
 
 
 def test_names_can_be_set() -> None:
-    found = topics(delimiter="-", heartbeat_prefix="beats", transaction="tx", versions="structures")
-    assert (found.table(ORDERS), found.transactions, found.heartbeat, found.versions) == (
+    names = topics(delimiter="-", heartbeat_prefix="beats", transaction="tx", versions="structures")
+    assert (names.table(ORDERS), names.transactions, names.heartbeat, names.versions) == (
         "p-shop-orders",
         "p-tx",
         "beats-p",
@@ -56,13 +56,13 @@ def test_characters_that_no_topic_may_have(name: TableName, plain: str, escaped:
 
 
 def test_a_strategy_with_an_expression_renames_and_tells_tables_apart() -> None:
-    found = topics(
+    names = topics(
         regex=r"(.*)shard\d+\.(.*)", replacement="$1all.$2", key_regex=r".*\.(shard\d+)\..*", key_replacement="$1"
     )
-    assert found.table(TableName("shard7", "orders")) == "p.all.orders"
-    assert found.table(ORDERS) == "p.shop.orders"
-    assert found.key_field(TableName("shard7", "orders")) == ("__dbz__physicalTableIdentifier", "shard7")
-    assert found.key_field(ORDERS) == ("__dbz__physicalTableIdentifier", "p.shop.orders")
+    assert names.table(TableName("shard7", "orders")) == "p.all.orders"
+    assert names.table(ORDERS) == "p.shop.orders"
+    assert names.key_field(TableName("shard7", "orders")) == ("__dbz__physicalTableIdentifier", "shard7")
+    assert names.key_field(ORDERS) == ("__dbz__physicalTableIdentifier", "p.shop.orders")
     assert topics(regex="x", replacement="y", key_enabled=False).key_field(ORDERS) is None
     assert topics().key_field(ORDERS) is None
     assert topics(regex=r"p\.shop\.(.*)", replacement="").table(ORDERS) == "p.shop.orders"

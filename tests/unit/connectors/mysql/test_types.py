@@ -27,7 +27,7 @@ def column(code: int, **others: Any) -> MySqlColumn:
     return MySqlColumn(name="c", type=code, **others)
 
 
-TEXTS = {"collation": 45}
+UTF8 = {"collation": 45}
 SCHEMAS: list[tuple[MySqlColumn, dict[str, Any], tuple[Any, ...]]] = [
     (column(codes.TINY), {}, ("int16",)),
     (column(codes.TINY, unsigned=True), {}, ("int16",)),
@@ -57,7 +57,7 @@ SCHEMAS: list[tuple[MySqlColumn, dict[str, Any], tuple[Any, ...]]] = [
     (column(codes.DOUBLE), {}, ("double",)),
     (column(codes.BIT, meta=1), {}, ("boolean",)),
     (column(codes.BIT, meta=9), {}, ("bytes", D + "Bits", 1, {"length": "9"})),
-    (column(codes.VARCHAR, meta=20, **TEXTS), {}, ("string",)),
+    (column(codes.VARCHAR, meta=20, **UTF8), {}, ("string",)),
     (column(codes.BLOB, meta=2, collation=63), {}, ("bytes",)),
     (column(codes.BLOB, meta=2, collation=63), {"binary_mode": "hex"}, ("string",)),
     (column(codes.ENUM, meta=1, members=("a", "b,c")), {}, ("string", D + "Enum", 1, {"allowed": "a,b\\,c"})),
@@ -93,10 +93,10 @@ SCHEMAS: list[tuple[MySqlColumn, dict[str, Any], tuple[Any, ...]]] = [
 ]
 
 
-@pytest.mark.parametrize(("made", "mode", "wanted"), SCHEMAS)
-def test_schemas(made: MySqlColumn, mode: dict[str, Any], wanted: tuple[Any, ...]) -> None:
-    found = shown(field_schema(made, mysql_values(**mode)))
-    assert found == (*wanted, *(None, None, {})[len(wanted) - 1 :])
+@pytest.mark.parametrize(("mysql_column", "mode", "expected"), SCHEMAS)
+def test_schemas(mysql_column: MySqlColumn, mode: dict[str, Any], expected: tuple[Any, ...]) -> None:
+    schema = shown(field_schema(mysql_column, mysql_values(**mode)))
+    assert schema == (*expected, *(None, None, {})[len(expected) - 1 :])
 
 
 def test_what_is_optional() -> None:
@@ -109,7 +109,7 @@ def test_what_is_optional() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "wanted"),
+    ("text", "expected"),
     [
         ("int(10) unsigned zerofill", DeclaredType("INT UNSIGNED ZEROFILL", 10)),
         ("varchar(20)", DeclaredType("VARCHAR", 20)),
@@ -124,12 +124,12 @@ def test_what_is_optional() -> None:
         ("timestamp /* mariadb-5.3 */", DeclaredType("TIMESTAMP")),
     ],
 )
-def test_declared_types(text: str, wanted: DeclaredType) -> None:
-    assert declared(column(codes.LONG, declared=text)) == wanted
+def test_declared_types(text: str, expected: DeclaredType) -> None:
+    assert declared(column(codes.LONG, declared=text)) == expected
 
 
 @pytest.mark.parametrize(
-    ("made", "wanted"),
+    ("mysql_column", "expected"),
     [
         (column(codes.LONG, unsigned=True), DeclaredType("INT UNSIGNED")),
         (column(codes.VARCHAR, meta=80, collation=45), DeclaredType("VARCHAR", 20)),
@@ -143,14 +143,16 @@ def test_declared_types(text: str, wanted: DeclaredType) -> None:
         (column(codes.BIT, meta=9), DeclaredType("BIT", 9)),
     ],
 )
-def test_types_that_only_the_binlog_tells(made: MySqlColumn, wanted: DeclaredType) -> None:
-    assert declared(made) == wanted
+def test_types_that_only_the_binlog_tells(mysql_column: MySqlColumn, expected: DeclaredType) -> None:
+    assert declared(mysql_column) == expected
 
 
 def test_source_parameters() -> None:
-    made = column(codes.DECIMAL, meta=10 << 8 | 2, declared="decimal(10,2)", comment="price")
+    mysql_column = column(codes.DECIMAL, meta=10 << 8 | 2, declared="decimal(10,2)", comment="price")
     prefix = "__debezium.source.column."
-    parameters = field_schema(made, mysql_values(decimal_mode="string", comments=True), propagate=True).parameters
+    parameters = field_schema(
+        mysql_column, mysql_values(decimal_mode="string", comments=True), propagate=True
+    ).parameters
     assert parameters == (
         (prefix + "type", "DECIMAL"),
         (prefix + "length", "10"),
@@ -158,21 +160,21 @@ def test_source_parameters() -> None:
         (prefix + "comment", "price"),
         (prefix + "name", "c"),
     )
-    assert not field_schema(made, mysql_values(decimal_mode="string")).parameters
+    assert not field_schema(mysql_column, mysql_values(decimal_mode="string")).parameters
 
 
 MARIADB, MYSQL = mysql_values(), mysql_values(flavor="mysql")
 
 
 @pytest.mark.parametrize(
-    ("made", "options", "wanted"),
+    ("mysql_column", "options", "expected"),
     [
-        (column(codes.VARCHAR, default="'a''b\\\\'", **TEXTS), MARIADB, "a'b\\"),
-        (column(codes.VARCHAR, default="NULL", **TEXTS), MARIADB, None),
-        (column(codes.VARCHAR, default="NULL", **TEXTS), MYSQL, "NULL"),
-        (column(codes.VARCHAR, default="uuid()", **TEXTS), MARIADB, None),
-        (column(codes.VARCHAR, default="uuid()", extra="DEFAULT_GENERATED", **TEXTS), MYSQL, None),
-        (column(codes.VARCHAR, default="_utf8mb4'x'", **TEXTS), MARIADB, "x"),
+        (column(codes.VARCHAR, default="'a''b\\\\'", **UTF8), MARIADB, "a'b\\"),
+        (column(codes.VARCHAR, default="NULL", **UTF8), MARIADB, None),
+        (column(codes.VARCHAR, default="NULL", **UTF8), MYSQL, "NULL"),
+        (column(codes.VARCHAR, default="uuid()", **UTF8), MARIADB, None),
+        (column(codes.VARCHAR, default="uuid()", extra="DEFAULT_GENERATED", **UTF8), MYSQL, None),
+        (column(codes.VARCHAR, default="_utf8mb4'x'", **UTF8), MARIADB, "x"),
         (column(codes.LONG, default="1.5"), MYSQL, 2),
         (column(codes.LONG, default="-3"), MARIADB, -3),
         (column(codes.LONG, default="x"), MYSQL, None),
@@ -200,9 +202,9 @@ MARIADB, MYSQL = mysql_values(), mysql_values(flavor="mysql")
         (column(codes.STRING, meta=3, collation=63, default="'a'"), mysql_values(binary_mode="hex"), "610000"),
     ],
 )
-def test_defaults(made: MySqlColumn, options: ValueOptions, wanted: Any) -> None:
-    found = default_value(made, options)
-    assert repr(found) == repr(wanted)
+def test_defaults(mysql_column: MySqlColumn, options: ValueOptions, expected: Any) -> None:
+    default = default_value(mysql_column, options)
+    assert repr(default) == repr(expected)
 
 
 def test_what_stands_for_a_missing_value() -> None:
@@ -237,10 +239,20 @@ def catalog(declared_type: str, data_type: str, **others: Any) -> MySqlColumn:
 
 
 def test_columns_of_the_catalog() -> None:
-    made = catalog("bigint(20) unsigned", "bigint", EXTRA="auto_increment INVISIBLE")
-    assert (made.type, made.unsigned, made.visible, made.nullable) == (codes.LONGLONG, True, False, False)
-    made = catalog("enum('unsigned','it''s','a\\\\b)')", "enum", CHARACTER_SET_NAME="latin1")
-    assert (made.members, made.unsigned, made.meta, made.collation) == (("unsigned", "it's", "a\\b)"), False, 1, 5)
+    mysql_column = catalog("bigint(20) unsigned", "bigint", EXTRA="auto_increment INVISIBLE")
+    assert (mysql_column.type, mysql_column.unsigned, mysql_column.visible, mysql_column.nullable) == (
+        codes.LONGLONG,
+        True,
+        False,
+        False,
+    )
+    mysql_column = catalog("enum('unsigned','it''s','a\\\\b)')", "enum", CHARACTER_SET_NAME="latin1")
+    assert (mysql_column.members, mysql_column.unsigned, mysql_column.meta, mysql_column.collation) == (
+        ("unsigned", "it's", "a\\b)"),
+        False,
+        1,
+        5,
+    )
     assert catalog("mediumtext", "mediumtext", CHARACTER_SET_NAME="utf8mb4", COLLATION_ID=309).collation == 309
     assert catalog("longblob", "longblob").meta == 4
     assert catalog("vector(3)", "vector", CHARACTER_OCTET_LENGTH=12).type == codes.VECTOR

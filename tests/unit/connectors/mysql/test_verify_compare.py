@@ -90,7 +90,7 @@ def test_examples_are_limited_and_counts_are_not(tmp_path: Path) -> None:
     assert len(report.examples["missing"]) == 3
 
 
-def test_rows_that_differ_are_kept_with_the_place_of_their_last_message(tmp_path: Path) -> None:
+def test_rows_that_differ_are_kept_with_the_position_of_their_last_message(tmp_path: Path) -> None:
     with Comparison({"a.t": COLUMNS}, examples=2, folder=str(tmp_path)) as comparison:
         for offset, number in enumerate((1, 2, 3, 1)):
             comparison.topics.row("a.t", key(number), row(number, f"{offset}"), message_position(3, offset))
@@ -118,7 +118,7 @@ def test_a_row_of_a_sample_is_read_where_its_side_has_it() -> None:
 
 
 @pytest.mark.parametrize("message", [(0, 0), (5, 1), (65_000, (1 << 48) - 1)])
-def test_the_place_of_a_message_is_one_number(message: tuple[int, int]) -> None:
+def test_the_position_of_a_message_is_one_number(message: tuple[int, int]) -> None:
     assert split_position(message_position(*message)) == message
 
 

@@ -9,14 +9,14 @@ from connectors.mysql.model import BinlogPosition
 from connectors.mysql.verify import MessageChange, MessageReader, cut_packets, is_delivered
 
 TABLES = {"shop.t": ("id",), "shop.loose": ()}
-PLACE = BinlogPosition(file="bin.000002", pos=500)
+POSITION = BinlogPosition(file="bin.000002", pos=500)
 ROW = {"id": 1, "name": "x"}
 OLD = {"id": 1, "name": "w"}
 
 
-def read(topic: str, key: Any, value: Any, *, place: BinlogPosition | None = PLACE) -> list[MessageChange]:
+def read(topic: str, key: Any, value: Any, *, position: BinlogPosition | None = POSITION) -> list[MessageChange]:
     return list(
-        MessageReader(TABLES, {"plain": "shop.t", "plain.loose": "shop.loose"}, place).changes(topic, key, value)
+        MessageReader(TABLES, {"plain": "shop.t", "plain.loose": "shop.loose"}, position).changes(topic, key, value)
     )
 
 
@@ -62,14 +62,14 @@ def test_events_of_a_table_without_key() -> None:
         ("bin.000010", 4, "d", True),
     ],
 )
-def test_what_comes_after_the_place_of_comparison(file: str, pos: int, op: str, later: bool) -> None:
-    found = read("t", {"id": 1}, event(op, OLD, ROW, file=file, pos=pos))
-    assert [change.kind == "later" for change in found] == [later]
+def test_changes_after_the_position_of_comparison_are_later(file: str, pos: int, op: str, later: bool) -> None:
+    changes = read("t", {"id": 1}, event(op, OLD, ROW, file=file, pos=pos))
+    assert [change.kind == "later" for change in changes] == [later]
 
 
-def test_records_of_the_source_have_no_place() -> None:
-    found = read("t", {"id": 1}, event("r", None, ROW, pos=10**9), place=None)
-    assert [change.kind for change in found] == ["set"]
+def test_records_of_the_source_have_no_position() -> None:
+    changes = read("t", {"id": 1}, event("r", None, ROW, pos=10**9), position=None)
+    assert [change.kind for change in changes] == ["set"]
 
 
 def test_plain_rows() -> None:
@@ -99,7 +99,7 @@ def number(pos: int, n: int) -> int:
 
 
 def test_ums_messages() -> None:
-    found = read(
+    changes = read(
         "t",
         "k",
         message(
@@ -113,7 +113,7 @@ def test_ums_messages() -> None:
         ),
     )
     key = {"id": "1"}
-    assert found == [
+    assert changes == [
         MessageChange("set", "shop.t", key, {"id": "1", "name": "x"}),
         MessageChange("gone", "shop.t", key, None),
         MessageChange("set", "shop.t", key, {"id": "1", "name": None}),
@@ -141,11 +141,11 @@ def test_ums_messages() -> None:
 def test_reached(file: str, pos: int, expected: bool) -> None:
     offset = {"file": file, "pos": pos}
     progress = ({"server": "s", "snapshot": "initial"}, {"state": "running"})
-    assert is_delivered("s", [({"server": "s"}, offset), progress], PLACE) == (expected, f"{file}:{pos}")
+    assert is_delivered("s", [({"server": "s"}, offset), progress], POSITION) == (expected, f"{file}:{pos}")
     far = {"file": "bin.000009", "pos": 4}
     two = [({"server": "s", "shard": "0/2"}, far), ({"server": "s", "shard": "1/2"}, offset)]
-    assert is_delivered("s", two, PLACE)[0] is expected
-    assert is_delivered("s", [progress], PLACE) == (False, "nowhere yet")
+    assert is_delivered("s", two, POSITION)[0] is expected
+    assert is_delivered("s", [progress], POSITION) == (False, "nowhere yet")
 
 
 def test_packets_are_cut_out_of_what_was_received() -> None:

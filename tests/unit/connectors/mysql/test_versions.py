@@ -25,15 +25,15 @@ def at(pos: int, statement: str = "", file: str = "b.000001") -> Met:
     return Met(1_700_000_000_000 + pos, file, pos, statement=statement)
 
 
-ONE = table("t", number("id", nullable=False), text("a", 10), text("b", 5), key=("id",))
-TWO = msgspec.structs.replace(ONE, columns=(*ONE.columns[:2], number("n"), text("b", 20)))
-THREE = msgspec.structs.replace(TWO, columns=(TWO.columns[0], TWO.columns[3], TWO.columns[2]), key=())
+FIRST = table("t", number("id", nullable=False), text("a", 10), text("b", 5), key=("id",))
+SECOND = msgspec.structs.replace(FIRST, columns=(*FIRST.columns[:2], number("n"), text("b", 20)))
+THIRD = msgspec.structs.replace(SECOND, columns=(SECOND.columns[0], SECOND.columns[3], SECOND.columns[2]), key=())
 
 
 def test_each_structure_gets_the_next_number_and_a_record() -> None:
     book = VersionBook("p", "p.table-versions", [])
-    met = enumerate((ONE, ONE, TWO, TWO, THREE), 1)
-    assert [book.version(each, at(pos)) for pos, each in met] == [1, 1, 2, 2, 3]
+    met = enumerate((FIRST, FIRST, SECOND, SECOND, THIRD), 1)
+    assert [book.version(structure, at(pos)) for pos, structure in met] == [1, 1, 2, 2, 3]
     records, offsets = book.take()
     assert offsets == ()
     assert book.take() == ([], ())
@@ -63,7 +63,7 @@ def test_each_structure_gets_the_next_number_and_a_record() -> None:
 
 def test_a_record_says_when_and_why() -> None:
     book = VersionBook("p", "topic", [])
-    book.version(ONE, at(4, "ALTER TABLE t ..."))
+    book.version(FIRST, at(4, "ALTER TABLE t ..."))
     record = book.take()[0][0]
     assert {name: record.value[name] for name in ("table", "ts_ms", "file", "pos", "gtid", "statement")} == {
         "table": "world.t",
@@ -77,40 +77,43 @@ def test_a_record_says_when_and_why() -> None:
 
 def test_numbers_last_over_restarts_and_old_structures_keep_theirs() -> None:
     book = VersionBook("p", "topic", [])
-    for pos, each in ((1, ONE), (30, TWO)):
-        book.version(each, at(pos))
+    for pos, structure in ((1, FIRST), (30, SECOND)):
+        book.version(structure, at(pos))
     saved = [(record.source_partition, record.source_offset) for record in book.take()[0]][-1:]
     others = [({"server": "p"}, {"file": "b.000001"}), ({"server": "q", "table": "world.t"}, {})]
-    again = VersionBook("p", "topic", [*saved, *others])
-    assert again.version(ONE, at(20)) == 1
-    assert again.version(TWO, at(30)) == 2
-    assert again.take() == ([], ())
-    assert again.version(ONE, at(40)) == 3, "the old structure came back later: that is a change"
-    assert again.version(TWO, at(35, file="b.000002")) == 4
-    assert VersionBook("other", "topic", saved).version(TWO, at(1)) == 1
+    restarted = VersionBook("p", "topic", [*saved, *others])
+    assert restarted.version(FIRST, at(20)) == 1
+    assert restarted.version(SECOND, at(30)) == 2
+    assert restarted.take() == ([], ())
+    assert restarted.version(FIRST, at(40)) == 3, "the old structure came back later: that is a change"
+    assert restarted.version(SECOND, at(35, file="b.000002")) == 4
+    assert VersionBook("other", "topic", saved).version(SECOND, at(1)) == 1
 
 
 def test_what_the_catalog_says_is_not_noted() -> None:
     book = VersionBook("p", "topic", [])
-    assert book.version(ONE) == 1
-    book.version(ONE, at(5))
-    assert book.version(TWO) == 2
+    assert book.version(FIRST) == 1
+    book.version(FIRST, at(5))
+    assert book.version(SECOND) == 2
     assert [record.value["version"] for record in book.take()[0]] == [1]
-    assert book.version(TWO, at(6)) == 2
-    assert book.version(ONE) == 1
+    assert book.version(SECOND, at(6)) == 2
+    assert book.version(FIRST) == 1
 
 
 def test_the_catalogs_additions_are_no_change() -> None:
     declared = msgspec.structs.replace(
-        ONE,
+        FIRST,
         completed=True,
         columns=tuple(
-            msgspec.structs.replace(column, declared="", default="5", comment="c", extra="x") for column in ONE.columns
+            msgspec.structs.replace(column, declared="", default="5", comment="c", extra="x")
+            for column in FIRST.columns
         ),
     )
-    assert fingerprint_table(declared) == fingerprint_table(ONE)
+    assert fingerprint_table(declared) == fingerprint_table(FIRST)
     other = MySqlColumn(name="b", type=codes.VARCHAR, meta=20, collation=8)
-    assert fingerprint_table(msgspec.structs.replace(ONE, columns=(*ONE.columns[:2], other))) != fingerprint_table(ONE)
+    assert fingerprint_table(msgspec.structs.replace(FIRST, columns=(*FIRST.columns[:2], other))) != fingerprint_table(
+        FIRST
+    )
     first, second = (
         table("e", MySqlColumn(name="e", type=codes.ENUM, meta=1, members=members)) for members in (("a",), ("a", "b"))
     )
@@ -119,24 +122,24 @@ def test_the_catalogs_additions_are_no_change() -> None:
 
 def test_only_the_owner_writes_about_a_table() -> None:
     book = VersionBook("p", "topic", [], owner=lambda name: name.table == "other")
-    assert book.version(ONE, at(1)) == 1
-    assert book.version(TWO, at(2)) == 2
+    assert book.version(FIRST, at(1)) == 1
+    assert book.version(SECOND, at(2)) == 2
     assert book.take() == ([], ())
 
 
 def test_without_a_topic_the_book_is_kept_in_offsets() -> None:
     book = VersionBook("p", "", [])
-    book.version(ONE, at(1))
+    book.version(FIRST, at(1))
     records, offsets = book.take()
     assert (records, [partition for partition, _ in offsets]) == ([], [{"server": "p", "table": "world.t"}])
-    assert VersionBook("p", "", offsets).version(TWO, at(2)) == 2
+    assert VersionBook("p", "", offsets).version(SECOND, at(2)) == 2
 
 
 def test_the_book_is_bounded() -> None:
     book = VersionBook("p", "", [])
-    last: MySqlTable = ONE
+    last: MySqlTable = FIRST
     for size in range(1, 41):
-        last = msgspec.structs.replace(ONE, columns=(ONE.columns[0], text("a", size)))
+        last = msgspec.structs.replace(FIRST, columns=(FIRST.columns[0], text("a", size)))
         assert book.version(last, at(size)) == size
     saved = book.take()[1][-1:]
     (shown,) = versions.list_tables("p", saved)
@@ -151,10 +154,10 @@ def test_offsets_that_are_not_ours_are_passed_over() -> None:
     partition = {"server": "p", "table": "world.t"}
     for offset in ({}, {"versions": "nonsense"}, {"versions": "[]"}, {"versions": 3}, {"versions": "[[1]]"}):
         assert versions.list_tables("p", [(partition, offset)]) == []
-        assert VersionBook("p", "", [(partition, offset)]).version(ONE, at(1)) == 1
+        assert VersionBook("p", "", [(partition, offset)]).version(FIRST, at(1)) == 1
 
 
-def test_moves_are_told_of_as_few_columns_as_can_be() -> None:
+def test_moves_are_reported_for_as_few_columns_as_possible() -> None:
     wide = table("t", *(number(name) for name in "abcdef"))
     turned = msgspec.structs.replace(wide, columns=tuple(number(name) for name in "fabcde"))
     book = VersionBook("p", "topic", [])

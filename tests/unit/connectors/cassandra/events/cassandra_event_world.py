@@ -99,11 +99,11 @@ def row(
     cells: dict[str, Any], clustering: tuple[Any, ...] = ROW, *, stamp: CellStamp = NOW, inserted: bool = True
 ) -> UpdateRow:
     """A row whose simple cells have one stamp; None: a tombstone."""
-    made = tuple(
+    row_cells = tuple(
         Cell(name, None, value, CellStamp(stamp.write_time) if value is None else stamp)
         for name, value in cells.items()
     )
-    return UpdateRow(clustering, stamp if inserted else None, None, made)
+    return UpdateRow(clustering, stamp if inserted else None, None, row_cells)
 
 
 def where(*, last: bool = True, done: int = 0, read_ms: int = READ_MS) -> Where:
@@ -120,7 +120,7 @@ def where(*, last: bool = True, done: int = 0, read_ms: int = READ_MS) -> Where:
     )
 
 
-class Made:
+class UpdateFeed:
     """One table's events, fed with updates as bytes."""
 
     def __init__(self, table: CqlTableDefinition = TABLE, version: int = 7, **settings: Any) -> None:
@@ -132,11 +132,11 @@ class Made:
     def __call__(self, update: PartitionUpdate, at: Where | None = None) -> list[SourceRecord]:
         """The records of an update whose bytes are between others."""
         data = b"--" + write_update(update, self.events.table, self.version)
-        found: list[SourceRecord] = []
-        assert self.events.update(data + b"\x01\x02", 2, None, at or where(), found) == len(data)
-        again = msgspec.structs.replace(at) if at is not None else where()
-        assert self.events.update(data, 2, len(data), again, []) == len(data)
-        return found
+        records: list[SourceRecord] = []
+        assert self.events.update(data + b"\x01\x02", 2, None, at or where(), records) == len(data)
+        where_copy = msgspec.structs.replace(at) if at is not None else where()
+        assert self.events.update(data, 2, len(data), where_copy, []) == len(data)
+        return records
 
     def often(self, update: PartitionUpdate) -> list[SourceRecord]:
         """As a call, once the shape of the update is known and has its own code."""

@@ -39,7 +39,7 @@ from tests.unit.connectors.cassandra.events.cassandra_event_world import (
     ROW,
     SEGMENT,
     TABLE_ID,
-    Made,
+    UpdateFeed,
     deleted,
     row,
     through_avro,
@@ -65,17 +65,17 @@ def cell(value: Any, deletion_ts: int | None = None, **more: Any) -> dict[str, A
 
 
 def ops(records: list[SourceRecord]) -> list[str | None]:
-    return [None if each.value is None else each.value["op"] for each in records]
+    return [None if record.value is None else record.value["op"] for record in records]
 
 
 def touched(record: SourceRecord) -> dict[str, Any]:
     """The cells that are not null, without those of the key."""
-    return {name: found for name, found in record.value["after"].items() if name not in KEY_CELLS}
+    return {name: value for name, value in record.value["after"].items() if name not in KEY_CELLS}
 
 
 def test_an_insert_as_debezium_writes_it() -> None:
-    made = Made(**DEBEZIUM, cluster="Test Cluster")
-    for records in (made(update(row({"v": "x", "n": None}))), made.often(update(row({"v": "x", "n": None})))):
+    feed = UpdateFeed(**DEBEZIUM, cluster="Test Cluster")
+    for records in (feed(update(row({"v": "x", "n": None}))), feed.often(update(row({"v": "x", "n": None})))):
         (record,) = records
         value = through_json(record.value, record.value_schema)  # type: ignore[arg-type]
         assert value["source"].pop("version")
@@ -111,38 +111,38 @@ def test_an_insert_as_debezium_writes_it() -> None:
 
 
 def test_names_of_schemas() -> None:
-    schemas = Made(**DEBEZIUM).events.schemas  # type: ignore[attr-defined]
+    schemas = UpdateFeed(**DEBEZIUM).events.schemas  # type: ignore[attr-defined]
     assert schemas.key.name == "io.debezium.connector.cassandra.c.ks.t.Key"
     assert schemas.value.name == "io.debezium.connector.cassandra.c.ks.t.Envelope"
-    assert [each.name for each in schemas.value.fields] == ["ts_ms", "op", "source", "after"]
+    assert [field.name for field in schemas.value.fields] == ["ts_ms", "op", "source", "after"]
     after = schemas.value.field("after").schema
     assert (after.name, after.version) == ("after", 1)
-    assert [each.name for each in after.fields][-2:] == ["_range_start", "_range_end"]
+    assert [field.name for field in after.fields][-2:] == ["_range_start", "_range_end"]
     assert after.field("u").schema.field("value").schema.name == "ks.place"
     assert after.field("v").schema.name.endswith("cell_value")
 
 
 def test_updates_and_expiring_cells() -> None:
-    made = Made(**DEBEZIUM)
+    feed = UpdateFeed(**DEBEZIUM)
     written = update(row({"v": "x", "n": None}, stamp=EXPIRING, inserted=False))
-    for records in (made(written), made.often(written)):
+    for records in (feed(written), feed.often(written)):
         assert ops(records) == ["u"]
         assert touched(records[0]) == {"v": cell("x", 1_790_000_060_000_000), "n": cell(None)}
 
 
 def test_several_rows_and_the_newest_time() -> None:
-    made = Made(**DEBEZIUM)
+    feed = UpdateFeed(**DEBEZIUM)
     written = update(
         row({"v": "x"}),
         row({"v": "y"}, (6, DAY), stamp=LATER, inserted=False),
         static=row({"s": 1}, (), inserted=False),
     )
-    for records in (made(written), made.often(written)):
+    for records in (feed(written), feed.often(written)):
         assert ops(records) == ["u", "i", "u"]
-        assert [each.key["c"] for each in records] == [None, 5, 6]
+        assert [record.key["c"] for record in records] == [None, 5, 6]
         assert touched(records[0]) == {"s": cell(1)}
-        assert {each.value["source"]["ts_us"] for each in records} == {LATER.write_time}
-        assert [LogPosition.of(each.source_offset) for each in records] == [
+        assert {record.value["source"]["ts_us"] for record in records} == {LATER.write_time}
+        assert [LogPosition.of(record.source_offset) for record in records] == [
             LogPosition(SEGMENT, 1000, 1),
             LogPosition(SEGMENT, 1000, 2),
             LogPosition(SEGMENT, 1300),
@@ -150,30 +150,30 @@ def test_several_rows_and_the_newest_time() -> None:
 
 
 def test_a_deleted_row() -> None:
-    made = Made(**DEBEZIUM)
+    feed = UpdateFeed(**DEBEZIUM)
     at = where(done=3, last=False)
-    event, tombstone = made(update(UpdateRow(ROW, None, deleted(NOW))), at)
+    event, tombstone = feed(update(UpdateRow(ROW, None, deleted(NOW))), at)
     assert ops([event, tombstone]) == ["d", None]
     assert event.key == tombstone.key == {"p": 7, "q": "k", "c": 5, "d": DAY}
     assert (tombstone.value, tombstone.value_schema, tombstone.topic) == (None, None, "c.ks.t")
     gone = {name: cell(None, MICROS) for name in ("v", "n", "f", "l", "m", "u")}
     assert touched(event) == gone
     # Debezium says of static columns too that they are gone, which they are not.
-    letter = Made(**DEBEZIUM, extended=False)(update(UpdateRow(ROW, None, deleted(NOW))))[0]
+    letter = UpdateFeed(**DEBEZIUM, extended=False)(update(UpdateRow(ROW, None, deleted(NOW))))[0]
     assert touched(letter) == {**gone, "s": cell(None, MICROS), "sl": cell(None, MICROS)}
     assert event.value["source"]["ts_us"] == MICROS
-    assert [LogPosition.of(each.source_offset).done for each in (event, tombstone)] == [4, 5]
+    assert [LogPosition.of(record.source_offset).done for record in (event, tombstone)] == [4, 5]
     assert at.done == 5
-    assert ops(Made(**DEBEZIUM, tombstones=False)(update(UpdateRow(ROW, None, deleted(NOW))))) == ["d"]
+    assert ops(UpdateFeed(**DEBEZIUM, tombstones=False)(update(UpdateRow(ROW, None, deleted(NOW))))) == ["d"]
 
 
 def test_a_deleted_partition() -> None:
-    event, tombstone = Made(**DEBEZIUM)(update(deletion=deleted(NOW)))
+    event, tombstone = UpdateFeed(**DEBEZIUM)(update(deletion=deleted(NOW)))
     assert ops([event, tombstone]) == ["d", None]
     assert event.key == {"p": 7, "q": "k", "c": None, "d": None}
     assert event.value["after"]["p"] == cell(7)
     assert event.value["after"]["c"] == cell(None, MICROS) == event.value["after"]["v"] == event.value["after"]["s"]
-    alone, _ = Made(PLAIN, **DEBEZIUM)(update(key=(1,), deletion=deleted(NOW)))
+    alone, _ = UpdateFeed(PLAIN, **DEBEZIUM)(update(key=(1,), deletion=deleted(NOW)))
     assert (alone.key, alone.value["after"]) == (
         {"p": 1},
         {"p": cell(1), "v": cell(None, MICROS), "w": cell(None, MICROS)},
@@ -181,10 +181,10 @@ def test_a_deleted_partition() -> None:
 
 
 def test_a_deleted_range() -> None:
-    made = Made(**DEBEZIUM)
+    feed = UpdateFeed(**DEBEZIUM)
     open_end = RangeDeletion(ClusteringBound((3,), inclusive=False), ClusteringBound(), deleted(NOW))
     closed = RangeDeletion(ClusteringBound((3, DAY)), ClusteringBound((3, 5), inclusive=False), deleted(LATER))
-    first, second = made(update(ranges=(open_end, closed)))
+    first, second = feed(update(ranges=(open_end, closed)))
     assert ops([first, second]) == ["r", "r"]
     assert first.key == {"p": 7, "q": "k", "c": None, "d": None}
     marshal = "org.apache.cassandra.db.marshal."
@@ -208,16 +208,16 @@ def test_a_deleted_range() -> None:
     through_avro(second.value, second.value_schema)  # type: ignore[arg-type]
 
 
-def test_who_applies_events_in_order_has_the_rows() -> None:
+def test_a_consumer_that_applies_events_in_order_has_the_rows() -> None:
     """A later write of a batch comes behind the deletion, one that it hides before."""
-    made = Made(**DEBEZIUM, tombstones=False)
+    feed = UpdateFeed(**DEBEZIUM, tombstones=False)
     older, newer = row({"v": "old"}), row({"v": "new"}, stamp=LATER)
     after = UpdateRow(ROW, LATER, deleted(NOW), newer.cells)
-    assert ops(made(update(after))) == ["d", "i"]
-    assert ops(made(update(UpdateRow(ROW, NOW, deleted(NOW), older.cells)))) == ["i", "d"]
-    assert ops(made(update(older, deletion=deleted(LATER)))) == ["i", "d"]
+    assert ops(feed(update(after))) == ["d", "i"]
+    assert ops(feed(update(UpdateRow(ROW, NOW, deleted(NOW), older.cells)))) == ["i", "d"]
+    assert ops(feed(update(older, deletion=deleted(LATER)))) == ["i", "d"]
     assert ops(
-        made(update(older, newer, ranges=(RangeDeletion(ClusteringBound((5,)), ClusteringBound((5,)), deleted(NOW)),)))
+        feed(update(older, newer, ranges=(RangeDeletion(ClusteringBound((5,)), ClusteringBound((5,)), deleted(NOW)),)))
     ) == [
         "i",
         "r",
@@ -237,9 +237,9 @@ MULTICELL = (
 
 
 def test_multicell_columns() -> None:
-    made = Made(**DEBEZIUM)
+    feed = UpdateFeed(**DEBEZIUM)
     static = UpdateRow((), None, None, (Cell("sl", 1, True, NOW), Cell("sl", 2, None, NOW)), (("sl", deleted(NOW)),))
-    first, second = made(update(UpdateRow(ROW, None, None, MULTICELL, (("m", deleted(NOW)),)), static=static))
+    first, second = feed(update(UpdateRow(ROW, None, None, MULTICELL, (("m", deleted(NOW)),)), static=static))
     assert touched(first) == {"sl": cell([1], mode="overwrite", removed=[2])}
     assert touched(second) == {
         "l": cell([1, 3], EXPIRING.expires * 1_000_000, mode="modify", removed=[LIST_KEYS[1]]),  # type: ignore[operator]
@@ -247,10 +247,10 @@ def test_multicell_columns() -> None:
         "u": cell({"host": "/10.0.0.2"}, mode="modify", removed=["street"]),
     }
     for record in (first, second):
-        again = through_avro(record.value, record.value_schema)  # type: ignore[arg-type]
-        assert {name for name, found in again["after"].items() if found is not None} == record.value["after"].keys()
-    assert made.events.skipped == {}
-    (emptied,) = made(update(UpdateRow(ROW, None, None, (), (("l", deleted(NOW)), ("u", deleted(NOW))))))
+        decoded = through_avro(record.value, record.value_schema)  # type: ignore[arg-type]
+        assert {name for name, value in decoded["after"].items() if value is not None} == record.value["after"].keys()
+    assert feed.events.skipped == {}
+    (emptied,) = feed(update(UpdateRow(ROW, None, None, (), (("l", deleted(NOW)), ("u", deleted(NOW))))))
     assert touched(emptied) == {
         "l": cell([], mode="overwrite", removed=None),
         "u": cell(None, mode="overwrite", removed=None),
@@ -258,11 +258,11 @@ def test_multicell_columns() -> None:
 
 
 def test_debezium_to_the_letter_counts_what_it_leaves_out() -> None:
-    made = Made(**DEBEZIUM, extended=False)
-    after = made.events.schemas.value.field("after").schema  # type: ignore[attr-defined]
-    assert [each.name for each in after.field("m").schema.fields] == ["value", "deletion_ts", "set"]
+    feed = UpdateFeed(**DEBEZIUM, extended=False)
+    after = feed.events.schemas.value.field("after").schema  # type: ignore[attr-defined]
+    assert [field.name for field in after.field("m").schema.fields] == ["value", "deletion_ts", "set"]
     static = row({"s": 1}, (), inserted=False)
-    (record,) = made(update(UpdateRow(ROW, None, None, MULTICELL, (("m", deleted(NOW)),)), static=static))
+    (record,) = feed(update(UpdateRow(ROW, None, None, MULTICELL, (("m", deleted(NOW)),)), static=static))
     # What was removed is null; that of a map says it all.
     assert touched(record) == {
         "l": cell([1, None, 3]),
@@ -270,27 +270,27 @@ def test_debezium_to_the_letter_counts_what_it_leaves_out() -> None:
         "u": cell({"host": "/10.0.0.2"}),
     }
     through_avro(record.value, record.value_schema)  # type: ignore[arg-type]
-    # Each update was read twice, see Made.
-    assert made.events.skipped == {"static": 2, "elements": 4, "overwrite": 2}
-    made.events.skipped.clear()
-    records = made.often(update(row({"v": "x"}), static=static))
+    # Each update was read twice, see UpdateFeed.
+    assert feed.events.skipped == {"static": 2, "elements": 4, "overwrite": 2}
+    feed.events.skipped.clear()
+    records = feed.often(update(row({"v": "x"}), static=static))
     assert ops(records) == ["i"]
     assert LogPosition.of(records[0].source_offset) == LogPosition(SEGMENT, 1300)
-    assert made.events.skipped == {"static": 10}
-    assert made.often(update(static=static)) == []
+    assert feed.events.skipped == {"static": 10}
+    assert feed.often(update(static=static)) == []
 
 
 def test_excluded_columns() -> None:
-    made = Made(**DEBEZIUM, excluded=frozenset({"ks.t.v", "ks.t.p", "ks.t.u", "ks.other.n"}))
-    for records in (made(update(row({"v": "x", "n": 1}))), made.often(update(row({"v": "x", "n": 1})))):
+    feed = UpdateFeed(**DEBEZIUM, excluded=frozenset({"ks.t.v", "ks.t.p", "ks.t.u", "ks.other.n"}))
+    for records in (feed(update(row({"v": "x", "n": 1}))), feed.often(update(row({"v": "x", "n": 1})))):
         assert touched(records[0]) == {"n": cell(1)}
         assert records[0].value["after"]["p"] == cell(7)
-    (record,) = made(update(UpdateRow(ROW, None, None, MULTICELL)))
+    (record,) = feed(update(UpdateRow(ROW, None, None, MULTICELL)))
     assert touched(record).keys() == {"l", "m"}
 
 
 def test_rows_that_were_read_from_the_table() -> None:
-    made = Made(**DEBEZIUM, excluded=frozenset({"ks.t.n"}))
+    feed = UpdateFeed(**DEBEZIUM, excluded=frozenset({"ks.t.n"}))
     source = UpdateSource(
         connector="cassandra", cluster="c", keyspace="ks", table="t", snapshot=True, read_time=READ_MS
     )
@@ -299,7 +299,7 @@ def test_rows_that_were_read_from_the_table() -> None:
     records: list[SourceRecord] = []
     offset = {"state": "running"}
     both = PartitionUpdate(source=source, key=KEY, write_time=MICROS, static=static, rows=rows)
-    made.events.add_snapshot_rows(both, PARTITION, offset, records)
+    feed.events.add_snapshot_rows(both, PARTITION, offset, records)
     assert ops(records) == ["i", "i"]
     nothing = {name: cell(None) for name in ("s", "sl", "v", "f", "l", "m", "u")}
     assert touched(records[0]) == {**nothing, "s": cell(4), "v": cell("x", 1_790_000_060_000_000)}
@@ -324,12 +324,12 @@ def test_rows_that_were_read_from_the_table() -> None:
         "keyspace": "ks",
         "table": "t",
     }
-    assert all(each.source_offset is offset for each in records)
+    assert all(record.source_offset is offset for record in records)
     records.clear()
-    made.events.add_snapshot_rows(
+    feed.events.add_snapshot_rows(
         PartitionUpdate(source=source, key=KEY, write_time=MICROS, static=static), PARTITION, offset, records
     )
-    assert [each.key for each in records] == [{"p": 7, "q": "k", "c": None, "d": None}]
+    assert [record.key for record in records] == [{"p": 7, "q": "k", "c": None, "d": None}]
 
 
 VALUES = [
@@ -357,10 +357,10 @@ VALUES = [
 @pytest.mark.parametrize(("text", "value", "expected"), VALUES)
 def test_values(text: str, value: Any, expected: Any) -> None:
     kind = debezium_type(freeze_type(parse_type(text)), "x", cassandra_events(topic_prefix="c"))
-    found = value if kind.change is None else kind.change(value)
-    assert found == expected
-    through_avro(found, kind.schema)
-    through_json(found, kind.schema)
+    converted = value if kind.change is None else kind.change(value)
+    assert converted == expected
+    through_avro(converted, kind.schema)
+    through_json(converted, kind.schema)
 
 
 @pytest.mark.parametrize(
@@ -380,10 +380,10 @@ def test_values(text: str, value: Any, expected: Any) -> None:
 )
 def test_numbers_of_any_size(text: str, option: dict[str, Any], value: str, expected: Any) -> None:
     kind = debezium_type(parse_type(text), "x", cassandra_events(topic_prefix="c", **option))
-    found = value if kind.change is None else kind.change(value)
-    assert (type(found), found) == (type(expected), expected)
-    through_avro(found, kind.schema)
-    through_json(found, kind.schema)
+    converted = value if kind.change is None else kind.change(value)
+    assert (type(converted), converted) == (type(expected), expected)
+    through_avro(converted, kind.schema)
+    through_json(converted, kind.schema)
 
 
 def test_times_have_a_name_where_it_is_asked_for() -> None:
@@ -392,7 +392,7 @@ def test_times_have_a_name_where_it_is_asked_for() -> None:
         for named in (False, True)
     ]
     schemas = [kind.schema.value_schema for kind in kinds]
-    assert [(each.type, each.name) for each in schemas if each is not None] == [
+    assert [(schema.type, schema.name) for schema in schemas if schema is not None] == [
         (Type.INT64, None),
         (Type.INT64, "io.debezium.time.NanoTime"),
     ]
@@ -410,7 +410,7 @@ def test_numbers_that_do_not_fit() -> None:
             CqlColumn("y", parse_type("duration"), "regular"),
         ],
     )
-    made = Made(table, **DEBEZIUM)
+    feed = UpdateFeed(table, **DEBEZIUM)
     for cells, option in (
         ({"x": "9223372036854775808"}, "varint.handling.mode"),
         ({"x": "1" * 5000}, "5000 digits"),
@@ -418,14 +418,14 @@ def test_numbers_that_do_not_fit() -> None:
     ):
         at = where()
         with pytest.raises(Skippable, match=option):
-            made(update(row(cells, ()), key=(1,)), at)
+            feed(update(row(cells, ()), key=(1,)), at)
         assert at.done == 0
     with pytest.raises(Fatal, match="type counter"):
         debezium_type(parse_type("counter"), "x", cassandra_events(topic_prefix="c"))
 
 
 def test_times_without_nanoseconds() -> None:
-    (record,) = Made(**DEBEZIUM)(update(row({"v": "x"}, stamp=CellStamp((1 << 63) - 1))))
+    (record,) = UpdateFeed(**DEBEZIUM)(update(row({"v": "x"}, stamp=CellStamp((1 << 63) - 1))))
     assert (record.value["source"]["ts_us"], record.value["source"]["ts_ns"]) == ((1 << 63) - 1, None)
     through_json(record.value, record.value_schema)  # type: ignore[arg-type]
 
@@ -467,7 +467,7 @@ def test_bounds_as_text(text: str, value: Any, expected: str) -> None:
         "ks", "Odd", TABLE_ID, [PLAIN.columns[0], CqlColumn("The c", parse_type(text), "clustering", 0)]
     )
     start, _ = range_bounds(table, RangeDeletion(ClusteringBound((value,)), ClusteringBound(), deleted(NOW)))
-    assert [(each["name"], each["value"]) for each in start["values"]] == [('"The c"', expected)]
+    assert [(column["name"], column["value"]) for column in start["values"]] == [('"The c"', expected)]
 
 
 @given(st.data(), st.booleans())
@@ -475,9 +475,9 @@ def test_bounds_as_text(text: str, value: Any, expected: str) -> None:
 def test_any_update_can_be_written(data: st.DataObject, extended: bool) -> None:
     table = data.draw(tables())
     drawn = data.draw(updates(table, 7))
-    made = Made(table, **DEBEZIUM, extended=extended, varints="string")
+    feed = UpdateFeed(table, **DEBEZIUM, extended=extended, varints="string")
     try:
-        records = made(drawn)
+        records = feed(drawn)
     except Skippable as error:  # a duration of too many years: the only thing that does not fit
         if "nanoseconds" in str(error):
             return
@@ -486,7 +486,7 @@ def test_any_update_can_be_written(data: st.DataObject, extended: bool) -> None:
         through_json(record.key, record.key_schema)  # type: ignore[arg-type]
         if record.value is not None:
             through_json(record.value, record.value_schema)  # type: ignore[arg-type]
-    writes = sum(bool(each.liveness or each.cells or each.complex_deletions) for each in drawn.rows)
+    writes = sum(bool(drawn_row.liveness or drawn_row.cells or drawn_row.complex_deletions) for drawn_row in drawn.rows)
     static = extended and drawn.static is not None and bool(drawn.static.cells or drawn.static.complex_deletions)
-    deletions = sum(each.deletion is not None for each in drawn.rows) + (drawn.deletion is not None)
+    deletions = sum(drawn_row.deletion is not None for drawn_row in drawn.rows) + (drawn.deletion is not None)
     assert len(records) == writes + static + 2 * deletions + len(drawn.ranges)

@@ -31,7 +31,7 @@ from tests.unit.connectors.cassandra.events.cassandra_event_world import (
     SEGMENT,
     SOURCE,
     TABLE,
-    Made,
+    UpdateFeed,
     deleted,
     row,
     through_avro,
@@ -53,10 +53,10 @@ _LIMITS = settings(
 def said(records: list[SourceRecord]) -> tuple[Any, ...]:
     """The combined content of records: key, deletion, static row, rows, ranges."""
     parts = []
-    for each in records:
-        assert each.value_schema is not None
-        part = decode_update(through_avro(each.value, each.value_schema), each.value_schema)
-        assert decode_update(each.value, each.value_schema) == part
+    for record in records:
+        assert record.value_schema is not None
+        part = decode_update(through_avro(record.value, record.value_schema), record.value_schema)
+        assert decode_update(record.value, record.value_schema) == part
         parts.append(part)
     assert len({part.key for part in parts}) == 1
     return content(parts)
@@ -65,33 +65,33 @@ def said(records: list[SourceRecord]) -> tuple[Any, ...]:
 def content(parts: list[PartitionUpdate]) -> tuple[Any, ...]:
     return (
         parts[0].key,
-        [each.deletion for each in parts if each.deletion],
-        [ordered(each.static) for each in parts if each.static],
-        [ordered(each) for part in parts for each in part.rows],
-        [each for part in parts for each in part.ranges],
+        [part.deletion for part in parts if part.deletion],
+        [ordered(part.static) for part in parts if part.static],
+        [ordered(updated_row) for part in parts for updated_row in part.rows],
+        [deletion for part in parts for deletion in part.ranges],
     )
 
 
-def ordered(each: UpdateRow) -> UpdateRow:
+def ordered(update_row: UpdateRow) -> UpdateRow:
     """Cells of a row come by column, tombstones among them, in no order of their own."""
-    return each._replace(
-        cells=tuple(sorted(each.cells, key=lambda cell: (cell.column, repr(cell)))),
-        complex_deletions=tuple(sorted(each.complex_deletions)),
+    return update_row._replace(
+        cells=tuple(sorted(update_row.cells, key=lambda cell: (cell.column, repr(cell)))),
+        complex_deletions=tuple(sorted(update_row.complex_deletions)),
     )
 
 
 @given(st.data(), VERSIONS)
 @_LIMITS
-def test_any_update_is_told(data: st.DataObject, version: int) -> None:
+def test_any_update_is_in_its_records(data: st.DataObject, version: int) -> None:
     table = data.draw(tables())
     drawn = data.draw(updates(table, version))
-    made = Made(table, version)
-    records = made(drawn)
+    feed = UpdateFeed(table, version)
+    records = feed(drawn)
     if not (drawn.rows or drawn.ranges or drawn.static or drawn.deletion):
         assert not records
         return
     (record,) = records
-    assert record.key == encode_partition_key([each.type for each in table.key], drawn.key)
+    assert record.key == encode_partition_key([column.type for column in table.key], drawn.key)
     assert record.value["write_time"] == drawn.write_time
     assert 0 <= (record.timestamp or 0) <= READ_MS
     assert said(records) == content([drawn])
@@ -112,26 +112,28 @@ def test_any_update_is_told(data: st.DataObject, version: int) -> None:
     ids=["insert", "tombstone", "ttl", "udt", "keys only", "rows", "static", "static and row"],
 )
 def test_generated_code_says_the_same(written: PartitionUpdate) -> None:
-    made = Made()
-    first, last = made(written), made.often(written)
-    assert made.events.decoder.plain(write_update(written, TABLE, 7), 0) is not None  # type: ignore[attr-defined]
+    feed = UpdateFeed()
+    first, last = feed(written), feed.often(written)
+    assert feed.events.decoder.plain(write_update(written, TABLE, 7), 0) is not None  # type: ignore[attr-defined]
     assert said(last) == said(first) == content([written])
-    assert [each.value_schema for each in first] == [each.value_schema for each in last]
-    assert [(each.key, each.source_offset, each.timestamp) for each in first] == [
-        (each.key, each.source_offset, each.timestamp) for each in last
+    assert [record.value_schema for record in first] == [record.value_schema for record in last]
+    assert [(record.key, record.source_offset, record.timestamp) for record in first] == [
+        (record.key, record.source_offset, record.timestamp) for record in last
     ]
-    as_json = [[through_json(each.value, cast("Schema", each.value_schema)) for each in part] for part in (first, last)]
+    as_json = [
+        [through_json(record.value, cast("Schema", record.value_schema)) for record in part] for part in (first, last)
+    ]
     assert as_json[0] == as_json[1]
 
 
 def test_rows_of_different_times() -> None:
-    made = Made()
+    feed = UpdateFeed()
     written = update(row({"v": "x"}), row({"v": "y"}, (6, DAY), stamp=LATER), row({"n": 1}, (7, DAY), stamp=EXPIRING))
-    assert said(made.often(written)) == said(made(written)) == content([written])
+    assert said(feed.often(written)) == said(feed(written)) == content([written])
 
 
 def test_what_is_not_simple() -> None:
-    made = Made()
+    feed = UpdateFeed()
     written = update(
         UpdateRow(
             ROW,
@@ -150,17 +152,17 @@ def test_what_is_not_simple() -> None:
         ranges=(RangeDeletion(ClusteringBound(), ClusteringBound((3,), inclusive=False), deleted(NOW)),),
     )
     for count in range(1, 6):
-        assert said(made(written)) == content([written])
-        assert made.events.full_decodes == 2 * count  # each update is read twice, see Made
+        assert said(feed(written)) == content([written])
+        assert feed.events.full_decodes == 2 * count  # each update is read twice, see UpdateFeed
 
 
 def test_where_it_was_read() -> None:
-    made = Made()
+    feed = UpdateFeed()
     at = where(done=2)
-    (record,) = made(update(row({"v": "x"})), at)
+    (record,) = feed(update(row({"v": "x"})), at)
     assert at.done == 3
     assert record.value["source"] == {
-        "schema": made.events.layout.source.schema,  # type: ignore[attr-defined]
+        "schema": feed.events.layout.source.schema,  # type: ignore[attr-defined]
         "snapshot": False,
         "read_time": READ_MS,
         "position": {"node": "n1", "segment": SEGMENT, "position": 1300, "index": 2},
@@ -170,13 +172,13 @@ def test_where_it_was_read() -> None:
     assert record.topic == "c.ks.t"
     assert record.timestamp == NOW.write_time // 1000
     at.last = False
-    (record,) = made(update(row({"v": "x"})), at)
+    (record,) = feed(update(row({"v": "x"})), at)
     assert LogPosition.of(record.source_offset) == LogPosition(SEGMENT, 1000, 4)
 
 
 def test_nothing_said_is_no_record() -> None:
     at = where(done=1)
-    assert Made()(update(), at) == []
+    assert UpdateFeed()(update(), at) == []
     assert at.done == 1
 
 
@@ -199,28 +201,28 @@ def test_nothing_said_is_no_record() -> None:
     ids=["simple", "not simple", "ranges"],
 )
 def test_a_large_update_is_divided(written: PartitionUpdate) -> None:
-    made = Made(max_rows=10)
+    feed = UpdateFeed(max_rows=10)
     many = len(written.rows) + len(written.ranges)
     for last in (True, False):
         at = where(last=last)
-        records = made.often(written) if last else made(written, at)
+        records = feed.often(written) if last else feed(written, at)
         assert len(records) == -(-many // 10)
         assert said(records) == content([written])
-        places = [LogPosition.of(each.source_offset) for each in records]
-        assert places[:-1] == [LogPosition(SEGMENT, 1000, index) for index in range(1, len(records))]
-        assert places[-1] == (LogPosition(SEGMENT, 1300) if last else LogPosition(SEGMENT, 1000, len(records)))
-        assert [each.value["source"]["position"]["index"] for each in records] == list(range(len(records)))
+        positions = [LogPosition.of(record.source_offset) for record in records]
+        assert positions[:-1] == [LogPosition(SEGMENT, 1000, index) for index in range(1, len(records))]
+        assert positions[-1] == (LogPosition(SEGMENT, 1300) if last else LogPosition(SEGMENT, 1000, len(records)))
+        assert [record.value["source"]["position"]["index"] for record in records] == list(range(len(records)))
         assert last or at.done == len(records)
 
 
 def test_an_update_of_many_bytes_is_divided() -> None:
-    made = Made(max_bytes=5000)
+    feed = UpdateFeed(max_bytes=5000)
     written = update(*[row({"v": "x" * 1000}, (index, DAY)) for index in range(20)])
-    for records in (made(written), made.often(written)):
+    for records in (feed(written), feed.often(written)):
         assert 4 <= len(records) <= 7
         assert said(records) == content([written])
-    one = update(row({"v": "x" * 100_000}))
-    assert len(made.often(one)) == len(made(one)) == 1
+    large_update = update(row({"v": "x" * 100_000}))
+    assert len(feed.often(large_update)) == len(feed(large_update)) == 1
 
 
 @pytest.mark.parametrize(
@@ -234,17 +236,17 @@ def test_an_update_of_many_bytes_is_divided() -> None:
     ],
 )
 def test_times_that_brokers_would_refuse(micros: int, expected: int) -> None:
-    made = Made()
+    feed = UpdateFeed()
     for records in (
-        made(update(row({"v": "x"}, stamp=NOW._replace(write_time=micros)))),
-        made.often(update(row({"v": "x"}, stamp=NOW._replace(write_time=micros)))),
+        feed(update(row({"v": "x"}, stamp=NOW._replace(write_time=micros)))),
+        feed.often(update(row({"v": "x"}, stamp=NOW._replace(write_time=micros)))),
     ):
-        assert [each.timestamp for each in records] == [expected]
+        assert [record.timestamp for record in records] == [expected]
         assert records[0].value["write_time"] == micros
 
 
 def test_a_partition_that_was_read_from_the_table() -> None:
-    made = Made(max_rows=2)
+    feed = UpdateFeed(max_rows=2)
     source = SOURCE.__class__(
         connector="cassandra", cluster="c", keyspace="ks", table="t", snapshot=True, read_time=READ_MS, position=None
     )
@@ -254,27 +256,27 @@ def test_a_partition_that_was_read_from_the_table() -> None:
     )
     records: list[SourceRecord] = []
     offset = {"state": "running"}
-    made.events.add_snapshot_rows(read, PARTITION, offset, records)
+    feed.events.add_snapshot_rows(read, PARTITION, offset, records)
     assert len(records) == 3
     assert said(records) == content([read])
-    assert all(each.source_offset is offset and each.source_partition is PARTITION for each in records)
+    assert all(record.source_offset is offset and record.source_partition is PARTITION for record in records)
     assert all(
-        each.value["source"]["snapshot"] is True and each.value["source"]["position"] is None for each in records
+        record.value["source"]["snapshot"] is True and record.value["source"]["position"] is None for record in records
     )
     # Rows can be older than what the topic keeps.
-    assert {each.timestamp for each in records} == {READ_MS}
-    (live,) = made(update(rows[0]))
-    assert {each.key for each in records} == {live.key}
+    assert {record.timestamp for record in records} == {READ_MS}
+    (live,) = feed(update(rows[0]))
+    assert {record.key for record in records} == {live.key}
 
 
 def test_a_table_without_clustering_key() -> None:
-    made = Made(PLAIN)
+    feed = UpdateFeed(PLAIN)
     written = update(row({"v": "x", "w": 1}, ()), key=(1,))
-    (record,) = made.often(written)
+    (record,) = feed.often(written)
     assert record.key == b"\x00\x00\x00\x01"
     assert said([record]) == content([written])
     gone = update(key=(1,), deletion=deleted(NOW))
-    assert said(made(gone)) == content([gone])
+    assert said(feed(gone)) == content([gone])
 
 
 def test_counters_are_refused_by_name() -> None:
@@ -290,7 +292,7 @@ def test_counters_are_refused_by_name() -> None:
 
 
 def test_the_schema_names_the_definition() -> None:
-    schema = Made().events.layout.schema  # type: ignore[attr-defined]
+    schema = UpdateFeed().events.layout.schema  # type: ignore[attr-defined]
     assert schema.parameter("form") == "partition-update"
     assert schema.parameter("table_id") == TABLE.table_id
     assert schema.parameter("schema_version") == TABLE.version

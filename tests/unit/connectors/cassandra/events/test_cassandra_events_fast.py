@@ -50,7 +50,7 @@ TABLE = make_definition(
 SOURCE = UpdateSource(connector="cassandra", cluster="p", keyspace="ks", table="t")
 
 
-class Known:
+class MemoryDefinitions:
     def by_id(self, table_id: bytes) -> CqlTableDefinition | None:
         return TABLE if table_id.hex() == TABLE.table_id.replace("-", "") else None
 
@@ -76,10 +76,10 @@ def _mutation(key: str, *rows: UpdateRow, **more: Any) -> bytes:
 
 def _mutations() -> list[bytes]:
     """The fast way's own kind, and between them what it has to leave to the other."""
-    found = []
+    mutations = []
     for number in range(6):
         stamp = CellStamp(T + number)
-        found += [
+        mutations += [
             _mutation(f"k{number}", _row(number, stamp, a=number, b=bool(number & 1), c="é" * number)),
             _mutation(f"k{number}", _row(number, stamp, live=False, a=None, b=None)),
             _mutation(f"k{number}", _row(number, CellStamp(T, 100, T // 1_000_000 + 100), c="x" * 200)),
@@ -93,17 +93,17 @@ def _mutations() -> list[bytes]:
             _mutation(f"k{number}", _row(number, stamp, c="y")).replace(b"\x01c", b"\x01z"),
             write_mutation([_mutation(f"k{number}", _row(number, stamp, a=1))[1:]] * 2, 7),
         ]
-    return found
+    return mutations
 
 
-def _taken(form: Any, *, fast: bool, limit: int) -> tuple[list[SourceRecord], list[BadRecord], Any, int]:
+def _take_records(form: Any, *, fast: bool, limit: int) -> tuple[list[SourceRecord], list[BadRecord], Any, int]:
     data, entries = b"", []
-    for number, each in enumerate(_mutations()):
-        entries.append(LogEntry(len(data), len(data) + len(each), 1000 * (number + 1)))
-        data += each + struct.pack(">III", 0, 0, 0)
+    for number, mutation in enumerate(_mutations()):
+        entries.append(LogEntry(len(data), len(data) + len(mutation), 1000 * (number + 1)))
+        data += mutation + struct.pack(">III", 0, 0, 0)
     calls = [0]
 
-    def made(table: CqlTableDefinition, version: int) -> Any:
+    def make_events(table: CqlTableDefinition, version: int) -> Any:
         events: Any = build_events(table, version, cassandra_events(topic_prefix="p", output_format=form))
         entries_of = events.entries
 
@@ -114,13 +114,15 @@ def _taken(form: Any, *, fast: bool, limit: int) -> tuple[list[SourceRecord], li
         events.entries = counted
         return events
 
-    stream = CassandraStream(Where(partition={"node": "n"}, node="n", segment=0, version=0), None, Known(), made, LOG)
+    stream = CassandraStream(
+        Where(partition={"node": "n"}, node="n", segment=0, version=0), None, MemoryDefinitions(), make_events, LOG
+    )
     stream._given_up.add((bytes.fromhex(TABLE.table_id.replace("-", "")), "z"))
     out: list[SourceRecord] = []
     bad: list[BadRecord] = []
-    what, number = LogChunk(77, 7, data, entries, entries[-1].position), 0
+    chunk, number = LogChunk(77, 7, data, entries, entries[-1].position), 0
     while number < len(entries):
-        number = stream.take(what, number, len(out) + limit, out, bad)
+        number = stream.take(chunk, number, len(out) + limit, out, bad)
     return out, bad, stream.counts, calls[0]
 
 
@@ -134,10 +136,10 @@ def _message(record: SourceRecord) -> SourceRecord:
 @pytest.mark.parametrize("form", FORMS)
 def test_the_fast_way_gives_what_the_other_one_does(form: str, limit: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("time.time_ns", lambda: (T + 10**9) * 1000)
-    fast, slow = _taken(form, fast=True, limit=limit), _taken(form, fast=False, limit=limit)
-    assert [_message(each) for each in fast[0]] == [_message(each) for each in slow[0]]
-    assert [(each.source_offset, str(each.error), each.raw) for each in fast[1]] == [
-        (each.source_offset, str(each.error), each.raw) for each in slow[1]
+    fast, slow = _take_records(form, fast=True, limit=limit), _take_records(form, fast=False, limit=limit)
+    assert [_message(record) for record in fast[0]] == [_message(record) for record in slow[0]]
+    assert [(record.source_offset, str(record.error), record.raw) for record in fast[1]] == [
+        (record.source_offset, str(record.error), record.raw) for record in slow[1]
     ]
     assert fast[2] == slow[2]
     assert slow[3] == 0

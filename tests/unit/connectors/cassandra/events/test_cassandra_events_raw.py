@@ -32,7 +32,7 @@ from tests.unit.connectors.cassandra.events.cassandra_event_world import (
     SEGMENT,
     TABLE,
     UDT,
-    Made,
+    UpdateFeed,
     deleted,
     row,
     through_avro,
@@ -61,7 +61,7 @@ def with_columns(
         table.keyspace,
         table.table,
         table.table_id,
-        [each for each in table.columns if each.name not in names],
+        [column for column in table.columns if column.name not in names],
         dropped=dropped,
         cdc=True,
     )
@@ -72,7 +72,7 @@ def with_columns(
 def test_any_update_is_its_bytes(data: st.DataObject, version: int) -> None:
     table = data.draw(tables())
     drawn = data.draw(updates(table, version))
-    records = Made(table, version, **RAW)(drawn)
+    records = UpdateFeed(table, version, **RAW)(drawn)
     if not (drawn.rows or drawn.ranges or drawn.static or drawn.deletion):
         assert not records
         return
@@ -80,17 +80,17 @@ def test_any_update_is_its_bytes(data: st.DataObject, version: int) -> None:
     written = write_update(drawn, table, version)
     assert record.value["update"] == written
     assert record.value["write_time"] == least_write_time(written, 0, version)
-    assert record.key == encode_partition_key([each.type for each in table.key], drawn.key)
-    found = form(record)
-    assert (found.version, found.definition.columns) == (version, table.columns)
+    assert record.key == encode_partition_key([column.type for column in table.key], drawn.key)
+    raw_form = form(record)
+    assert (raw_form.version, raw_form.definition.columns) == (version, table.columns)
     for value in (
         through_avro(record.value, record.value_schema),  # type: ignore[arg-type]
         through_json(record.value, record.value_schema),  # type: ignore[arg-type]
     ):
-        again = decode_raw(value, found)
-        assert again == read_update(written, 0, table, version, again.source)[0]
-        assert again.source.position == {"node": "n1", "segment": SEGMENT, "position": 1300, "index": 0}
-        assert (again.source.read_time, again.source.keyspace, again.source.schema_version) == (
+        decoded = decode_raw(value, raw_form)
+        assert decoded == read_update(written, 0, table, version, decoded.source)[0]
+        assert decoded.source.position == {"node": "n1", "segment": SEGMENT, "position": 1300, "index": 0}
+        assert (decoded.source.read_time, decoded.source.keyspace, decoded.source.schema_version) == (
             READ_MS,
             "ks",
             table.version,
@@ -98,20 +98,20 @@ def test_any_update_is_its_bytes(data: st.DataObject, version: int) -> None:
 
 
 def test_where_it_was_read() -> None:
-    made = Made(**RAW)
+    feed = UpdateFeed(**RAW)
     at = where(done=2, last=False)
-    (record,) = made(update(row({"v": "x"})), at)
+    (record,) = feed(update(row({"v": "x"})), at)
     assert at.done == 3
     assert LogPosition.of(record.source_offset) == LogPosition(SEGMENT, 1000, 3)
     assert record.value["source"]["position"] == {"node": "n1", "segment": SEGMENT, "position": 1300, "index": 2}
-    (record,) = made(update(row({"v": "x"})))
+    (record,) = feed(update(row({"v": "x"})))
     assert LogPosition.of(record.source_offset) == LogPosition(SEGMENT, 1300)
     assert record.topic == "c.ks.t"
     assert record.timestamp == NOW.write_time // 1000
 
 
 def test_nothing_said_is_no_record() -> None:
-    assert Made(**RAW)(update()) == []
+    assert UpdateFeed(**RAW)(update()) == []
 
 
 def test_a_column_that_the_definition_lacks() -> None:
@@ -120,7 +120,7 @@ def test_a_column_that_the_definition_lacks() -> None:
         (update(row({"v": "x", "n": 1})), "n"),
         (update(row({"v": "x"}), static=row({"s": 1}, (), inserted=False)), "s"),
     ):
-        old = RawEvents(with_columns(TABLE, {name}), 7, Made(**RAW).events._settings)  # type: ignore[attr-defined]
+        old = RawEvents(with_columns(TABLE, {name}), 7, UpdateFeed(**RAW).events._settings)  # type: ignore[attr-defined]
         data = write_update(written, TABLE, 7)
         records: list[SourceRecord] = []
         at = where(done=1)
@@ -130,14 +130,14 @@ def test_a_column_that_the_definition_lacks() -> None:
             assert raised.value.column == name
         assert (records, at.done) == ([], 1)
         # Updates of columns that the old definition has still work.
-        known = write_update(update(row({"v": "x"})), TABLE, 7)
-        assert old.update(known, 0, len(known), at, records) == len(known)
+        old_data = write_update(update(row({"v": "x"})), TABLE, 7)
+        assert old.update(old_data, 0, len(old_data), at, records) == len(old_data)
         assert len(records) == 1
 
 
 def test_a_dropped_column_is_no_stranger() -> None:
     gone = DroppedColumn("n", parse_type("int"), "regular", NOW.write_time)
-    events = RawEvents(with_columns(TABLE, {"n"}, dropped=(gone,)), 7, Made(**RAW).events._settings)  # type: ignore[attr-defined]
+    events = RawEvents(with_columns(TABLE, {"n"}, dropped=(gone,)), 7, UpdateFeed(**RAW).events._settings)  # type: ignore[attr-defined]
     data = write_update(update(row({"v": "x", "n": 1})), TABLE, 7)
     records: list[SourceRecord] = []
     events.update(data, 0, len(data), where(), records)
@@ -152,11 +152,11 @@ def test_a_field_that_the_definition_lacks() -> None:
         "t",
         TABLE.table_id,
         [
-            replace(each, type=grown if each.name == "u" else frozen if each.name == "f" else each.type)
-            for each in TABLE.columns
+            replace(column, type=grown if column.name == "u" else frozen if column.name == "f" else column.type)
+            for column in TABLE.columns
         ],
     )
-    events = Made(**RAW).events
+    events = UpdateFeed(**RAW).events
     records: list[SourceRecord] = []
     for written, name in (
         (update(row({"f": {"street": "s", "host": None, "zip": 7}})), "f"),
@@ -179,11 +179,11 @@ def test_many_shapes_in_turn() -> None:
         TABLE.table_id,
         [PLAIN.columns[0], *(replace(PLAIN.columns[1], name=f"v{index:02}") for index in range(40))],
     )
-    made = Made(table, **RAW)
+    feed = UpdateFeed(table, **RAW)
     for _ in range(3):
         for index in range(39):
             written = update(row({f"v{index:02}": "x", f"v{index + 1:02}": "y"}, ()), key=(1,))
-            (record,) = made(written)
+            (record,) = feed(written)
             assert decode_raw(record.value, form(record)).rows == written.rows
 
 
@@ -191,35 +191,35 @@ def test_many_shapes_in_turn() -> None:
 def test_bytes_that_end_before(cut: int, end: bool) -> None:
     data = write_update(update(row({"v": "x"})), TABLE, 7)[:cut]
     with pytest.raises(Skippable, match=r"ks\.t"):
-        Made(**RAW).events.update(data, 0, len(data) if end else None, where(), [])
+        UpdateFeed(**RAW).events.update(data, 0, len(data) if end else None, where(), [])
 
 
 def test_a_partition_that_was_read_from_the_table() -> None:
-    made = Made(max_rows=2, **RAW)
+    feed = UpdateFeed(max_rows=2, **RAW)
     source = UpdateSource(
         connector="cassandra", cluster="c", keyspace="ks", table="t", snapshot=True, read_time=READ_MS
     )
     rows = tuple(row({"v": "x"}, (index, DAY)) for index in range(5))
     records: list[SourceRecord] = []
     offset = {"state": "running"}
-    made.events.add_snapshot_rows(
+    feed.events.add_snapshot_rows(
         PartitionUpdate(source=source, key=KEY, write_time=LATER.write_time, rows=rows, deletion=deleted(NOW)),
         PARTITION,
         offset,
         records,
     )
-    parts = [decode_raw(each.value, form(each)) for each in records]
-    assert [each for part in parts for each in part.rows] == list(rows)
+    parts = [decode_raw(record.value, form(record)) for record in records]
+    assert [updated_row for part in parts for updated_row in part.rows] == list(rows)
     assert [part.deletion for part in parts] == [deleted(NOW), None, None]
     assert all(
         part.source.snapshot and part.source.position is None and part.source.read_time == READ_MS for part in parts
     )
-    assert all(each.source_offset is offset and each.timestamp == READ_MS for each in records)
-    assert {each.key for each in records} == {encode_partition_key([each.type for each in TABLE.key], KEY)}
+    assert all(record.source_offset is offset and record.timestamp == READ_MS for record in records)
+    assert {record.key for record in records} == {encode_partition_key([column.type for column in TABLE.key], KEY)}
 
 
 def test_schemas_of_other_forms_and_versions() -> None:
-    (record,) = Made(**RAW)(update(row({"v": "x"})))
+    (record,) = UpdateFeed(**RAW)(update(row({"v": "x"})))
     assert record.value_schema is not None
     parameters = dict(record.value_schema.parameters)
     assert parameters["log.version"] == "7"
@@ -232,27 +232,27 @@ def test_schemas_of_other_forms_and_versions() -> None:
     ):
         with pytest.raises(Fatal, match=message):
             form_of({**parameters, name: value}.get)
-    (decoded,) = Made()(update(row({"v": "x"})))
+    (decoded,) = UpdateFeed()(update(row({"v": "x"})))
     assert decoded.value_schema is not None
     assert not is_raw(decoded.value_schema)
 
 
 def test_messages_that_are_none() -> None:
-    (record,) = Made(**RAW)(update(row({"v": "x"})))
-    found = form(record)
+    (record,) = UpdateFeed(**RAW)(update(row({"v": "x"})))
+    raw_form = form(record)
     good: dict[str, Any] = record.value
     for bad in ({**good, "update": "!"}, {**good, "source": None}, {"source": good["source"]}, {}):
         with pytest.raises(Skippable, match=r"ks\.t"):
-            read_message(bad, found.source)
+            read_message(bad, raw_form.source)
     longer = {**good, "update": base64.b64encode(good["update"] + b"\x00").decode()}
     with pytest.raises(Skippable, match="ends at byte"):
-        decode_raw(longer, found)
+        decode_raw(longer, raw_form)
     with pytest.raises(Skippable):
-        decode_raw({**good, "update": good["update"][:-4]}, found)
+        decode_raw({**good, "update": good["update"][:-4]}, raw_form)
 
 
 def test_types_with_fields_are_found_at_any_depth() -> None:
     deep = CqlType("map", (parse_type("text"), replace(CqlType("tuple", (replace(UDT, frozen=True),)), frozen=True)))
     table = make_definition("ks", "t", TABLE.table_id, [*PLAIN.columns, replace(PLAIN.columns[1], name="m", type=deep)])
-    assert RawEvents(table, 7, Made(**RAW).events._settings)._checking is not None  # type: ignore[attr-defined]
-    assert Made(PLAIN, **RAW).events._checking is None  # type: ignore[attr-defined]
+    assert RawEvents(table, 7, UpdateFeed(**RAW).events._settings)._checking is not None  # type: ignore[attr-defined]
+    assert UpdateFeed(PLAIN, **RAW).events._checking is None  # type: ignore[attr-defined]

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from connectors.api import SourceRecord
 
 RECORDING: Final = json.loads((Path(__file__).parent / "recordings" / "debezium.json").read_text(encoding="utf-8"))
-PARTS: Final = {each["prefix"]: each for each in RECORDING["parts"]}
+PARTS: Final = {part["prefix"]: part for part in RECORDING["parts"]}
 _ABSENT: Final = "(absent)"
 _CONVERTER: Final = JsonConverter({"schemas.enable": "true"})
 
@@ -98,21 +98,21 @@ def differences(ours: Any, theirs: Any, path: tuple[str, ...] = ()) -> Iterator[
         for name in ours | theirs:
             yield from differences(ours.get(name, _ABSENT), theirs.get(name, _ABSENT), (*path, name))
     elif isinstance(ours, list) and isinstance(theirs, list) and len(ours) == len(theirs) and path[-1:] != ("values",):
-        for index, (one, other) in enumerate(zip(ours, theirs, strict=True)):
-            name = one["field"] if isinstance(one, dict) and "field" in one else str(index)
-            yield from differences(one, other, (*path, name))
+        for index, (our_item, their_item) in enumerate(zip(ours, theirs, strict=True)):
+            name = our_item["field"] if isinstance(our_item, dict) and "field" in our_item else str(index)
+            yield from differences(our_item, their_item, (*path, name))
     elif type(ours) is not type(theirs) or ours != theirs:
         yield path, ours, theirs
 
 
 def explained(names: dict[str, Callable[[Leaf], bool]], leaves: list[Leaf]) -> set[str]:
     """The names of the differences, each of which has one."""
-    found = set()
+    used = set()
     for leaf in leaves:
         name = next((name for name, meets in names.items() if meets(leaf)), None)
         assert name is not None, leaf
-        found.add(name)
-    return found
+        used.add(name)
+    return used
 
 
 def plain(record: SourceRecord) -> list[Any]:
@@ -130,7 +130,7 @@ def plain(record: SourceRecord) -> list[Any]:
     return [record.topic.rpartition(".")[2], json.loads(key)["payload"], value]
 
 
-def made(part: dict[str, Any], *, extended: bool = False) -> list[list[Any]]:
+def make_records(part: dict[str, Any], *, extended: bool = False) -> list[list[Any]]:
     """Our connector's records of a part's mutations."""
     settings = cassandra_events(
         topic_prefix=part["prefix"],
@@ -165,7 +165,7 @@ def made(part: dict[str, Any], *, extended: bool = False) -> list[list[Any]]:
             assert events[table].update(data, 0, None, where, records) == len(data)
         except Skippable as error:
             assert "does not fit into 64 bits" in str(error)  # noqa: PT017 - one of the differences
-    return [plain(each) for each in records]
+    return [plain(record) for record in records]
 
 
 def theirs_of(part: dict[str, Any]) -> list[list[Any]]:
@@ -176,46 +176,53 @@ def theirs_of(part: dict[str, Any]) -> list[list[Any]]:
     ]
 
 
-def by_place(records: list[list[Any]]) -> dict[tuple[str, Any], list[list[Any]]]:
+def group_by_position(records: list[list[Any]]) -> dict[tuple[str, Any], list[list[Any]]]:
     """Records by table and position of the mutation, those read from the table by key; a tombstone is where its deletion is."""
-    found: dict[tuple[str, Any], list[list[Any]]] = defaultdict(list)
-    place: Any = None
+    groups: dict[tuple[str, Any], list[list[Any]]] = defaultdict(list)
+    position: Any = None
     for table, key, value in records:
         if value is not None:
-            place = value["source"]["pos"]
-            if place < 0:
-                place = json.dumps(key)
+            position = value["source"]["pos"]
+            if position < 0:
+                position = json.dumps(key)
                 # Of what was read from the table: when.
                 for name in ("ts_ms", "ts_us", "ts_ns"):
                     value["source"].pop(name, None)
-        found[table, place].append([table, key, value])
-    return found
+        groups[table, position].append([table, key, value])
+    return groups
 
 
 @pytest.fixture(scope="module")
 def beside() -> dict[str, tuple[set[str], list[Leaf]]]:
     """Of each part: the differences between sequences of records, and those between records."""
-    found = {}
+    compared = {}
     for prefix, part in PARTS.items():
-        ours, theirs = by_place(made(part)), by_place(theirs_of(part))
+        ours, theirs = group_by_position(make_records(part)), group_by_position(theirs_of(part))
         assert ours.keys() <= theirs.keys()
         sequences, leaves = set(), []
-        for place in theirs:
-            mine, other = ours[place], theirs[place]
-            ops = [[None if value is None else value["op"] for _, _, value in each] for each in (mine, other)]
+        for position in theirs:
+            mine, other = ours[position], theirs[position]
+            ops = [[None if value is None else value["op"] for _, _, value in records] for records in (mine, other)]
             if ops[0] != ops[1]:
-                sequences |= {name for name, meets in SEQUENCES.items() if meets(*ops)} or {f"{place}: {ops}"}
+                sequences |= {name for name, meets in SEQUENCES.items() if meets(*ops)} or {f"{position}: {ops}"}
                 # Those that both have, paired by what they are.
-                mine = [each for op in dict.fromkeys(ops[1]) for each in mine if (each[2] and each[2]["op"]) == op]
-                other = [each for op in dict.fromkeys(ops[1]) for each in other if (each[2] and each[2]["op"]) == op]
-            for one, another in zip(mine, other, strict=ops[0] == ops[1]):
-                op = one[2] and one[2]["op"]
-                leaves += [
-                    Leaf(place[0], op, path, *pair)
-                    for path, *pair in (*differences(one[1], another[1], ("key",)), *differences(one[2], another[2]))
+                mine = [
+                    record for op in dict.fromkeys(ops[1]) for record in mine if (record[2] and record[2]["op"]) == op
                 ]
-        found[prefix] = (sequences, leaves)
-    return found
+                other = [
+                    record for op in dict.fromkeys(ops[1]) for record in other if (record[2] and record[2]["op"]) == op
+                ]
+            for our_record, their_record in zip(mine, other, strict=ops[0] == ops[1]):
+                op = our_record[2] and our_record[2]["op"]
+                leaves += [
+                    Leaf(position[0], op, path, *pair)
+                    for path, *pair in (
+                        *differences(our_record[1], their_record[1], ("key",)),
+                        *differences(our_record[2], their_record[2]),
+                    )
+                ]
+        compared[prefix] = (sequences, leaves)
+    return compared
 
 
 def test_the_records_differ_in_what_is_named_and_in_nothing_else(
@@ -235,17 +242,18 @@ def test_the_schemas_differ_in_what_is_named_and_in_nothing_else() -> None:
         for table, recorded in part["schemas"].items():
             schemas = build_events(parse_definition(json.dumps(part["definitions"][table])), 7, settings).schemas  # type: ignore[attr-defined]
             after = schemas.value.field("after").schema
-            key, value = (shown(each) for each in (schemas.key, schemas.value))
-            assert [each.name for each in after.fields] == recorded["columns"]
-            cells = next(each for each in value["fields"] if each["field"] == "after").pop("fields")
+            key, value = (shown(schema) for schema in (schemas.key, schemas.value))
+            assert [field.name for field in after.fields] == recorded["columns"]
+            cells = next(field for field in value["fields"] if field["field"] == "after").pop("fields")
             for path, ours, theirs in (
                 *differences(key, recorded["key"]),
                 *differences(
-                    {each["field"]: each["fields"][0] for each in cells if each["field"][0] != "_"}, recorded["values"]
+                    {field["field"]: field["fields"][0] for field in cells if field["field"][0] != "_"},
+                    recorded["values"],
                 ),
                 *(differences(value, recorded["envelope"]) if "envelope" in recorded else ()),
                 *(
-                    differences({each["field"]: each for each in cells}, recorded["cells"])
+                    differences({field["field"]: field for field in cells}, recorded["cells"])
                     if "cells" in recorded
                     else ()
                 ),
@@ -262,7 +270,7 @@ def shown(schema: Any) -> Any:
 
 
 _EMPTY: Final[dict[str, Callable[[Any], Any]]] = {
-    "Key": lambda schema: {each.name: None for each in schema.fields},
+    "Key": lambda schema: {field.name: None for field in schema.fields},
     "Envelope": lambda _: {
         "ts_ms": 0,
         "op": "i",
@@ -289,18 +297,23 @@ def test_the_extended_form_says_more_and_nothing_else() -> None:
     for part in PARTS.values():
         static = {name for name, text in part["definitions"].items() if parse_definition(json.dumps(text)).static}
         more = [
-            each
-            for each in made(part, extended=True)
-            if not (each[0] in static and each[2] is not None and each[2]["op"] == "u" and each[1].get("c", "") is None)
+            record
+            for record in make_records(part, extended=True)
+            if not (
+                record[0] in static
+                and record[2] is not None
+                and record[2]["op"] == "u"
+                and record[1].get("c", "") is None
+            )
         ]
-        letter = made(part)
-        assert [each[:2] for each in more] == [each[:2] for each in letter]
-        for (table, _, one), (_, _, other) in zip(more, letter, strict=True):
-            for path, _, theirs in differences(one, other):
+        letter = make_records(part)
+        assert [record[:2] for record in more] == [record[:2] for record in letter]
+        for (table, _, extended_value), (_, _, plain_value) in zip(more, letter, strict=True):
+            for path, _, theirs in differences(extended_value, plain_value):
                 gone = (
                     path[0] == "after"
                     and path[2:3] == ("value",)
                     and (None in theirs if isinstance(theirs, list) else theirs is None or theirs == _ABSENT)
                 )
-                static_too = one["op"] == "d" and table in static
+                static_too = extended_value["op"] == "d" and table in static
                 assert path[-1] in {"mode", "removed", "deletion_ts"} or gone or static_too, (path, theirs)

@@ -32,7 +32,7 @@ from tests.support.settings import cassandra_events
 from tests.support.transform_chains import chain, chains
 from tests.unit.connectors.cassandra.events import test_cassandra_events_fast as world
 from tests.unit.connectors.cassandra.events.test_cassandra_events_recorded import PARTS
-from tests.unit.connectors.cassandra.test_cassandra_stream import Known
+from tests.unit.connectors.cassandra.test_cassandra_stream import MemoryDefinitions
 from tests.unit.connectors.cql.mutation_world import KEYS, SOURCE, TABLE_ID, stamps, tables, updates, with_time
 from tests.unit.connectors.cql.strategies import TYPES, values
 from tests.unit.connectors.mysql.test_fast_rows import CHAINS
@@ -58,7 +58,7 @@ def clock() -> Any:
         yield
 
 
-class AllCaptured(Known):
+class AllCaptured(MemoryDefinitions):
     """All updates count."""
 
     def captured(self, table: CqlTableDefinition, segment: int) -> bool:

@@ -74,7 +74,9 @@ CUSTOMERS = table(
 )
 NO_KEY = table("no_key", number("a"), text("b", 10))
 EMPTIED = table("emptied", number("id", nullable=False), key=("id",))
-ODD = table("odd-name$1", number("the id", nullable=False), text("first-name", 10), number("2nd"), key=("the id",))
+SPECIAL_NAMES = table(
+    "odd-name$1", number("the id", nullable=False), text("first-name", 10), number("2nd"), key=("the id",)
+)
 
 
 def settings(
@@ -94,25 +96,25 @@ def settings(
     )
 
 
-def made(
-    of: MySqlTable, given: MySqlEventSettings, options: ValueOptions | None = None, **more: Any
+def make_builder(
+    of: MySqlTable, event_settings: MySqlEventSettings, options: ValueOptions | None = None, **more: Any
 ) -> MySqlTableEvents:
     """A builder with a clock that never advances."""
-    layout = columns.make_layout(of, given, options or mysql_values())
-    return events.make_builder(layout, 3, given, PARTITION, now_ns=lambda: NOW_NS, **more)
+    layout = columns.make_layout(of, event_settings, options or mysql_values())
+    return events.make_builder(layout, 3, event_settings, PARTITION, now_ns=lambda: NOW_NS, **more)
 
 
 def decoded(
-    of: MySqlTable, given: MySqlEventSettings, row: dict[str, Any], options: ValueOptions | None = None
+    of: MySqlTable, event_settings: MySqlEventSettings, row: dict[str, Any], options: ValueOptions | None = None
 ) -> dict[str, Any]:
     """A row as the decoder gives it: without columns that no event needs, and with the masks that are the decoder's."""
-    found = {}
-    for plan in columns.make_layout(of, given, options or mysql_values()).plans:
+    values = {}
+    for plan in columns.make_layout(of, event_settings, options or mysql_values()).plans:
         if plan is not None:
             value = row[plan.column.name]
-            wanted = plan.transform is not None and (plan.nulls or value is not None)
-            found[plan.column.name] = plan.transform(value) if wanted and plan.transform is not None else value
-    return found
+            transformed = plan.transform is not None and (plan.nulls or value is not None)
+            values[plan.column.name] = plan.transform(value) if transformed and plan.transform is not None else value
+    return values
 
 
 def written(schema: Schema | None, value: Any) -> Any:
@@ -139,8 +141,8 @@ def plain(value: dict[str, Any] | None) -> dict[str, Any] | None:
     if value is None:
         return None
     return {
-        name: {**each, "version": ""} if name == "source" else each
-        for name, each in value.items()
+        name: {**content, "version": ""} if name == "source" else content
+        for name, content in value.items()
         if name not in {"ts_ms", "ts_us", "ts_ns"}
     }
 
@@ -153,7 +155,7 @@ def check(ours: SourceRecord, theirs: Record) -> None:
     assert (key or {}).get("payload") == theirs.key
     assert (value or {}).get("schema") == theirs.value_schema
     assert plain((value or {}).get("payload")) == plain(theirs.value)
-    expected = [(name, each) for name, each in theirs.headers if "context" not in name]
+    expected = [(name, content) for name, content in theirs.headers if "context" not in name]
     assert [
-        (each.key, json.dumps(each.value, separators=(",", ":"), ensure_ascii=False)) for each in ours.headers
+        (header.key, json.dumps(header.value, separators=(",", ":"), ensure_ascii=False)) for header in ours.headers
     ] == expected

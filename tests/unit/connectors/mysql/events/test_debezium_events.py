@@ -26,12 +26,12 @@ from tests.unit.connectors.mysql.events.making import (
     EMPTIED,
     NO_KEY,
     NOW_NS,
-    ODD,
     PARTITION,
     SOURCE,
+    SPECIAL_NAMES,
     check,
     decoded,
-    made,
+    make_builder,
     number,
     recorded,
     settings,
@@ -60,25 +60,25 @@ def raw(row: dict[str, Any] | None) -> dict[str, Any] | None:
 
 def replay(
     of: MySqlTable,
-    given: MySqlEventSettings,
+    event_settings: MySqlEventSettings,
     variant: str,
     options: ValueOptions | None = None,
     rename: dict[str, str] | None = None,
 ) -> int:
     """Rebuild a table's recorded events from their rows, one event each; all must be equal. Return their number."""
     theirs = list(recorded(variant, f"server.world.{of.name.table}".replace("$", "_")))
-    builder = made(of, given, options)
+    builder = make_builder(of, event_settings, options)
     names = {new: old for old, new in (rename or {}).items()}
     ours: list[SourceRecord] = []
     steps = [record.value for record in theirs if record.value is not None]
-    for place, value in enumerate(steps):
+    for index, value in enumerate(steps):
         source, first = source_of(value), value["source"]["row"]
 
         def row(of: dict[str, Any], image: str) -> Any:
-            found = raw(of[image])
-            return found and {names.get(name, name): each for name, each in found.items()}
+            values = raw(of[image])
+            return values and {names.get(name, name): content for name, content in values.items()}
 
-        following = steps[place + 1] if place + 1 < len(steps) else None
+        following = steps[index + 1] if index + 1 < len(steps) else None
         if (
             value["op"] == "d"
             and following is not None
@@ -88,9 +88,9 @@ def replay(
             builder.changes("u", [row(value, "before"), row(following, "after")], source, first, BASE, AFTER, ours)
         elif (
             value["op"] == "c"
-            and place
-            and steps[place - 1]["op"] == "d"
-            and steps[place - 1]["source"] == value["source"]
+            and index
+            and steps[index - 1]["op"] == "d"
+            and steps[index - 1]["source"] == value["source"]
         ):
             continue
         elif value["op"] == "t":
@@ -120,38 +120,38 @@ def test_keys_and_masks_are_those_that_debezium_makes_of_its_options() -> None:
     options: dict[str, Any] = {"tombstones": False, "skip_unchanged": True, "key_columns": "world.customers:id,name"}
     theirs = next(record for record in recorded("iso", "server.world.customers") if record.value["op"] == "c")
     row = {"id": 4, "name": "Dora", "email": "d@example.com", "card": "1", "credit": 0.0}
-    found = []
+    records = []
     # Debezium hashes no column that tells its source's type; here it stays hidden.
     for source_types in ("", ".*"):
-        given = settings(masks, **options, source_types=source_types)
+        event_settings = settings(masks, **options, source_types=source_types)
         out: list[SourceRecord] = []
-        made(CUSTOMERS, given, DOUBLE).changes(
-            "c", [decoded(CUSTOMERS, given, row, DOUBLE)], source_of(theirs.value), 0, BASE, AFTER, out
+        make_builder(CUSTOMERS, event_settings, DOUBLE).changes(
+            "c", [decoded(CUSTOMERS, event_settings, row, DOUBLE)], source_of(theirs.value), 0, BASE, AFTER, out
         )
-        found.append(out[0])
-    check(found[0], theirs)
-    assert found[0].key == {"id": 4, "name": "Dora"}
-    assert found[1].value == found[0].value
-    assert found[1].value_schema != found[0].value_schema
+        records.append(out[0])
+    check(records[0], theirs)
+    assert records[0].key == {"id": 4, "name": "Dora"}
+    assert records[1].value == records[0].value
+    assert records[1].value_schema != records[0].value_schema
 
 
 def test_names_are_adjusted_as_debezium_does() -> None:
-    given = settings(schema_names="avro", field_names="avro", skipped=frozenset("u"))
+    event_settings = settings(schema_names="avro", field_names="avro", skipped=frozenset("u"))
     names = {"the id": "the_id", "first-name": "first_name", "2nd": "_2nd"}
-    assert replay(ODD, given, "nano", rename=names) == 1
+    assert replay(SPECIAL_NAMES, event_settings, "nano", rename=names) == 1
     out: list[SourceRecord] = []
-    builder = made(ODD, given)
+    builder = make_builder(SPECIAL_NAMES, event_settings)
     row = {"the id": 1, "first-name": "x", "2nd": 2}
     builder.changes("u", [row, {**row, "first-name": "y"}], SOURCE, 0, BASE, AFTER, out)
     assert not out
     assert builder.left_out == 1
 
 
-def test_rows_of_a_full_pull_have_their_markers() -> None:
+def test_rows_of_a_snapshot_have_their_markers() -> None:
     theirs = recorded("default", "server.world.customers", "snapshot")
     out: list[SourceRecord] = []
     rows = [raw(record.value["after"]) for record in theirs]
-    made(CUSTOMERS, settings()).snapshot(
+    make_builder(CUSTOMERS, settings()).snapshot(
         [row for row in rows if row],
         source_of(theirs[0].value),
         "true",
@@ -166,9 +166,9 @@ def test_rows_of_a_full_pull_have_their_markers() -> None:
 
 
 def test_the_offset_of_each_record_says_how_many_rows_are_done() -> None:
-    rows: list[Any] = [{"a": place, "b": "x"} for place in range(4)]
+    rows: list[Any] = [{"a": number, "b": "x"} for number in range(4)]
     out: list[SourceRecord] = []
-    made(NO_KEY, settings()).changes("c", rows, SOURCE, 5, BASE, AFTER, out)
+    make_builder(NO_KEY, settings()).changes("c", rows, SOURCE, 5, BASE, AFTER, out)
     assert [record.source_offset.get("row") for record in out] == [6, 7, 8, None]
     assert out[-1].source_offset is AFTER
     assert [record.value["source"]["row"] for record in out] == [5, 6, 7, 8]
@@ -178,7 +178,7 @@ def test_the_offset_of_each_record_says_how_many_rows_are_done() -> None:
 
 def test_a_delete_is_not_done_before_its_tombstone() -> None:
     out: list[SourceRecord] = []
-    made(EMPTIED, settings()).changes("d", [{"id": 1}, {"id": 2}], SOURCE, 0, BASE, AFTER, out)
+    make_builder(EMPTIED, settings()).changes("d", [{"id": 1}, {"id": 2}], SOURCE, 0, BASE, AFTER, out)
     assert [(record.key["id"], record.value is None, record.source_offset.get("row")) for record in out] == [
         (1, False, 0),
         (1, True, 1),
@@ -190,7 +190,9 @@ def test_a_delete_is_not_done_before_its_tombstone() -> None:
 
 def test_a_changed_key_is_one_row_with_three_records() -> None:
     out: list[SourceRecord] = []
-    made(EMPTIED, settings()).changes("u", [{"id": 1}, {"id": 9}, {"id": 2}, {"id": 2}], SOURCE, 0, BASE, AFTER, out)
+    make_builder(EMPTIED, settings()).changes(
+        "u", [{"id": 1}, {"id": 9}, {"id": 2}, {"id": 2}], SOURCE, 0, BASE, AFTER, out
+    )
     assert [
         (record.value and record.value["op"], record.key["id"], record.source_offset.get("row")) for record in out
     ] == [("d", 1, 0), (None, 1, 0), ("c", 9, 1), ("u", 2, None)]
@@ -207,12 +209,12 @@ def test_operations_can_be_left_out_also_of_a_changed_key() -> None:
     pair: list[Any] = [{"id": 1}, {"id": 9}]
     for skipped, expected in (("c", ["d", None]), ("d", ["c"]), ("u", []), ("cd", [])):
         out: list[SourceRecord] = []
-        builder = made(EMPTIED, settings(skipped=frozenset(skipped)))
+        builder = make_builder(EMPTIED, settings(skipped=frozenset(skipped)))
         builder.changes("u", pair, SOURCE, 0, BASE, AFTER, out)
         assert [record.value and record.value["op"] for record in out] == expected
         assert builder.left_out == (not expected)
         assert not out or out[-1].source_offset is AFTER
-    builder = made(EMPTIED, settings(skipped=frozenset("dr")))
+    builder = make_builder(EMPTIED, settings(skipped=frozenset("dr")))
     builder.changes("d", pair, SOURCE, 0, BASE, AFTER, out)
     builder.snapshot(iter([{"id": 1}]), SOURCE, "true", BASE, out)
     assert (out, builder.left_out) == ([], 3)
@@ -220,7 +222,7 @@ def test_operations_can_be_left_out_also_of_a_changed_key() -> None:
 
 def test_rows_of_other_shards_are_left_out_and_counted() -> None:
     out: list[SourceRecord] = []
-    builder = made(EMPTIED, settings())
+    builder = make_builder(EMPTIED, settings())
     builder.changes("c", [None, {"id": 2}, None], SOURCE, 0, BASE, AFTER, out)
     assert [(record.key, record.source_offset["row"], record.value["source"]["row"]) for record in out] == [
         ({"id": 2}, 2, 1)
@@ -238,7 +240,7 @@ def test_rows_of_other_shards_are_left_out_and_counted() -> None:
 def test_columns_that_are_not_logged_are_completed_or_null() -> None:
     """MINIMAL: the key before, the changed columns after; NOBLOB: all but unchanged TEXT columns."""
     out: list[SourceRecord] = []
-    builder = made(CUSTOMERS, settings())
+    builder = make_builder(CUSTOMERS, settings())
     builder.changes("u", [{"id": 1}, {"credit": Decimal("2.50")}], SOURCE, 0, BASE, AFTER, out)
     row = {"id": 1, "name": "A", "email": None}
     builder.changes("u", [row, {**row, "id": 7}], SOURCE, 0, BASE, AFTER, out)
@@ -260,8 +262,8 @@ def test_columns_that_are_not_logged_are_completed_or_null() -> None:
 
 
 def test_an_update_of_columns_that_are_not_sent_can_be_left_out() -> None:
-    given = settings(not_columns="world.customers.(credit|card)", skip_unchanged=True)
-    builder = made(CUSTOMERS, given)
+    event_settings = settings(not_columns="world.customers.(credit|card)", skip_unchanged=True)
+    builder = make_builder(CUSTOMERS, event_settings)
     out: list[SourceRecord] = []
     before = {"id": 1, "name": "A", "email": None}
     builder.changes("u", [before, dict(before), before, {**before, "name": "B"}], SOURCE, 0, BASE, AFTER, out)
@@ -270,13 +272,13 @@ def test_an_update_of_columns_that_are_not_sent_can_be_left_out() -> None:
 
 
 def test_a_key_shows_what_its_value_hides() -> None:
-    given = settings(
+    event_settings = settings(
         {"column.mask.with.3.chars": ".*code"}, not_columns="world.codes.number", key_columns="world.codes:code,number"
     )
     codes = table(
         "codes", text("code", 5, nullable=False), number("number", nullable=False), text("v", 5), key=("code",)
     )
-    builder = made(codes, given)
+    builder = make_builder(codes, event_settings)
     out: list[SourceRecord] = []
     row = {"code": "abc", "number": 7, "v": "x"}
     builder.changes("u", [row, {**row, "v": "y"}, row, {**row, "code": "zz"}], SOURCE, 0, BASE, AFTER, out)
@@ -298,7 +300,7 @@ def test_a_mask_by_another_field_sees_the_row_as_it_was() -> None:
         "mask.n.type": "md5",
         "mask.n.salt.field": "email",
     }
-    builder = made(CUSTOMERS, settings(masks))
+    builder = make_builder(CUSTOMERS, settings(masks))
     out: list[SourceRecord] = []
     row: dict[str, Any] = {"id": 1, "name": "A", "email": "e", "card": "c", "credit": None}
     builder.changes("c", [row], SOURCE, 0, BASE, AFTER, out)
@@ -311,9 +313,9 @@ def test_a_mask_by_another_field_sees_the_row_as_it_was() -> None:
         builder.changes("c", [{"id": 1, "email": "e"}], SOURCE, 0, BASE, AFTER, out)
 
 
-def test_tables_of_one_topic_are_told_apart_in_the_key() -> None:
-    given = settings(topics={"regex": r"(.*)\.(emptied|other)", "replacement": "$1.all"})
-    builder = made(EMPTIED, given)
+def test_tables_of_one_topic_differ_in_the_key() -> None:
+    event_settings = settings(topics={"regex": r"(.*)\.(emptied|other)", "replacement": "$1.all"})
+    builder = make_builder(EMPTIED, event_settings)
     out: list[SourceRecord] = []
     builder.changes("d", [{"id": 1}], SOURCE, 0, BASE, AFTER, out)
     assert out[0].topic == "server.world.all"
@@ -332,7 +334,7 @@ def test_context_headers_come_behind_those_of_the_key() -> None:
     assert [[header.key, header.value] for header in headers] == expected
     assert context_headers(settings(context_headers=False), 0, "id") == ()
     out: list[SourceRecord] = []
-    builder = made(EMPTIED, settings(), headers=headers)
+    builder = make_builder(EMPTIED, settings(), headers=headers)
     builder.changes("u", [{"id": 1}, {"id": 2}, {"id": 3}, {"id": 3}], SOURCE, 0, BASE, AFTER, out)
     changed = next(record for record in theirs if record.headers[0][0] == "__debezium.newkey")
     assert [header.key for header in out[0].headers] == [name for name, _ in changed.headers]
@@ -361,9 +363,13 @@ def test_heartbeats_of_tables_have_a_header_alone() -> None:
 
 class TestTransactions:
     def make(self) -> tuple[Transactions, MySqlTableEvents, MySqlTableEvents]:
-        given = settings(transactions=True)
-        counts = Transactions(given, PARTITION)
-        return counts, made(EMPTIED, given, transactions=counts), made(NO_KEY, given, transactions=counts)
+        event_settings = settings(transactions=True)
+        counts = Transactions(event_settings, PARTITION)
+        return (
+            counts,
+            make_builder(EMPTIED, event_settings, transactions=counts),
+            make_builder(NO_KEY, event_settings, transactions=counts),
+        )
 
     def test_the_records_are_those_of_debezium(self) -> None:
         counts, emptied, no_key = self.make()
@@ -396,7 +402,7 @@ class TestTransactions:
         ]
         assert (out[-1].value["event_count"], counts.id) == (2, None)
 
-    def test_each_event_has_its_place_and_each_offset_the_counts(self) -> None:
+    def test_each_event_has_its_number_and_each_offset_the_counts(self) -> None:
         counts, emptied, no_key = self.make()
         out: list[SourceRecord] = []
         counts.begin(SOURCE, BASE, out)
@@ -408,24 +414,24 @@ class TestTransactions:
         assert counted == [0, 0, 0, 2, 3]
         assert {record.source_offset["transaction_id"] for record in out} == {"0-1-5"}
 
-    def test_a_transaction_goes_on_after_a_restart(self) -> None:
+    def test_a_transaction_continues_after_a_restart(self) -> None:
         counts, emptied, _ = self.make()
         out: list[SourceRecord] = []
         counts.begin(SOURCE, BASE, out)
         emptied.changes("c", [{"id": 1}, {"id": 2}], SOURCE, 0, BASE, AFTER, out)
-        again, emptied, _ = self.make()
-        again.load(out[1].source_offset)
+        resumed, emptied, _ = self.make()
+        resumed.load(out[1].source_offset)
         rest: list[SourceRecord] = []
-        again.begin(SOURCE, BASE, rest)
+        resumed.begin(SOURCE, BASE, rest)
         emptied.changes("c", [{"id": 2}], SOURCE, 1, BASE, AFTER, rest)
         assert [record.value["transaction"] for record in rest] == [out[2].value["transaction"]]
-        again.end(SOURCE, BASE, rest)
+        resumed.end(SOURCE, BASE, rest)
         assert rest[-1].value["event_count"] == 2
-        again.load(BASE)
-        again.end(SOURCE, BASE, rest)
+        resumed.load(BASE)
+        resumed.end(SOURCE, BASE, rest)
         assert len(rest) == 2
 
-    def test_without_a_gtid_the_place_is_the_name(self) -> None:
+    def test_without_a_gtid_the_position_is_the_name(self) -> None:
         counts, *_ = self.make()
         out: list[SourceRecord] = []
         plain = msgspec.structs.replace(SOURCE)

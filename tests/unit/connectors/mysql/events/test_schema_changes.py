@@ -62,12 +62,12 @@ def without_unknown(value: Any) -> Any:
     return plain(value)
 
 
-def test_an_alter_is_told_as_debezium_does() -> None:
+def test_an_alter_is_reported_as_debezium_does() -> None:
     theirs = next(record for record in recorded("default", "server") if "ADD PRIMARY KEY" in record.value["ddl"])
     # Debezium for MariaDB takes include.schema.comments the other way round: comments are there by default.
     changes = SchemaChanges(settings(comments=True), PARTITION, (Header("h", "v"),), lambda: NOW_NS)
-    made = [TableChange("ALTER", _EVOLVING.name, _EVOLVING)]
-    ours = changes.record(source_of(theirs.value), "world", theirs.value["ddl"], made, BASE)
+    table_changes = [TableChange("ALTER", _EVOLVING.name, _EVOLVING)]
+    ours = changes.record(source_of(theirs.value), "world", theirs.value["ddl"], table_changes, BASE)
     key, value = written(ours.key_schema, ours.key), written(ours.value_schema, ours.value)
     assert (ours.topic, key["schema"], key["payload"]) == (theirs.topic, theirs.key_schema, theirs.key)
     assert value["schema"] == theirs.value_schema
@@ -78,17 +78,19 @@ def test_an_alter_is_told_as_debezium_does() -> None:
 
 def test_a_drop_has_no_table_and_an_index_no_change() -> None:
     changes = SchemaChanges(settings(), PARTITION)
-    for word, made, table_name in (
+    for word, table_changes, table_name in (
         ("DROP TABLE", [TableChange("DROP", TableName("world", "fresh_too"))], None),
         ("CREATE INDEX", [], ""),
     ):
         theirs = next(record for record in recorded("default", "server") if record.value["ddl"].startswith(word))
-        ours = changes.record(source_of(theirs.value), "world", theirs.value["ddl"], made, BASE, table=table_name)
+        ours = changes.record(
+            source_of(theirs.value), "world", theirs.value["ddl"], table_changes, BASE, table=table_name
+        )
         assert plain(written(ours.value_schema, ours.value)["payload"]) == plain(theirs.value)
 
 
 def test_comments_and_quotes() -> None:
-    odd = table(
+    quoted = table(
         'a"b',
         MySqlColumn(
             name="s",
@@ -103,7 +105,7 @@ def test_comments_and_quotes() -> None:
     )
     value = (
         SchemaChanges(settings(comments=True), PARTITION)
-        .record(SOURCE, "world", "CREATE ...", [TableChange("CREATE", odd.name, odd)], BASE, snapshot="true")
+        .record(SOURCE, "world", "CREATE ...", [TableChange("CREATE", quoted.name, quoted)], BASE, snapshot="true")
         .value
     )
     (change,) = value["tableChanges"]

@@ -28,7 +28,7 @@ from tests.unit.connectors.mysql.events.making import (
     PARTITION,
     SOURCE,
     decoded,
-    made,
+    make_builder,
     settings,
     table,
     text,
@@ -51,7 +51,7 @@ def ums_settings(
 def tuples(record: SourceRecord) -> list[list[str | None]]:
     """The rows of a message; it fits its schema."""
     payload = written(record.value_schema, record.value)["payload"]["payload"]
-    return [each["tuple"] for each in payload]
+    return [row["tuple"] for row in payload]
 
 
 def changed(
@@ -63,7 +63,7 @@ def changed(
 
 
 def test_a_message_is_a_document_with_its_schema() -> None:
-    (record,) = changed(made(CUSTOMERS, ums_settings()), "c", [ROW, {**ROW, "id": 2, "name": "Ü"}])
+    (record,) = changed(make_builder(CUSTOMERS, ums_settings()), "c", [ROW, {**ROW, "id": 2, "name": "Ü"}])
     document = json.loads(json.dumps(written(record.value_schema, record.value)["payload"]))
     assert document["protocol"] == {"type": "data_increment_data", "version": "1.3", "part": None}
     assert document["schema"]["batchId"] == 0
@@ -80,7 +80,7 @@ def test_a_message_is_a_document_with_its_schema() -> None:
         {"name": "credit", "type": "decimal", "nullable": True},
     ]
     stamp = "2023-11-14 22:15:00.000000"
-    assert [each["tuple"] for each in document["payload"]] == [
+    assert [row["tuple"] for row in document["payload"]] == [
         ["7000000001000", stamp, "i", "1.7.1000.00000000i", "1", "A", None, "4000", "2.50"],
         ["7000000001001", stamp, "i", "1.7.1000.00000001i", "2", "Ü", None, "4000", "2.50"],
     ]
@@ -90,108 +90,115 @@ def test_a_message_is_a_document_with_its_schema() -> None:
 
 def test_an_update_gives_the_row_before_it_with_the_same_number() -> None:
     pair: list[Row | None] = [ROW, {**ROW, "name": "B"}]
-    (record,) = changed(made(CUSTOMERS, ums_settings()), "u", pair)
+    (record,) = changed(make_builder(CUSTOMERS, ums_settings()), "u", pair)
     rows = tuples(record)
     assert [(row[2], row[5]) for row in rows] == [("b", "A"), ("u", "B")]
     assert [row[0] for row in rows] == ["7000000001000"] * 2
     assert [row[3] for row in rows] == ["1.7.1000.00000000b", "1.7.1000.00000000u"]
-    (record,) = changed(made(CUSTOMERS, ums_settings(ums={"before": False})), "u", pair)
+    (record,) = changed(make_builder(CUSTOMERS, ums_settings(ums={"before": False})), "u", pair)
     assert [row[2] for row in tuples(record)] == ["u"]
 
 
 def test_a_changed_key_deletes_the_old_row() -> None:
-    (record,) = changed(made(EMPTIED, ums_settings()), "u", [{"id": 1}, {"id": 9}, {"id": 2}, {"id": 2}])
+    (record,) = changed(make_builder(EMPTIED, ums_settings()), "u", [{"id": 1}, {"id": 9}, {"id": 2}, {"id": 2}])
     assert [(row[2], row[4]) for row in tuples(record)] == [("d", "1"), ("i", "9"), ("b", "2"), ("u", "2")]
     assert [int(row[0] or 0) - 7 * 10**12 for row in tuples(record)] == [1000, 1000, 1001, 1001]
     assert len({row[3] for row in tuples(record)}) == 4
 
 
-def place(pos: int, size: int = 50, file: str = "binlog.000007") -> RowSource:
+def row_source(pos: int, size: int = 50, file: str = "binlog.000007") -> RowSource:
     return RowSource(ts_ms=0, ts_us=0, server_id=1, file=file, pos=pos, size=size)
 
 
 def test_ids_grow_along_the_binlog() -> None:
     """From a snapshot's row to changes after its read view, over compressed events and on into the next file."""
-    builder = made(EMPTIED, ums_settings())
+    builder = make_builder(EMPTIED, ums_settings())
     out: list[SourceRecord] = []
-    builder.snapshot([{"id": 1}], place(1000), "incremental", BASE, out)
+    builder.snapshot([{"id": 1}], row_source(1000), "incremental", BASE, out)
     pairs: list[Row | None] = [{"id": 1}, {"id": 1}]
-    out += changed(builder, "u", pairs * 15, place(1001, 39))
-    out += changed(builder, "u", pairs * 3000, place(1040, 100))  # compressed: 30 rows to a byte
-    out += changed(builder, "c", pairs, place(1140))
-    out += changed(builder, "d", pairs, place(4_294_967_295))
-    out += changed(builder, "d", pairs, place(4, file="binlog.000008"))
+    out += changed(builder, "u", pairs * 15, row_source(1001, 39))
+    out += changed(builder, "u", pairs * 3000, row_source(1040, 100))  # compressed: 30 rows to a byte
+    out += changed(builder, "c", pairs, row_source(1140))
+    out += changed(builder, "d", pairs, row_source(4_294_967_295))
+    out += changed(builder, "d", pairs, row_source(4, file="binlog.000008"))
     rows = [row for record in out for row in tuples(record)]
     ids = [int(row[0] or 0) for row in rows]
     assert ids == sorted(ids)
     assert len({row[3] for row in rows}) == len(rows)
-    assert ids[:31] == [7 * 10**12 + each for each in (1000, *(1001 + number // 2 for number in range(30)))]
+    assert ids[:31] == [7 * 10**12 + offset for offset in (1000, *(1001 + number // 2 for number in range(30)))]
     assert max(ids[31:6031]) == 7 * 10**12 + 1139
 
 
-@pytest.mark.parametrize("where", [place(10**12), place(4, file="binlog.x"), place(4, file="binlog.9223372")])
+@pytest.mark.parametrize(
+    "where", [row_source(10**12), row_source(4, file="binlog.x"), row_source(4, file="binlog.9223372")]
+)
 def test_a_position_that_has_no_number_stops_the_task(where: RowSource) -> None:
     with pytest.raises(Fatal, match=r"no order number for .*; set output\.format=debezium"):
-        changed(made(EMPTIED, ums_settings()), "c", [{"id": 1}], where)
+        changed(make_builder(EMPTIED, ums_settings()), "c", [{"id": 1}], where)
     with pytest.raises(Fatal, match="no order number"):
-        made(EMPTIED, ums_settings()).snapshot([{"id": 1}], where, "true", BASE, [])
+        make_builder(EMPTIED, ums_settings()).snapshot([{"id": 1}], where, "true", BASE, [])
 
 
 def test_bounds_split_an_event_and_each_message_says_how_far_it_goes() -> None:
-    rows: list[Row | None] = [{"a": each, "b": "x" * 10} for each in range(5)]
-    found = changed(made(NO_KEY, ums_settings(ums={"max_rows": 2})), "c", rows, first=4)
-    assert [(len(tuples(record)), record.source_offset.get("row")) for record in found] == [(2, 6), (2, 8), (1, None)]
-    assert found[-1].source_offset is AFTER
-    found = changed(made(NO_KEY, ums_settings(ums={"max_bytes": 1})), "c", rows)
-    assert [len(tuples(record)) for record in found] == [1] * 5
+    rows: list[Row | None] = [{"a": number, "b": "x" * 10} for number in range(5)]
+    records = changed(make_builder(NO_KEY, ums_settings(ums={"max_rows": 2})), "c", rows, first=4)
+    assert [(len(tuples(record)), record.source_offset.get("row")) for record in records] == [(2, 6), (2, 8), (1, None)]
+    assert records[-1].source_offset is AFTER
+    records = changed(make_builder(NO_KEY, ums_settings(ums={"max_bytes": 1})), "c", rows)
+    assert [len(tuples(record)) for record in records] == [1] * 5
     pair: list[Row | None] = [{"a": 1, "b": ""}, {"a": 1, "b": "y"}] * 2
-    found = changed(made(NO_KEY, ums_settings(ums={"max_rows": 3})), "u", pair)
-    assert [[row[2] for row in tuples(record)] for record in found] == [["b", "u"], ["b", "u"]]
-    found = changed(made(NO_KEY, ums_settings()), "c", [{"a": 1, "b": ""}, None])
-    assert found[0].source_offset == {**BASE, "row": 1}
+    records = changed(make_builder(NO_KEY, ums_settings(ums={"max_rows": 3})), "u", pair)
+    assert [[row[2] for row in tuples(record)] for record in records] == [["b", "u"], ["b", "u"]]
+    records = changed(make_builder(NO_KEY, ums_settings()), "c", [{"a": 1, "b": ""}, None])
+    assert records[0].source_offset == {**BASE, "row": 1}
 
 
 def test_rows_of_many_events_share_messages() -> None:
-    held = events.make_holder(ums_settings())
-    assert held is not None
-    one, two = (made(each, ums_settings(ums={"max_rows": 3}), held_rows=held) for each in (EMPTIED, NO_KEY))
+    holder = events.make_holder(ums_settings())
+    assert holder is not None
+    emptied, no_key = (
+        make_builder(definition, ums_settings(ums={"max_rows": 3}), held_rows=holder)
+        for definition in (EMPTIED, NO_KEY)
+    )
     out: list[SourceRecord] = []
     for number in range(4):
-        where, before, after = place(1000 + 100 * number), {**BASE, "event": number}, {**BASE, "event": number + 1}
-        one.changes("c", [{"id": number}], where, 0, before, after, out)
-        two.changes("d", [{"a": number, "b": None}], where, 0, before, after, out)
-    assert (out, held.rows) == ([], 8)
-    assert held.bytes > 8 * 50
-    held.flush(out)
-    found = [(record.topic, [row[4] for row in tuples(record)], record.source_offset["event"]) for record in out]
-    assert found == [
-        (one.topic, ["0", "1", "2"], 0),
-        (two.topic, ["0", "1", "2"], 0),
-        (one.topic, ["3"], 0),
-        (two.topic, ["3"], 4),
+        where, before, after = row_source(1000 + 100 * number), {**BASE, "event": number}, {**BASE, "event": number + 1}
+        emptied.changes("c", [{"id": number}], where, 0, before, after, out)
+        no_key.changes("d", [{"a": number, "b": None}], where, 0, before, after, out)
+    assert (out, holder.rows) == ([], 8)
+    assert holder.bytes > 8 * 50
+    holder.flush(out)
+    messages = [(record.topic, [row[4] for row in tuples(record)], record.source_offset["event"]) for record in out]
+    assert messages == [
+        (emptied.topic, ["0", "1", "2"], 0),
+        (no_key.topic, ["0", "1", "2"], 0),
+        (emptied.topic, ["3"], 0),
+        (no_key.topic, ["3"], 4),
     ]
-    assert (held.rows, held.bytes) == (0, 0)
-    held.flush(out)
+    assert (holder.rows, holder.bytes) == (0, 0)
+    holder.flush(out)
     assert len(out) == 4
-    one.changes("c", [{"id": 9}], SOURCE, 2, BASE, AFTER, out)
-    two.changes("c", [{"a": 1, "b": ""}], SOURCE, 0, BASE, AFTER, out)
-    held.flush(out)
+    emptied.changes("c", [{"id": 9}], SOURCE, 2, BASE, AFTER, out)
+    no_key.changes("c", [{"a": 1, "b": ""}], SOURCE, 0, BASE, AFTER, out)
+    holder.flush(out)
     assert [record.source_offset for record in out[4:]] == [{**BASE, "row": 2}, AFTER]
     assert events.make_holder(settings()) is None
 
 
 def test_masked_columns_are_encoded() -> None:
-    given = ums_settings({"mask.rules": "m", "mask.m.columns": ".*(email|id)", "mask.m.type": "md5"})
-    (record,) = changed(made(CUSTOMERS, given), "c", [decoded(CUSTOMERS, given, {**ROW, "email": "a@b"})])
+    event_settings = ums_settings({"mask.rules": "m", "mask.m.columns": ".*(email|id)", "mask.m.type": "md5"})
+    (record,) = changed(
+        make_builder(CUSTOMERS, event_settings), "c", [decoded(CUSTOMERS, event_settings, {**ROW, "email": "a@b"})]
+    )
     fields = written(record.value_schema, record.value)["payload"]["schema"]["fields"]
-    assert {each["name"] for each in fields if each["encoded"]} == {"id", "email"}
+    assert {field["name"] for field in fields if field["encoded"]} == {"id", "email"}
     (row,) = tuples(record)
-    assert [row[4], row[6]] == [hashlib.md5(each).hexdigest() for each in (b"1", b"a@b")]  # noqa: S324
-    assert [each["type"] for each in fields[4:7]] == ["string"] * 3
+    assert [row[4], row[6]] == [hashlib.md5(value).hexdigest() for value in (b"1", b"a@b")]  # noqa: S324
+    assert [field["type"] for field in fields[4:7]] == ["string"] * 3
 
 
-def test_a_full_pull_gives_initial_messages() -> None:
-    builder = made(NO_KEY, ums_settings(ums={"max_rows": 2}))
+def test_a_snapshot_gives_initial_messages() -> None:
+    builder = make_builder(NO_KEY, ums_settings(ums={"max_rows": 2}))
     out: list[SourceRecord] = []
     builder.snapshot(iter([{"a": 1, "b": "x"}] * 3), SOURCE, "true", BASE, out, first="first", last="last")
     assert [(record.value["protocol"]["type"], len(tuples(record)), record.source_offset) for record in out] == [
@@ -206,7 +213,7 @@ def test_a_full_pull_gives_initial_messages() -> None:
     builder.snapshot(iter([{"a": 1, "b": "x"}]), SOURCE, "incremental", BASE, out, batch=77)
     assert (out[0].value["protocol"]["type"], out[0].value["schema"]["batchId"]) == (ums.BATCH, 77)
     assert out[0].key == "data_batch_data.mariadb.server.world.no_key.3.0.0"
-    keyed = made(EMPTIED, ums_settings())
+    keyed = make_builder(EMPTIED, ums_settings())
     out.clear()
     keyed.snapshot([{"id": 1}, {"id": 2}], SOURCE, "true", BASE, out)
     keyed.snapshot([{"id": 1}], SOURCE, "true", BASE, out)
@@ -216,10 +223,10 @@ def test_a_full_pull_gives_initial_messages() -> None:
 
 def test_operations_and_unchanged_rows_can_be_left_out() -> None:
     for skipped, op, rows in (("c", "c", [ROW]), ("d", "d", [ROW]), ("u", "u", [ROW, {**ROW, "name": "B"}])):
-        builder = made(CUSTOMERS, ums_settings(skipped=frozenset(skipped)))
+        builder = make_builder(CUSTOMERS, ums_settings(skipped=frozenset(skipped)))
         assert changed(builder, op, rows) == []  # type: ignore[arg-type]
         assert builder.left_out == 1
-    builder = made(CUSTOMERS, ums_settings(skip_unchanged=True, not_columns=".*card"))
+    builder = make_builder(CUSTOMERS, ums_settings(skip_unchanged=True, not_columns=".*card"))
     row = {name: value for name, value in ROW.items() if name != "card"}
     assert changed(builder, "u", [row, dict(row)]) == []
     out: list[SourceRecord] = []
@@ -228,7 +235,7 @@ def test_operations_and_unchanged_rows_can_be_left_out() -> None:
 
 
 def test_columns_that_are_not_logged_are_completed() -> None:
-    (record,) = changed(made(CUSTOMERS, ums_settings()), "u", [{"id": 1, "name": "A"}, {"card": "7"}])
+    (record,) = changed(make_builder(CUSTOMERS, ums_settings()), "u", [{"id": 1, "name": "A"}, {"card": "7"}])
     assert [row[4:] for row in tuples(record)] == [["1", "A", None, None, None], ["1", "A", None, "7", None]]
 
 
@@ -252,7 +259,7 @@ def test_heartbeats_and_ends_speak_for_one_namespace() -> None:
         assert out[0].key == "data_increment_heartbeat.mariadb.server.world.customers.3.0.0"
         # Each goes where the rows go that it is about.
         (row,) = changed(
-            made(CUSTOMERS, ums_settings(masks)), "c", [decoded(CUSTOMERS, ums_settings(masks), dict(ROW))]
+            make_builder(CUSTOMERS, ums_settings(masks)), "c", [decoded(CUSTOMERS, ums_settings(masks), dict(ROW))]
         )
         assert [record.partition for record in out[:2]] == [SameAs(row.key)] * 2
         assert [record.partition for record in out[2:]] == [
@@ -272,16 +279,16 @@ def test_one_of_several_tasks_speaks_for_its_part() -> None:
     ("per", "topic"), [("table", "server.world.emptied"), ("schema", "server.world"), ("all", "server.ums")]
 )
 def test_topics_can_be_shared(per: str, topic: str) -> None:
-    builder = made(EMPTIED, ums_settings(ums={"topic_per": per, "instance": "db.1"}))
+    builder = make_builder(EMPTIED, ums_settings(ums={"topic_per": per, "instance": "db.1"}))
     (record,) = changed(builder, "c", [{"id": 1}])
     assert (builder.topic, record.topic) == (topic, topic)
     assert record.value["schema"]["namespace"] == "mariadb.db_1.world.emptied.3.0.0"
 
 
 def test_names_and_masks_of_keys_are_those_of_the_value() -> None:
-    given = ums_settings({"column.mask.with.2.chars": ".*odd-name"}, field_names="avro")
-    odd = table("odd", text("odd-name", 10, nullable=False), key=("odd-name",))
-    (record,) = changed(made(odd, given), "u", [{"odd-name": "secret"}, {"odd-name": "other"}])
+    event_settings = ums_settings({"column.mask.with.2.chars": ".*odd-name"}, field_names="avro")
+    dashed = table("odd", text("odd-name", 10, nullable=False), key=("odd-name",))
+    (record,) = changed(make_builder(dashed, event_settings), "u", [{"odd-name": "secret"}, {"odd-name": "other"}])
     assert [(row[2], row[4]) for row in tuples(record)] == [("d", "**"), ("i", "**")]
     assert record.value["schema"]["fields"][4]["name"] == "odd_name"
 
@@ -333,9 +340,9 @@ def test_names_and_masks_of_keys_are_those_of_the_value() -> None:
         ),
     ],
 )
-def test_values_are_texts(column: MySqlColumn, value: Any, kind: str, expected: str) -> None:
-    found, convert = value_text(field_schema(column, mysql_values()))
-    assert (found, value if convert is None else convert(value)) == (kind, expected)
+def test_values_are_strings(column: MySqlColumn, value: Any, kind: str, expected: str) -> None:
+    type_name, convert = value_text(field_schema(column, mysql_values()))
+    assert (type_name, value if convert is None else convert(value)) == (kind, expected)
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ VARCHAR = 15
 #: Rows of one binlog file, so that files change all the time.
 EVENTS_PER_FILE = 7
 NUMBERS = [-5000, -4097, -1, 0, 1, 2, 3, 50, 4095, 4096, 4097, 9000, 20000, 1 << 40]
-TEXTS = ["", "a", "ab", "b", "c", "x"]
+STRINGS = ["", "a", "ab", "b", "c", "x"]
 
 Row = dict[str, Any]
 Key = tuple[Any, ...]
@@ -37,7 +37,7 @@ def partition(request: str) -> Position:
     return {"snapshot": request}
 
 
-def place(index: int) -> BinlogPosition:
+def position_of(index: int) -> BinlogPosition:
     """The position after ``index`` events."""
     return BinlogPosition(file=f"bin.{100 + index // EVENTS_PER_FILE:06d}", pos=4 + index % EVENTS_PER_FILE * 100)
 
@@ -54,18 +54,18 @@ class Kind:
         self.key = key
         self.types = types
         codes = {"int": LONG, "varchar": VARCHAR}
-        columns = [MySqlColumn(name=one, type=codes[kind]) for one, kind in zip(key, types, strict=True)]
+        columns = [MySqlColumn(name=column, type=codes[kind]) for column, kind in zip(key, types, strict=True)]
         others = (MySqlColumn(name="v", type=LONG), MySqlColumn(name="w", type=LONG))
         self.table = MySqlTable(name=self.name, columns=(*columns, *others), key=key)
-        self.columns = tuple(KeyColumn(one, kind, "utf8mb4") for one, kind in zip(key, types, strict=True))
+        self.columns = tuple(KeyColumn(column, kind, "utf8mb4") for column, kind in zip(key, types, strict=True))
 
     def draw(self, choice: int) -> Key:
-        found: list[Any] = []
+        values: list[Any] = []
         for kind in self.types:
-            pool: list[Any] = NUMBERS if kind == "int" else TEXTS
-            found.append(pool[choice % len(pool)])
+            pool: list[Any] = NUMBERS if kind == "int" else STRINGS
+            values.append(pool[choice % len(pool)])
             choice //= len(pool)
-        return tuple(found)
+        return tuple(values)
 
     def literals(self, key: Key) -> tuple[str, ...]:
         return tuple(column.literal(str(value).encode()) for column, value in zip(self.columns, key, strict=False))
@@ -115,7 +115,7 @@ class World:
         chunk_rows: int = 3,
         partial: bool = False,
         exact: bool = True,
-        marks: int = 1000,
+        most_marks: int = 1000,
         images: int = 1000,
         alike: bool = False,
     ) -> None:
@@ -133,7 +133,7 @@ class World:
         self.stream = self.done = 0
         self.output: list[tuple[TableName, str, Row | None, Row | None, int]] = []
         self.settings = SnapshotSettings(
-            threads=threads, chunk_rows=chunk_rows, ahead_chunks=2, most_marks=marks, most_images=images
+            threads=threads, chunk_rows=chunk_rows, ahead_chunks=2, most_marks=most_marks, most_images=images
         )
         self.requests: dict[str, SnapshotRequest] = {}
         self.saved: dict[str, Position] = {}
@@ -155,32 +155,32 @@ class World:
     # The source.
 
     def owned(self, kind: Kind, key: Key) -> bool:
-        own = sql_filter(kind.table, self.shard)
-        if own is None:
+        condition = sql_filter(kind.table, self.shard)
+        if condition is None:
             return False
-        return own == "" or shard_of_number(key[0], self.shard.count) == self.shard.index
+        return condition == "" or shard_of_number(key[0], self.shard.count) == self.shard.index
 
     def commit(self, changes: list[tuple[Kind, str, int]]) -> None:
         """A transaction: insert, update, delete, move or replace the row with the key drawn."""
-        for kind, what, choice in changes:
+        for kind, action, choice in changes:
             rows = self.contents[kind.name]
             self.tick += 1
             if kind is KEYLESS:
-                self._keyless(rows, what, choice)
+                self._keyless(rows, action, choice)
                 continue
             key = kind.draw(choice)
             row = dict(zip(kind.key, key, strict=True)) | {"v": self.tick, "w": choice}
             old = rows.get(key)
-            if what in {"delete", "replace"} and old is not None:
+            if action in {"delete", "replace"} and old is not None:
                 self._log(kind, "d", old, None)
                 del rows[key]
                 old = None
-                if what == "delete":
+                if action == "delete":
                     continue
             if old is None:
                 self._log(kind, "c", None, row)
                 rows[key] = row
-            elif what == "move":
+            elif action == "move":
                 to = kind.draw(choice + 1 + self.tick)
                 if to not in rows and not self.partial:
                     after = dict(zip(kind.key, to, strict=True)) | {"v": self.tick, "w": old["w"]}
@@ -193,15 +193,15 @@ class World:
                 rows[key] = after
         self._end()
 
-    def _keyless(self, rows: dict[Key, Row], what: str, choice: int) -> None:
+    def _keyless(self, rows: dict[Key, Row], action: str, choice: int) -> None:
         row = {"v": choice % 3, "w": 0} if self.alike else {"v": self.tick, "w": choice}
-        victim = sorted(rows)[choice % len(rows)] if rows and what != "insert" else None
+        victim = sorted(rows)[choice % len(rows)] if rows and action != "insert" else None
         if victim is None:
             self._log(KEYLESS, "c", None, row)
             rows[(self.tick,)] = row
             return
         old = rows.pop(victim)
-        if what == "delete":
+        if action == "delete":
             self._log(KEYLESS, "d", old, None)
         else:
             self._log(KEYLESS, "u", old, row)
@@ -247,17 +247,17 @@ class World:
         before, after = mine(before), mine(after)
         if before is None and after is None:
             return
-        told = after
+        image = after
         if self.partial and op == "u" and after is not None and before is not None:
-            told = {name: after[name] for name in after if name in kind.key or after[name] != before[name]}
+            image = {name: after[name] for name in after if name in kind.key or after[name] != before[name]}
         watch = self.planner.watch
         if kind.name in watch.withheld:
-            watch.changed(kind.name, op, [before, told] if op == "u" else [before or told])
+            watch.changed(kind.name, op, [before, image] if op == "u" else [before or image])
             return
         if kind.name in watch.watched:
-            for early in watch.changed(kind.name, op, [before, told] if op == "u" else [before or told]):
+            for early in watch.changed(kind.name, op, [before, image] if op == "u" else [before or image]):
                 self.output += [(kind.name, "r", None, row, self.stream) for row in early.rows]
-        self.output.append((kind.name, op, before, told, self.stream))
+        self.output.append((kind.name, op, before, image, self.stream))
         for row in (before, after):
             if row is not None and kind.key:
                 self.newest[kind.name, tuple(row[name] for name in kind.key)] = self.stream
@@ -327,7 +327,7 @@ class World:
         assert job.part is not None
         if flight.low < 0:
             flight.low = self.stream
-            self.planner.open(job, place(flight.low))
+            self.planner.open(job, position_of(flight.low))
             return False
         if flight.view is None:
             if job.part.divisible and job.table.numbers is None and self.tick % 2 and not self.planner.stale(job):
@@ -344,7 +344,7 @@ class World:
         rows = {key: dict(flight.view[key]) for key in keys[:limit]}
         # Servers that can't tell a view's place give one after it.
         result = ReadRows(rows, 10 * len(rows))
-        self.planner.read(job, result, place(flight.at if self.exact else len(self.log)), more=more)
+        self.planner.read(job, result, position_of(flight.at if self.exact else len(self.log)), more=more)
         return True
 
     def _keys(self, kind: Kind, flight: Flight, rows: dict[Key, Row]) -> list[Key]:
@@ -373,7 +373,7 @@ class World:
         assert job.table is not None
         if flight.low < 0:
             flight.low = self.stream
-            self.planner.open(job, place(flight.low))
+            self.planner.open(job, position_of(flight.low))
             return False
         if flight.view is None:
             self._view(flight)
@@ -383,14 +383,14 @@ class World:
             if job.table.missed and self.stream > flight.at:
                 flight.low, flight.view = -1, None
                 return False
-            self.planner.viewed(job, place(flight.at), past=self.stream >= flight.at)
+            self.planner.viewed(job, position_of(flight.at), past=self.stream >= flight.at)
             self.viewed_at = flight.at
             flight.left = [dict(flight.view[key]) for key in sorted(flight.view)]
         if not (self.planner.room() or self.planner.is_next(job)) and not self.planner.stale(job):
             return False
         rows, flight.left = flight.left[:3], flight.left[3:]
-        wanted = self.planner.part(job, ReadRows(rows, 10 * len(rows)), place(flight.at), last=not flight.left)
-        return not wanted or not flight.left
+        accepted = self.planner.part(job, ReadRows(rows, 10 * len(rows)), position_of(flight.at), last=not flight.left)
+        return not accepted or not flight.left
 
     # What is sent.
 
@@ -402,15 +402,15 @@ class World:
                 return
             assert self.reached(self.out.high)
         name, kind = self.out.name, KINDS[self.out.name]
-        taken = self.out.take(rows)
-        for row in taken:
+        sent_rows = self.out.take(rows)
+        for row in sent_rows:
             self.output.append((name, "r", None, row, index_of(self.out.high)))
             if kind.key and self.exact:
                 # No newer change of the key was sent before.
-                key = tuple(row[one] for one in kind.key)
+                key = tuple(row[column] for column in kind.key)
                 if not self.partial:
                     assert self.newest.get((name, key), -1) <= index_of(self.out.high)
-        if len(taken) < rows:
+        if len(sent_rows) < rows:
             self.save(self.planner.done(self.out))
             self.chunks += 1
             self.out = None
@@ -449,40 +449,40 @@ class World:
 
     def replayed(self, kind: Kind) -> dict[Key, Row]:
         """The rows of a consumer that keeps the last state of each key."""
-        found: dict[Key, Row] = {}
+        state: dict[Key, Row] = {}
         for name, op, before, after, _ in self.output:
             if name != kind.name:
                 continue
             if op == "truncate":
-                found.clear()
+                state.clear()
                 continue
             if op == "r":
                 assert after is not None
-                found[tuple(after[one] for one in kind.key)] = dict(after)
+                state[tuple(after[column] for column in kind.key)] = dict(after)
                 continue
             if before is not None and op in {"d", "u"}:
-                key = tuple(before[one] for one in kind.key)
-                if op == "d" or after is None or key != tuple(after[one] for one in kind.key):
-                    found.pop(key, None)
+                key = tuple(before[column] for column in kind.key)
+                if op == "d" or after is None or key != tuple(after[column] for column in kind.key):
+                    state.pop(key, None)
             if after is not None:
-                key = tuple(after[one] for one in kind.key)
-                found[key] = {**found.get(key, {}), **after}
-        return found
+                key = tuple(after[column] for column in kind.key)
+                state[key] = {**state.get(key, {}), **after}
+        return state
 
     def replayed_images(self) -> list[Row]:
         """The rows of a consumer of the table without a key, which never takes away one that it does not have."""
-        found: list[Row] = []
+        images: list[Row] = []
         for name, op, before, after, _ in self.output:
             if name != KEYLESS.name:
                 continue
             if op == "truncate":
-                found.clear()
+                images.clear()
             if before is not None:
-                assert before in found
-                found.remove(before)
+                assert before in images
+                images.remove(before)
             if after is not None:
-                found.append({**(before or {}), **after})
-        return found
+                images.append({**(before or {}), **after})
+        return images
 
     def counted_images(self, since: int = -1) -> Counter[tuple[int, int]]:
         """The sum of all rows and changes of the table without a key, where a change may come before its row.

@@ -38,7 +38,7 @@ def steps_of(seed: int, length: int, *, calm: bool = False) -> list[tuple[str, i
     for name in weights:
         weights[name] *= chance.choice((0.3, 1, 1, 3))
     return [
-        (what, chance.randrange(10_000)) for what in chance.choices(list(weights), list(weights.values()), k=length)
+        (step, chance.randrange(10_000)) for step in chance.choices(list(weights), list(weights.values()), k=length)
     ]
 
 
@@ -47,20 +47,20 @@ def request(name: str, kinds: list[Kind], **more: Any) -> SnapshotRequest:
 
 
 def play(world: World, steps: list[tuple[str, int]]) -> None:
-    for what, choice in steps:
-        if what == "commit":
+    for step, choice in steps:
+        if step == "commit":
             world.commit(_changes(world, choice))
-        elif what == "feed":
+        elif step == "feed":
             world.feed(1 + choice % 4)
-        elif what == "take":
+        elif step == "take":
             world.take_job()
-        elif what in {"work", "fail"}:
-            world.work(choice, fail=what == "fail")
-        elif what == "send":
+        elif step in {"work", "fail"}:
+            world.work(choice, fail=step == "fail")
+        elif step == "send":
             world.send(1 + choice % 3)
-        elif what == "statement":
+        elif step == "statement":
             world.statement(world.kinds[choice % len(world.kinds)], truncate=choice % 3 == 0)
-        elif what in {"pause", "resume"}:
+        elif step in {"pause", "resume"}:
             asked = world.requests["initial"]
             world.ask(
                 SnapshotRequest(
@@ -68,29 +68,29 @@ def play(world: World, steps: list[tuple[str, int]]) -> None:
                     tables=asked.tables,
                     origin=asked.origin,
                     priority=asked.priority,
-                    state="paused" if what == "pause" else "running",
+                    state="paused" if step == "pause" else "running",
                 )
             )
-        elif what == "more" and len(world.requests) < 3:
+        elif step == "more" and len(world.requests) < 3:
             keyed = [kind for kind in world.kinds if kind.key]
             if keyed:
                 world.ask(
                     request(f"more{choice}", keyed[choice % len(keyed) :], priority=choice % 3 - 1, created_ms=choice)
                 )
-        elif what == "ahead":
+        elif step == "ahead":
             world.feed(choice % 40)
-        elif what == "again":
+        elif step == "again":
             world.planner.altered(None)
-        elif what == "restart":
+        elif step == "restart":
             world.restart()
 
 
 def _changes(world: World, choice: int) -> list[tuple[Kind, str, int]]:
-    found = []
+    changes = []
     for number in range(1 + choice % 3):
-        what = ["insert", "update", "update", "delete", "move", "replace"][(choice // 7 + number * 5) % 6]
-        found.append((world.kinds[(choice // 3 + number) % len(world.kinds)], what, choice // 5 + number * 3))
-    return found
+        action = ["insert", "update", "update", "delete", "move", "replace"][(choice // 7 + number * 5) % 6]
+        changes.append((world.kinds[(choice // 3 + number) % len(world.kinds)], action, choice // 5 + number * 3))
+    return changes
 
 
 def filled(world: World, rows: int) -> World:
@@ -108,7 +108,7 @@ def ends(world: World) -> None:
     world.check()
 
 
-@pytest.mark.parametrize(("partial", "marks"), [(False, 1000), (True, 1000), (False, 1)])
+@pytest.mark.parametrize(("partial", "most_marks"), [(False, 1000), (True, 1000), (False, 1)])
 @run
 @given(
     seed=seeds,
@@ -119,9 +119,9 @@ def ends(world: World) -> None:
     kinds=st.sampled_from([[BY_NUMBER], [BY_TEXT], [BY_NUMBER, COMPOSITE, BY_TEXT]]),
 )
 def test_tables_with_keys_end_in_their_state(
-    partial: bool, marks: int, seed: int, length: int, rows: int, exact: bool, threads: int, kinds: list[Kind]
+    partial: bool, most_marks: int, seed: int, length: int, rows: int, exact: bool, threads: int, kinds: list[Kind]
 ) -> None:
-    world = filled(World(kinds, partial=partial, exact=exact, marks=marks, threads=threads), rows)
+    world = filled(World(kinds, partial=partial, exact=exact, most_marks=most_marks, threads=threads), rows)
     world.ask(request("initial", world.kinds, origin="initial"))
     play(world, steps_of(seed, length))
     ends(world)
@@ -137,7 +137,10 @@ def test_a_shard_has_its_rows_and_no_others(seed: int, length: int, rows: int, i
     for name, _, before, after, _ in world.output:
         kind = KINDS[name]
         assert (
-            any(row is not None and world.owned(kind, tuple(row[one] for one in kind.key)) for row in (before, after))
+            any(
+                row is not None and world.owned(kind, tuple(row[column] for column in kind.key))
+                for row in (before, after)
+            )
             or before is after is None
         )
 
@@ -170,7 +173,7 @@ def test_a_later_snapshot_without_a_key_and_the_changes_behind_its_view_are_the_
 
 
 @pytest.mark.parametrize("gone", [BY_NUMBER, KEYLESS])
-def test_a_table_that_vanishes_is_told_and_the_others_go_on(gone: Kind) -> None:
+def test_a_table_that_vanishes_is_reported_and_the_others_continue(gone: Kind) -> None:
     world = filled(World([gone, BY_TEXT]), 12)
     world.ask(request("initial", world.kinds, origin="initial"))
     world.take_job()

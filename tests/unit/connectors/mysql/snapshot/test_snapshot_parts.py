@@ -114,34 +114,34 @@ def test_the_key_at_a_packets_end(size: int) -> None:
 class Wire:
     """Gives a result's bytes in parts, as a socket would."""
 
-    def __init__(self, data: bytes, piece: int) -> None:
+    def __init__(self, data: bytes, part_size: int) -> None:
         self._reader = self
         self._result = None
         self._data = data
-        self._piece = piece
+        self._part_size = part_size
 
     async def _execute_command(self, code: int, sql: str) -> None:
         assert (code, sql) == (3, "SELECT 1")
 
     async def read(self, most: int) -> bytes:
-        part, self._data = self._data[: min(most, self._piece)], self._data[min(most, self._piece) :]
+        part, self._data = self._data[: min(most, self._part_size)], self._data[min(most, self._part_size) :]
         return part
 
 
 def _packets(*bodies: bytes) -> bytes:
-    found = bytearray()
+    data = bytearray()
     for number, body in enumerate(bodies):
         parts = [body[at : at + 0xFFFFFF] for at in range(0, len(body) + 1, 0xFFFFFF)]
         for part in parts:
-            found += struct.pack("<I", len(part))[:3] + bytes((number & 0xFF,)) + part
-    return bytes(found)
+            data += struct.pack("<I", len(part))[:3] + bytes((number & 0xFF,)) + part
+    return bytes(data)
 
 
-@pytest.mark.parametrize("piece", [1, 7, 1000])
-def test_rows_come_whole_however_the_network_cuts_them(piece: int) -> None:
+@pytest.mark.parametrize("part_size", [1, 7, 1000])
+def test_rows_come_whole_however_the_network_cuts_them(part_size: int) -> None:
     rows = [b"\x01a", b"\xfb", b"\x00", b"\xfe" + struct.pack("<Q", 20) + b"y" * 20, b"\xfc\x00\x01" + b"z" * 256]
     data = _packets(b"\x01", b"column", b"\xfe\x00\x00\x02\x00", *rows, b"\xfe\x00\x00\x02\x00")
-    assert asyncio.run(PacketRows(Wire(data, piece)).all("SELECT 1")) == rows
+    assert asyncio.run(PacketRows(Wire(data, part_size)).all("SELECT 1")) == rows
 
 
 @pytest.mark.parametrize("extra", [-1, 0, 1])

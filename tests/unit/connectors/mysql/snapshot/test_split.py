@@ -34,11 +34,11 @@ def matching(values: list[Any], wheres: tuple[str, ...]) -> list[list[int]]:
     with sqlite3.connect(":memory:") as database:
         database.execute("CREATE TABLE t (n INTEGER, v)")
         database.executemany("INSERT INTO t VALUES (?, ?)", list(enumerate(values)))
-        found: list[list[int]] = [[] for _ in values]
+        matches: list[list[int]] = [[] for _ in values]
         for number, where in enumerate(wheres):
             for (row,) in database.execute(f"SELECT n FROM t WHERE {where}"):
-                found[row].append(number)
-    return found
+                matches[row].append(number)
+    return matches
 
 
 @given(st.lists(INTEGERS, min_size=2), st.lists(st.none() | INTEGERS), st.integers(2, 40))
@@ -49,7 +49,7 @@ def test_each_whole_number_and_null_is_in_exactly_one_range(
     assert len(wheres) <= count
     assert bool(wheres) == (min(values) < max(values))
     # Rows that came after the extent was asked for are covered too.
-    assert not wheres or all(len(each) == 1 for each in matching([*values, *later, None], wheres))
+    assert not wheres or all(len(numbers) == 1 for numbers in matching([*values, *later, None], wheres))
 
 
 @given(st.lists(FLOATS, min_size=2), st.lists(st.none() | FLOATS), st.integers(2, 40))
@@ -57,7 +57,7 @@ def test_each_floating_point_number_is_in_exactly_one_range(
     values: list[float], later: list[float | None], count: int
 ) -> None:
     wheres = split.make_conditions("v", split.divide_range("double", repr(min(values)), repr(max(values)), count))
-    assert not wheres or all(len(each) == 1 for each in matching([*values, *later, None], wheres))
+    assert not wheres or all(len(numbers) == 1 for numbers in matching([*values, *later, None], wheres))
 
 
 @given(st.lists(MOMENTS, min_size=2), st.lists(st.none() | st.datetimes()), st.integers(2, 40))
@@ -65,8 +65,8 @@ def test_each_time_is_in_exactly_one_range(
     values: list[dt.datetime], later: list[dt.datetime | None], count: int
 ) -> None:
     wheres = split.make_conditions("v", split.divide_range("datetime", str(min(values)), str(max(values)), count))
-    texts = [None if value is None else str(value) for value in [*values, *later, None]]
-    assert not wheres or all(len(each) == 1 for each in matching(texts, wheres))
+    strings = [None if value is None else str(value) for value in [*values, *later, None]]
+    assert not wheres or all(len(numbers) == 1 for numbers in matching(strings, wheres))
 
 
 @given(
@@ -74,20 +74,20 @@ def test_each_time_is_in_exactly_one_range(
     st.decimals(places=4, allow_nan=False, allow_infinity=False, min_value=-(10**20), max_value=10**20),
     st.integers(2, 40),
 )
-def test_bounds_of_decimals_are_exact_ascending_and_inside(one: Decimal, other: Decimal, count: int) -> None:
-    low, high = sorted((one, other))
-    found = [Decimal(text) for text in split.divide_range("decimal", f"{low:f}", f"{high:f}", count)]
-    assert all(a < b for a, b in pairwise([low, *found]))
-    assert not found or found[-1] <= high
-    assert bool(found) == (low < high)
+def test_bounds_of_decimals_are_exact_ascending_and_inside(first: Decimal, second: Decimal, count: int) -> None:
+    low, high = sorted((first, second))
+    bounds = [Decimal(text) for text in split.divide_range("decimal", f"{low:f}", f"{high:f}", count)]
+    assert all(a < b for a, b in pairwise([low, *bounds]))
+    assert not bounds or bounds[-1] <= high
+    assert bool(bounds) == (low < high)
 
 
 @given(st.dates(dt.date(1000, 1, 1)), st.dates(dt.date(1000, 1, 1)), st.integers(2, 40))
-def test_bounds_of_dates_are_ascending_and_inside(one: dt.date, other: dt.date, count: int) -> None:
-    low, high = sorted((one, other))
-    found = [dt.date.fromisoformat(text.strip("'")) for text in split.divide_range("date", str(low), str(high), count)]
-    assert all(a < b for a, b in pairwise([low, *found]))
-    assert not found or found[-1] <= high
+def test_bounds_of_dates_are_ascending_and_inside(first: dt.date, second: dt.date, count: int) -> None:
+    low, high = sorted((first, second))
+    bounds = [dt.date.fromisoformat(text.strip("'")) for text in split.divide_range("date", str(low), str(high), count)]
+    assert all(a < b for a, b in pairwise([low, *bounds]))
+    assert not bounds or bounds[-1] <= high
 
 
 def test_bounds_are_written_so_that_the_server_reads_them_as_the_columns_type() -> None:
