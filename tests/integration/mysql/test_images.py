@@ -95,18 +95,18 @@ class Source:
         """All records up to now, but tombstones; the numbers of records of each batch go to ``seen``."""
         self.ends += 1
         self.sql(f"INSERT INTO {END} VALUES ({self.ends})")
-        found: list[SourceRecord] = []
+        records: list[SourceRecord] = []
         while True:
-            taken = await run.take(LIMIT)
-            assert taken is not None, f"the end did not come; log:\n{run.log.text()}"
-            assert not taken[1].bad, taken[1].bad
+            batch = await run.take(LIMIT)
+            assert batch is not None, f"the end did not come; log:\n{run.log.text()}"
+            assert not batch[1].bad, batch[1].bad
             if seen is not None:
-                seen.append(len(taken[1].records))
-            for record in taken[1].records:
+                seen.append(len(batch[1].records))
+            for record in batch[1].records:
                 if record.key == {"n": self.ends} and record.topic.endswith(END):
-                    return found
+                    return records
                 if record.value is not None and not record.topic.endswith(END):
-                    found.append(record)
+                    records.append(record)
 
     async def changes(self, *statements: str | bytes, **more: str) -> list[SourceRecord]:
         """The records of the statements' changes, met while they are made."""
@@ -118,17 +118,17 @@ class Source:
 
 @pytest.fixture
 def source(server: HasMariaDb, unique: Callable[[str], str]) -> Iterator[Source]:
-    found = Source(server, f"images_{unique('x')[-8:]}")
-    yield found
-    found.sql(f"DROP DATABASE {found.name}")
-    found.link.close()
+    source = Source(server, f"images_{unique('x')[-8:]}")
+    yield source
+    source.sql(f"DROP DATABASE {source.name}")
+    source.link.close()
 
 
 def brief(records: Sequence[SourceRecord]) -> list[tuple[Any, ...]]:
     return [(record.value["op"], record.key, record.value["before"], record.value["after"]) for record in records]
 
 
-def held(records: Sequence[SourceRecord], table: str) -> dict[str, Any]:
+def rows_by_key(records: Sequence[SourceRecord], table: str) -> dict[str, Any]:
     """The rows of a table by key, according to its changes."""
     rows: dict[str, Any] = {}
     for record in records:
@@ -147,15 +147,15 @@ def held(records: Sequence[SourceRecord], table: str) -> dict[str, Any]:
     return rows
 
 
-async def to_the_end_of_the_pull(run: Run) -> list[SourceRecord]:
+async def read_snapshot(run: Run) -> list[SourceRecord]:
     """All records until the first snapshot is complete, without tombstones."""
-    found: list[SourceRecord] = []
+    records: list[SourceRecord] = []
     while "completed" not in [offset["state"] for partition, offset in run.offsets.items() if "snapshot" in partition]:
-        taken = await run.take(LIMIT)
-        assert taken is not None, run.log.text()
-        assert not taken[1].bad, taken[1].bad
-        found += [record for record in taken[1].records if record.value is not None]
-    return found
+        batch = await run.take(LIMIT)
+        assert batch is not None, run.log.text()
+        assert not batch[1].bad, batch[1].bad
+        records += [record for record in batch[1].records if record.value is not None]
+    return records
 
 
 def contents(source: Source, table: str, *fields: str) -> list[dict[str, Any]]:
@@ -163,8 +163,8 @@ def contents(source: Source, table: str, *fields: str) -> list[dict[str, Any]]:
     return [dict(zip(fields, row, strict=True)) for row in rows]
 
 
-def same(one: Any, other: Any) -> bool:
-    return sorted(map(repr, one)) == sorted(map(repr, other))
+def same(first: Any, second: Any) -> bool:
+    return sorted(map(repr, first)) == sorted(map(repr, second))
 
 
 async def test_identical_rows_without_a_key_add_up_while_they_are_read(source: Source) -> None:
@@ -182,7 +182,7 @@ async def test_identical_rows_without_a_key_add_up_while_they_are_read(source: S
             "INSERT INTO k VALUES (3, 'old'), (3, 'old')",
             "DELETE FROM k WHERE t = 'new' LIMIT 20",
         )
-        records += await to_the_end_of_the_pull(run) + await source.rest(run)
+        records += await read_snapshot(run) + await source.rest(run)
     rows: Counter[tuple[int, str]] = Counter()
     operations = Counter(record.value["op"] for record in records if record.topic.endswith(".k"))
     for record in records:
@@ -227,8 +227,8 @@ async def test_row_images(source: Source) -> None:
             ("d", {"k": 2}, {"k": 2}, None),
         ],
     }
-    for image, wanted in expected.items():
-        found = await source.changes(
+    for image, expected_changes in expected.items():
+        records = await source.changes(
             f"SET SESSION binlog_row_image = {image}",
             "INSERT INTO t VALUES (1, 1, 'b', 'c', 'd')",
             "UPDATE t SET a = 9",
@@ -236,9 +236,9 @@ async def test_row_images(source: Source) -> None:
             "UPDATE t SET k = 2",
             "DELETE FROM t",
         )
-        first, *others = brief(found)
+        first, *others = brief(records)
         assert first == ("c", {"k": 1}, None, full), image
-        assert others == wanted, image
+        assert others == expected_changes, image
 
 
 async def test_generated_and_invisible_columns(source: Source) -> None:
@@ -250,15 +250,15 @@ async def test_generated_and_invisible_columns(source: Source) -> None:
     streamed = await source.changes(
         "INSERT INTO t (id, a, z) VALUES (1, 1, 'z'), (2, NULL, 'y')", "UPDATE t SET a = 7, h = 6 WHERE id = 1"
     )
-    wanted = [
+    expected = [
         {"id": 1, "a": 7, "v": 8, "s": "s7", "h": 6, "z": "z"},
         {"id": 2, "a": None, "v": None, "s": None, "h": 5, "z": "y"},
     ]
-    assert same(held(streamed, "t").values(), wanted)
+    assert same(rows_by_key(streamed, "t").values(), expected)
     async with Run(MySqlConnector, source.config(snapshot__mode="initial")) as run:
-        pulled = await to_the_end_of_the_pull(run)
+        pulled = await read_snapshot(run)
     pulled = [record for record in pulled if record.topic.endswith(".t")]
-    assert [record.value["after"] for record in pulled] == wanted
+    assert [record.value["after"] for record in pulled] == expected
     assert {record.value_schema for record in pulled} == {record.value_schema for record in streamed}
 
 
@@ -287,11 +287,11 @@ async def test_a_table_without_key_beside_a_writer(source: Source) -> None:
     writer.start()
     try:
         async with Run(MySqlConnector, source.config(snapshot__mode="initial", snapshot__chunk__rows="500")) as run:
-            records = await to_the_end_of_the_pull(run)
+            records = await read_snapshot(run)
             while {record.value["op"] for record in records} < set("rcud"):
-                taken = await run.take(LIMIT)
-                assert taken is not None, run.log.text()
-                records += taken[1].records
+                batch = await run.take(LIMIT)
+                assert batch is not None, run.log.text()
+                records += batch[1].records
             stopped.set()
             await asyncio.to_thread(writer.join)
             records += await source.rest(run)
@@ -328,7 +328,7 @@ async def test_keys(source: Source) -> None:
         "UPDATE u SET v = 9 WHERE id = 2",
     )
     for table, fields in {"c": ("a", "b", "v"), "k": ("name", "v"), "u": ("v", "id")}.items():
-        assert same(held(records, table).values(), contents(source, table, *fields)), table
+        assert same(rows_by_key(records, table).values(), contents(source, table, *fields)), table
     keys = {record.topic.rpartition(".")[2]: set(record.key) for record in records}
     assert keys == {"c": {"a", "b"}, "k": {"name"}, "u": {"id"}}
 
@@ -402,23 +402,23 @@ async def test_the_life_of_tables(source: Source, skipped: str) -> None:
     """
     if is_mysql(source.server):
         pytest.skip("replaces tables, which only MariaDB does")
-    properties, begun = await source.begin(skipped__operations=skipped)
-    wanted = tuple(row for row in LIFE_ROWS if row[1] != skipped)
-    async with Run(MySqlConnector, properties, offsets=begun.copy()) as run:
+    properties, start = await source.begin(skipped__operations=skipped)
+    expected = tuple(row for row in LIFE_ROWS if row[1] != skipped)
+    async with Run(MySqlConnector, properties, offsets=start.copy()) as run:
         assert await run.take(LIMIT) is not None
         source.sql(*LIFE)
-        assert rows_of(await source.rest(run)) == wanted
+        assert rows_of(await source.rest(run)) == expected
     late: list[SourceRecord] = []
-    async with Run(MySqlConnector, properties, offsets=begun, max_tasks=3) as run:
+    async with Run(MySqlConnector, properties, offsets=start, max_tasks=3) as run:
         assert len(run.tasks) == (1 if skipped == "none" else 3)
-        while len(late) < len(wanted):
-            taken = await run.take(LIMIT)
-            assert taken is not None, run.log.text()
+        while len(late) < len(expected):
+            batch = await run.take(LIMIT)
+            assert batch is not None, run.log.text()
             late += [
-                record for record in taken[1].records if record.value is not None and not record.topic.endswith(END)
+                record for record in batch[1].records if record.value is not None and not record.topic.endswith(END)
             ]
-    assert same(rows_of(late), wanted)
-    assert skipped != "none" or rows_of(late) == wanted
+    assert same(rows_of(late), expected)
+    assert skipped != "none" or rows_of(late) == expected
 
 
 async def test_statements_that_change_many_rows(source: Source, tmp_path: Path) -> None:
@@ -452,12 +452,12 @@ async def test_statements_that_change_many_rows(source: Source, tmp_path: Path) 
     )
     tables = {"s": ("id", "v"), "l": ("id", "v"), "p": ("id", "v"), "log": ("n", "id"), "child": ("id", "parent")}
     for table, fields in tables.items():
-        assert same(held(records, table).values(), contents(source, table, *fields)), table
+        assert same(rows_by_key(records, table).values(), contents(source, table, *fields)), table
 
 
 NAME = '`it\'s "odd".``name`'
 #: Each is followed by a row.
-ODD: tuple[str | bytes, ...] = (
+ODD_STATEMENTS: tuple[str | bytes, ...] = (
     "ANALYZE TABLE t",
     "OPTIMIZE TABLE t",
     "CHECK TABLE t",
@@ -554,19 +554,19 @@ async def test_no_statement_stops_the_stream(source: Source, schema_changes: str
     source.sql("CREATE TABLE t (id INT PRIMARY KEY, v VARCHAR(99))")
     async with Run(MySqlConnector, source.config(include__schema__changes=schema_changes)) as run:
         assert await run.take(LIMIT) is not None
-        for number, statement in enumerate(ODD):
-            own = statement if isinstance(statement, bytes) else re.sub(r"DB(?=[._])", source.name, statement)
+        for number, statement in enumerate(ODD_STATEMENTS):
+            filled = statement if isinstance(statement, bytes) else re.sub(r"DB(?=[._])", source.name, statement)
             # A MySQL refuses what only MariaDB has.
             with contextlib.suppress(*((pymysql.MySQLError,) if is_mysql(source.server) else ())):
-                source.sql(own)
+                source.sql(filled)
             source.sql(f"REPLACE INTO t VALUES ({number}, 'after')")
         source.sql(*TOGETHER)
         records = await source.rest(run)
         assert not [line for level, line in run.log.lines if level >= 40], run.log.text()
     rows = [record for record in records if record.topic == f"p.{source.name}.t"]
-    assert same(held(rows, "t").values(), contents(source, "t", "id", "v"))
-    odd = [record.value["after"] for record in records if "odd" in record.topic]
-    assert odd == [{"a b": 1, "c`d": 2}, {"a b": 2, "c`d": 3, "größe": 4}]
+    assert same(rows_by_key(rows, "t").values(), contents(source, "t", "id", "v"))
+    odd_rows = [record.value["after"] for record in records if "odd" in record.topic]
+    assert odd_rows == [{"a b": 1, "c`d": 2}, {"a b": 2, "c`d": 3, "größe": 4}]
     statements = [record.value["ddl"] for record in records if record.topic == "p"]
     assert bool(statements) == (schema_changes == "true")
     if statements:
@@ -580,18 +580,18 @@ async def test_no_statement_stops_the_stream(source: Source, schema_changes: str
 async def test_a_huge_transaction_is_not_held(source: Source) -> None:
     """Its records are handed over as its events come, whatever its size; and after a restart amid it, the rest of them."""
     source.sql("CREATE TABLE t (id INT PRIMARY KEY, v VARCHAR(99))")
-    properties, begun = await source.begin(max__batch__size="500")
+    properties, start = await source.begin(max__batch__size="500")
     source.sql(f"INSERT INTO t SELECT seq, REPEAT('v', 60) FROM {source.name}.seq_1_to_{TRANSACTION}")
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     sizes: list[int] = []
     keys: list[int] = []
-    async with Run(MySqlConnector, properties, offsets=begun) as run:
+    async with Run(MySqlConnector, properties, offsets=start) as run:
         while len(keys) < TRANSACTION // 2:
-            taken = await run.take(LIMIT)
-            assert taken is not None, run.log.text()
-            sizes.append(len(taken[1].records))
-            keys += [record.key["id"] for record in taken[1].records]
-    async with Run(MySqlConnector, properties, offsets=begun) as run:
+            batch = await run.take(LIMIT)
+            assert batch is not None, run.log.text()
+            sizes.append(len(batch[1].records))
+            keys += [record.key["id"] for record in batch[1].records]
+    async with Run(MySqlConnector, properties, offsets=start) as run:
         keys += [record.key["id"] for record in await source.rest(run, sizes)]
     growth = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
     print(f"{TRANSACTION} rows in batches of at most {max(sizes)}: the process grew by {growth / MEBIBYTE:.1f} MiB")
@@ -655,7 +655,7 @@ async def test_without_names_in_the_binlog(nameless: MariaDb) -> None:
                 {"id": 4_000_000_000, "v": "z", "e": "y"},
             )
         ]
-    assert place(failed) == place(behind)
+    assert server_offset(failed) == server_offset(behind)
     source.sql("ALTER TABLE t ADD n INT DEFAULT 3 AFTER id")
     async with Run(MySqlConnector, source.config(), offsets=failed) as run:
         # The catalog has the structure of the first rows again, so it stops at those that have another.
@@ -685,6 +685,6 @@ async def test_a_known_structure_stays_known(nameless: MariaDb) -> None:
     source.link.close()
 
 
-def place(offsets: SavedOffsets) -> Mapping[str, Any]:
+def server_offset(offsets: SavedOffsets) -> Mapping[str, Any]:
     (offset,) = (offset for partition, offset in offsets.items() if set(partition) == {"server"})
     return {name: offset[name] for name in ("file", "pos")}
