@@ -51,10 +51,10 @@ class LogReader:
             if number not in self._segments and number not in self._passed:
                 self._segments[number] = Segment(path, number)
         for segment in self._segments.values():
-            while (stretch := segment.read(None, complete=False, max_bytes=1 << 20)) is not None:
-                assert not stretch.problem, stretch.problem
-                for entry in stretch.entries:
-                    yield stretch.version, stretch.data, entry
+            while (chunk := segment.read(None, complete=False, max_bytes=1 << 20)) is not None:
+                assert not chunk.problem, chunk.problem
+                for entry in chunk.entries:
+                    yield chunk.version, chunk.data, entry
 
     def close(self) -> None:
         for segment in self._segments.values():
@@ -114,8 +114,8 @@ class World:
     async def definition(self, table: str) -> CqlTableDefinition:
         """The table as it is now."""
         await self.catalog.refresh()
-        (found,) = self.catalog.tables([f"{self.keyspace}[.]{table}"])
-        return found
+        (definition,) = self.catalog.tables([f"{self.keyspace}[.]{table}"])
+        return definition
 
     async def catch_up(self) -> None:
         """Read until everything that was written before is there."""
@@ -154,10 +154,10 @@ class World:
         assert skip_update(data, pos, table, version) == end
         # Code is generated for lists of columns that come again.
         for _ in range(3):
-            found = decoder.plain(data, pos)
-        if found is not None:
-            assert unpacked(found) == update
-            assert found[3] == end
+            packed = decoder.plain(data, pos)
+        if packed is not None:
+            assert unpacked(packed) == update
+            assert packed[3] == end
             self.plain += 1
         if not table.dropped:
             assert read_update(write_update(update, table, version), 0, table, version, SOURCE)[0] == update
@@ -175,7 +175,7 @@ class World:
     async def assert_folds(self, table: CqlTableDefinition) -> None:
         """Assert that a table's log gives what queries show, value by value, with write times and TTLs."""
         rows = await self.session.query(f"SELECT * FROM {table}")
-        assert not (found := unlike(self.shown(table), selected(rows, table))), found
+        assert not (differences := unlike(self.shown(table), selected(rows, table))), differences
         await self._assert_times(self._folded(table), table)
 
     def _folded(self, table: CqlTableDefinition) -> Table:
@@ -187,34 +187,36 @@ class World:
 
     def shown(self, table: CqlTableDefinition) -> dict[str, Any]:
         """The rows that queries should show, according to the log."""
-        kinds = {each.name: each.type for each in table.columns}
+        kinds = {column.name: column.type for column in table.columns}
         return {
             name: (clean(static, kinds, folded=True), [clean(row, kinds, folded=True) for row in rows])
             for name, (static, rows) in self._folded(table).contents().items()
         }
 
     async def _assert_times(self, fold: Table, table: CqlTableDefinition) -> None:
-        columns = [each for each in (*table.static, *table.regular) if self.tells_times(each)]
-        names = [each.name for each in columns]
-        keys = [each.name for each in (*table.key, *table.clustering)]
+        columns = [column for column in (*table.static, *table.regular) if self.tells_times(column)]
+        names = [column.name for column in columns]
+        keys = [column.name for column in (*table.key, *table.clustering)]
         if not names:
             return
-        wanted = ", ".join(
+        time_columns = ", ".join(
             f'WRITETIME("{name}") AS w{index}, TTL("{name}") AS t{index}' for index, name in enumerate(names)
         )
         before = int(time.time())
-        rows = await self.session.query(f"SELECT {', '.join(quote_name(each) for each in keys)}, {wanted} FROM {table}")
+        rows = await self.session.query(
+            f"SELECT {', '.join(quote_name(name) for name in keys)}, {time_columns} FROM {table}"
+        )
         after = int(time.time()) + 1
         for row in rows:
-            state = fold.partitions[repr(tuple(row[each.name] for each in table.key))]
-            clustering = tuple(row[each.name] for each in table.clustering)
+            state = fold.partitions[repr(tuple(row[column.name] for column in table.key))]
+            clustering = tuple(row[column.name] for column in table.clustering)
             for index, column in enumerate(columns):
                 stamps = visible(fold, state, column, clustering)
                 written, left = flat(row[f"w{index}"]), flat(row[f"t{index}"])
-                assert written == sorted(each.write_time for each in stamps), (column.name, row)
-                expires = sorted(each.expires for each in stamps if each.expires is not None)
+                assert written == sorted(stamp.write_time for stamp in stamps), (column.name, row)
+                expires = sorted(stamp.expires for stamp in stamps if stamp.expires is not None)
                 assert len(expires) == len(left), (column.name, row)
-                assert all(before <= end - each <= after for end, each in zip(expires, left, strict=True)), (
+                assert all(before <= end - ttl <= after for end, ttl in zip(expires, left, strict=True)), (
                     column.name,
                     row,
                 )
@@ -239,20 +241,22 @@ def visible(fold: Table, state: PartitionState, column: CqlColumn, clustering: t
 def flat(value: Any) -> list[int]:
     """Times of a column's cells, in order."""
     values = value if isinstance(value, list) else [value]
-    return sorted(each for each in values if each is not None)
+    return sorted(moment for moment in values if moment is not None)
 
 
 def selected(rows: Sequence[Mapping[str, Any]], table: CqlTableDefinition) -> dict[str, Any]:
     """Rows of a query in the form of ``Table.contents``."""
-    kinds = {each.name: each.type for each in table.columns}
-    found: dict[str, Any] = {}
+    kinds = {column.name: column.type for column in table.columns}
+    contents: dict[str, Any] = {}
     for row in rows:
-        name = repr(tuple(row[each.name] for each in table.key))
-        static = clean({each.name: row[each.name] for each in table.static}, kinds)
-        listed = found.setdefault(name, (static, []))[1]
+        name = repr(tuple(row[column.name] for column in table.key))
+        static = clean({column.name: row[column.name] for column in table.static}, kinds)
+        listed = contents.setdefault(name, (static, []))[1]
         if not table.clustering or row[table.clustering[0].name] is not None:
-            listed.append(clean({each.name: row[each.name] for each in (*table.clustering, *table.regular)}, kinds))
-    return found
+            listed.append(
+                clean({column.name: row[column.name] for column in (*table.clustering, *table.regular)}, kinds)
+            )
+    return contents
 
 
 def unlike(folded: Mapping[str, Any], shown: Mapping[str, Any]) -> list[Any]:
@@ -281,5 +285,5 @@ def _as_folded(shape: str, value: Any) -> Any:
     if shape == "map":
         return {repr(entry["key"]): entry["value"] for entry in value}
     if shape == "udt":
-        return {name: each for name, each in value.items() if each is not None}
+        return {name: member for name, member in value.items() if member is not None}
     return value

@@ -64,8 +64,8 @@ class Task:
     def request(self, *tables: str, name: str = "r", **more: Any) -> None:
         self.reader.set_requests([SnapshotRequest(id=name, tables=list(tables), **more)])
 
-    def save(self, found: list[tuple[Position, Position]]) -> None:
-        for partition, offset in found:
+    def save(self, offsets: list[tuple[Position, Position]]) -> None:
+        for partition, offset in offsets:
             assert offset is not None
             self.saved[repr(partition)] = partition, offset
 
@@ -87,7 +87,9 @@ class Task:
             await self.reader.close()
 
     def over(self) -> bool:
-        return all(each["state"] in ("completed", "failed", "cancelled", "paused") for each in self.reader.progress())
+        return all(
+            snapshot["state"] in ("completed", "failed", "cancelled", "paused") for snapshot in self.reader.progress()
+        )
 
     @property
     def offsets(self) -> list[tuple[Position, Position]]:

@@ -51,7 +51,7 @@ async def test_a_table_through_its_life(
     ks = cassandra_keyspace()
 
     def run(*statements: str) -> None:
-        execute_cql(cassandra.address, *(each.replace("KS", ks) for each in statements))
+        execute_cql(cassandra.address, *(statement.replace("KS", ks) for statement in statements))
 
     catalog = CassandraCatalog(CassandraTableFilter(rf"{ks}\..*"), logging.getLogger("test"), session=session)
     await catalog.refresh()
@@ -66,10 +66,10 @@ async def test_a_table_through_its_life(
     await catalog.refresh()
     (table,) = catalog.tables()
     assert names(table) == ["a", "b", "c", "d", "s", "Mixed", "f", "gone", "l", "u"]
-    assert [(each.position, each.reversed) for each in table.clustering] == [(0, True), (1, False)]
-    assert [each.type.is_multicell for each in table.regular] == [False, False, False, True, True]
-    assert [str(each) for each in catalog.refused()] == [f"{ks}.n"]
-    off = next(each for each in catalog.list_known_tables() if str(each) == f"{ks}.off")
+    assert [(column.position, column.reversed) for column in table.clustering] == [(0, True), (1, False)]
+    assert [column.type.is_multicell for column in table.regular] == [False, False, False, True, True]
+    assert [str(refused) for refused in catalog.refused()] == [f"{ks}.n"]
+    off = next(table for table in catalog.list_known_tables() if str(table) == f"{ks}.off")
     assert not catalog.captured(off)
     assert catalog.by_id(id_bytes(table.table_id)) == table
 
@@ -85,21 +85,21 @@ async def test_a_table_through_its_life(
     assert later.columns[names(later).index("u")].type.field_names == ("street", "zip", "city")
     run("ALTER TABLE KS.t ADD gone int")
     await catalog.refresh()
-    (again,) = catalog.tables()
-    assert "gone" in names(again)
-    assert again.dropped == later.dropped
+    (readded,) = catalog.tables()
+    assert "gone" in names(readded)
+    assert readded.dropped == later.dropped
 
     run("DROP TABLE KS.t", "CREATE TABLE KS.t (a int PRIMARY KEY, w int) WITH cdc = true")
     await catalog.refresh()
-    (made,) = catalog.tables()
-    assert made.table_id != table.table_id
-    assert catalog.by_id(id_bytes(table.table_id)) == again
-    assert catalog.captured(again)
+    (recreated,) = catalog.tables()
+    assert recreated.table_id != table.table_id
+    assert catalog.by_id(id_bytes(table.table_id)) == readded
+    assert catalog.captured(readded)
 
 
 async def test_what_the_server_says_of_itself(cassandra: HasCassandra, session: CqlSession) -> None:
-    found = await read_cluster(session)
-    (node,) = await node_settings(session, found.nodes)
+    cluster = await read_cluster(session)
+    (node,) = await node_settings(session, cluster.nodes)
     assert (node.cdc_enabled, node.cdc_block_writes, node.encrypted) == (True, True, False)
     assert (node.cdc_raw, node.commitlog) == (str(cassandra.cdc_raw), str(cassandra.commitlog))
     assert node.segment_size is not None
@@ -118,16 +118,16 @@ async def test_a_validation(cassandra: HasCassandra, cassandra_keyspace: Callabl
         f'CREATE TABLE {ks}."Off" (a int PRIMARY KEY, v int)',
     )
 
-    async def told(changes: dict[str, str]) -> list[ConfigProblem]:
+    async def find_problems(changes: dict[str, str]) -> list[ConfigProblem]:
         config = configured(cassandra, {keys.TABLES: rf"{ks}\.t", **changes})
         return [*check_directories(config), *await check_cluster(config)]
 
-    assert await told({}) == []
-    (off,) = await told({keys.TABLES: rf"{ks}\..*"})
+    assert await find_problems({}) == []
+    (off,) = await find_problems({keys.TABLES: rf"{ks}\..*"})
     assert (off.name, off.warning) == (keys.TABLES, True)
     assert f'ALTER TABLE {ks}."Off" WITH cdc = true' in off.message
-    (wrong,) = await told({keys.DIRECTORIES: f"n={cassandra.commitlog}"})
+    (wrong,) = await find_problems({keys.DIRECTORIES: f"n={cassandra.commitlog}"})
     assert (wrong.name, wrong.warning) == (keys.DIRECTORIES, False)
     assert str(cassandra.cdc_raw) in wrong.message
-    (away,) = await told({keys.HOSTS: "127.0.0.1:1", keys.CONNECT_TIMEOUT: "500"})
+    (away,) = await find_problems({keys.HOSTS: "127.0.0.1:1", keys.CONNECT_TIMEOUT: "500"})
     assert (away.name, away.warning) == (keys.HOSTS, False)

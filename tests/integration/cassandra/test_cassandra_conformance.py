@@ -37,8 +37,8 @@ FIRST_US = 1_790_000_000_000_000
 def pruned(value: Any) -> Any:
     """Without members that are null."""
     if isinstance(value, dict):
-        return {name: pruned(each) for name, each in sorted(value.items()) if each is not None}
-    return [pruned(each) for each in value] if isinstance(value, list) else value
+        return {name: pruned(member) for name, member in sorted(value.items()) if member is not None}
+    return [pruned(element) for element in value] if isinstance(value, list) else value
 
 
 class LogFile:
@@ -132,7 +132,7 @@ class Log(Harness):
             self.written += 1
             stamp = CellStamp(FIRST_US + self.written)
             cells = tuple(
-                Cell(each.name, None, f"{each.name} {self.written}" + "x" * size, stamp) for each in table.regular
+                Cell(column.name, None, f"{column.name} {self.written}" + "x" * size, stamp) for column in table.regular
             )
             update = PartitionUpdate(
                 source=NOBODY,
@@ -176,7 +176,9 @@ class Log(Harness):
         """Messages tell when they were read; a member that is null may be left out."""
         value = pruned(record.value)
         value.pop("ts_ms", None)
-        value["source"] = {name: each for name, each in value["source"].items() if name not in {"read_time", "ts_ms"}}
+        value["source"] = {
+            name: member for name, member in value["source"].items() if name not in {"read_time", "ts_ms"}
+        }
         return repr((record.topic, record.key, value))
 
     def secrets(self) -> Mapping[str, str]:

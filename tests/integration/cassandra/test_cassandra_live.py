@@ -68,19 +68,20 @@ def test_a_connector_over_rest(
 
         def find_snapshot(request: str) -> dict[str, Any]:
             return next(
-                (each for each in ask("GET", "/snapshots") if each["id"] == request), {"rows_done": 0, "state": "none"}
+                (snapshot for snapshot in ask("GET", "/snapshots") if snapshot["id"] == request),
+                {"rows_done": 0, "state": "none"},
             )
 
         def numbers() -> dict[str, float]:
             """Attributes of Debezium's snapshots, summed over tasks."""
-            found: dict[str, float] = {}
+            sums: dict[str, float] = {}
             for attribute, value in re.findall(
                 rf'^debezium_metrics_(\w+){{connector="{name}".*context="snapshot".*}} (.*)$',
                 worker.request("GET", "/metrics")[1],
                 re.MULTILINE,
             ):
-                found[attribute] = found.get(attribute, 0) + float(value)
-            return found
+                sums[attribute] = sums.get(attribute, 0) + float(value)
+            return sums
 
         eventually(
             lambda: worker.states(name)[1] == ["RUNNING", "RUNNING", "UNASSIGNED"],
@@ -146,13 +147,13 @@ def test_a_connector_over_rest(
         # Changes from the moment on at which cdc is turned on; what the table held before is read on its own, once.
         def keys_of_late(*, snapshot: bool) -> list[int]:
             return sorted(
-                each.key[0]
-                for each in updates(bootstrap, f"{name}.{name}.late", committed=False)
-                if each.source.snapshot is snapshot
+                update.key[0]
+                for update in updates(bootstrap, f"{name}.{name}.late", committed=False)
+                if update.source.snapshot is snapshot
             )
 
         def new() -> list[dict[str, Any]]:
-            return [each for each in ask("GET", "/snapshots") if each["origin"] == "new"]
+            return [snapshot for snapshot in ask("GET", "/snapshots") if snapshot["origin"] == "new"]
 
         execute_cql(cassandra.address, f"ALTER TABLE {name}.late WITH cdc = true", *rows(f"{name}.late", 20))
         eventually(
@@ -160,8 +161,10 @@ def test_a_connector_over_rest(
             "20 changes come",
             detail=lambda: ask("GET", "/status"),
         )
-        eventually(lambda: [each["state"] for each in new()] == ["completed"], "the new table is read", detail=new)
-        assert [each["table"] for each in new()[0]["tables"]] == [f"{name}.late"]
+        eventually(
+            lambda: [snapshot["state"] for snapshot in new()] == ["completed"], "the new table is read", detail=new
+        )
+        assert [table["table"] for table in new()[0]["tables"]] == [f"{name}.late"]
         once = keys_of_late(snapshot=True)
         assert len(set(once)) == len(once)
         assert set(once) >= set(range(20, 30))
@@ -173,16 +176,18 @@ def test_a_connector_over_rest(
             *rows(f"{name}.later", 3),
         )
         eventually(
-            lambda: [each["state"] for each in new()] == ["completed"] * 2, "two new tables are read", detail=new
+            lambda: [snapshot["state"] for snapshot in new()] == ["completed"] * 2,
+            "two new tables are read",
+            detail=new,
         )
         assert keys_of_late(snapshot=True) == once
 
         # What is written while cdc is off is not in the log: once it is on again, the table is read again.
         def seen_off() -> list[bool]:
             return [
-                each["offset"].get("had_cdc", False)
-                for each in ask("GET", "/offsets")["offsets"]
-                if each["offset"].get("table") == f"{name}.late"
+                entry["offset"].get("had_cdc", False)
+                for entry in ask("GET", "/offsets")["offsets"]
+                if entry["offset"].get("table") == f"{name}.late"
             ]
 
         execute_cql(cassandra.address, f"ALTER TABLE {name}.late WITH cdc = false")
@@ -193,15 +198,17 @@ def test_a_connector_over_rest(
             f"ALTER TABLE {name}.late WITH cdc = true",
         )
         eventually(
-            lambda: [each["state"] for each in new()] == ["completed"] * 3, "the table is read again", detail=new
+            lambda: [snapshot["state"] for snapshot in new()] == ["completed"] * 3,
+            "the table is read again",
+            detail=new,
         )
-        assert len([each for each in new() if "~" in each["id"]]) == 1
+        assert len([snapshot for snapshot in new() if "~" in snapshot["id"]]) == 1
         assert 1000 in keys_of_late(snapshot=True)
         assert 1000 not in once
 
-        found = updates(bootstrap, f"{name}.{name}.t", committed=False)
+        all_updates = updates(bootstrap, f"{name}.{name}.t", committed=False)
         for snapshot in (True, False):
-            assert {each.key[0] for each in found if each.source.snapshot is snapshot} == set(range(200))
+            assert {update.key[0] for update in all_updates if update.source.snapshot is snapshot} == set(range(200))
 
         lag = eventually(
             lambda: (now := ask("GET", "/lag"))["bytes_behind"] == 0 and now,
@@ -209,9 +216,9 @@ def test_a_connector_over_rest(
             detail=lambda: ask("GET", "/lag"),
         )
         assert lag["time_behind_s"] == 0.0
-        tables = [f"{name}.{each}" for each in ("late", "later", "t")]
-        assert {each["table"]: each["events_behind"] for each in lag["tables"]} == dict.fromkeys(tables, 0)
-        assert [each["table"] for each in ask("GET", "/tables")] == tables
+        tables = [f"{name}.{table}" for table in ("late", "later", "t")]
+        assert {table["table"]: table["events_behind"] for table in lag["tables"]} == dict.fromkeys(tables, 0)
+        assert [table["table"] for table in ask("GET", "/tables")] == tables
 
         asked = ask("POST", "/snapshots", {"tables": [f"{name}.late"]})["id"]
         eventually(
@@ -221,7 +228,7 @@ def test_a_connector_over_rest(
         )
         ask("DELETE", f"/snapshots/{asked}")
         eventually(
-            lambda: all(each["partition"].get("snapshot") != asked for each in ask("GET", "/offsets")["offsets"]),
+            lambda: all(entry["partition"].get("snapshot") != asked for entry in ask("GET", "/offsets")["offsets"]),
             "its offsets are gone",
             detail=lambda: ask("GET", "/offsets"),
         )
@@ -234,12 +241,14 @@ def test_a_connector_over_rest(
             f'cassandra_snapshot_running{{connector="{name}",task="0"}} 0.0',
         ]
 
-        def told() -> str:
+        def read_metrics() -> str:
             text: str = worker.request("GET", "/metrics")[1]
             return text
 
         eventually(
-            lambda: (text := told()) and all(line in text for line in lines), "the metrics are reported", detail=told
+            lambda: (text := read_metrics()) and all(line in text for line in lines),
+            "the metrics are reported",
+            detail=read_metrics,
         )
 
         # Under another topic.prefix nothing of this can be used, but it can be forgotten.

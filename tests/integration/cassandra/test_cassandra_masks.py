@@ -77,4 +77,4 @@ def test_no_form_shows_a_masked_column(
                 {**config, "name": "v", "topic.prefix": "v", **more},
             )
             assert status == 200
-            assert {each["value"]["name"] for each in answer["configs"] if each["value"]["errors"]} == {option}
+            assert {entry["value"]["name"] for entry in answer["configs"] if entry["value"]["errors"]} == {option}

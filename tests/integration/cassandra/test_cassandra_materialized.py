@@ -51,7 +51,7 @@ class Topic:
                 "topic.metadata.refresh.interval.ms": 500,
             }
         )
-        self._consumer.assign([TopicPartition(name, each, 0) for each in range(PARTITIONS)])
+        self._consumer.assign([TopicPartition(name, partition, 0) for partition in range(PARTITIONS)])
 
     def read(self) -> list[tuple[bytes, Any]]:
         """All records: key, and value from JSON (None: a tombstone)."""
@@ -108,8 +108,8 @@ class Database:
 
     def rows(self, table: str) -> dict[tuple[Any, ...], dict[str, Any]]:
         """The rows that SELECT shows, by primary key."""
-        found = self._loop.run_until_complete(self._session.query(f"SELECT * FROM {table}", consistency="ALL"))  # noqa: S608
-        return {(row["pk"], row["c1"], row["c2"]): plain_row(row) for row in found if row["c1"] is not None}
+        rows = self._loop.run_until_complete(self._session.query(f"SELECT * FROM {table}", consistency="ALL"))  # noqa: S608
+        return {(row["pk"], row["c1"], row["c2"]): plain_row(row) for row in rows if row["c1"] is not None}
 
     def close(self) -> None:
         """Close it."""
@@ -119,9 +119,9 @@ class Database:
 
 @pytest.fixture
 def database(cassandra_cluster: CassandraCluster) -> Iterator[Database]:
-    made = Database(cassandra_cluster)
-    yield made
-    made.close()
+    database = Database(cassandra_cluster)
+    yield database
+    database.close()
 
 
 def connector(cluster: CassandraCluster, name: str, keyspace: str, form: str) -> dict[str, Any]:
@@ -201,15 +201,15 @@ def test_three_replicas_become_one_table(
                 return folded(outputs.events) == database.rows(workload.table)
 
             def difference() -> str:
-                found, wanted = folded(outputs.read()), database.rows(workload.table)
+                actual, expected = folded(outputs.read()), database.rows(workload.table)
                 lines = [
-                    f"{key}: {found.get(key)} is not {wanted.get(key)}"
-                    for key in {**found, **wanted}
-                    if found.get(key) != wanted.get(key)
+                    f"{key}: {actual.get(key)} is not {expected.get(key)}"
+                    for key in {**actual, **expected}
+                    if actual.get(key) != expected.get(key)
                 ]
                 return "\n".join([f"{len(changes.read())} changes, {len(outputs.events)} events", *lines, job.log()])
 
-            def told_by_all(form: str, key: int) -> bool:
+            def is_merged(form: str, key: int) -> bool:
                 """Whether every replica's log was read up to a row, and the job has merged what it said."""
                 nodes = {
                     value["payload"]["source"]["position"]["node"]
@@ -223,15 +223,15 @@ def test_three_replicas_become_one_table(
                 database.run(workload, STATEMENTS)
                 database.insert(workload.table, last)
                 eventually(
-                    lambda last=last, form=form: told_by_all(form, last),  # type: ignore[misc]
+                    lambda last=last, form=form: is_merged(form, last),  # type: ignore[misc]
                     "all rows have come",
                     180,
                     detail=difference,
                 )
                 eventually(all_equal, "the tables are equal", every=0.1, detail=difference)
             stages = {
-                each: job.metrics.get(f"materializer_latency_{each}_samples_total", 0)
-                for each in ("write_to_read", "read_to_topic", "topic_to_rows", "read_to_rows", "write_to_rows")
+                stage: job.metrics.get(f"materializer_latency_{stage}_samples_total", 0)
+                for stage in ("write_to_read", "read_to_topic", "topic_to_rows", "read_to_rows", "write_to_rows")
             }
             assert all(stages.values()), stages
             # Two of three copies changed nothing.

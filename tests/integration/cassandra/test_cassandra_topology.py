@@ -76,8 +76,8 @@ class Scene:
             *self.load.ddl,
         )
         admin = AdminClient({"bootstrap.servers": self.bootstrap})
-        for made in admin.create_topics([NewTopic(each, 1, 1) for each in self.tables.values()]).values():
-            made.result(20)
+        for future in admin.create_topics([NewTopic(topic, 1, 1) for topic in self.tables.values()]).values():
+            future.result(20)
         self.session = await CqlSession.acquire(
             cql_session(
                 contact_points=tuple((member.host, int(member.port or 0)) for member in self.cluster.members),
@@ -148,7 +148,7 @@ class Scene:
             if not dead or not (statement.may_fail or "BATCH" in statement.text):
                 await self.query(statement.text, may_fail=statement.may_fail)
 
-    async def mark(self, *keys: int, consistency: str = "QUORUM") -> None:
+    async def write_markers(self, *keys: int, consistency: str = "QUORUM") -> None:
         """Rows that tests look for in the log, in both tables."""
         for key in keys:
             await self.query(
@@ -176,16 +176,16 @@ class Scene:
 
     def keys(self, node: str) -> set[int]:
         """The partitions that a node's log has reported, in both tables."""
-        found = [{each.key[0] for each in self.updates.get((name, node), ())} for name in self.tables]
-        return set.intersection(*found)
+        key_sets = [{update.key[0] for update in self.updates.get((name, node), ())} for name in self.tables]
+        return set.intersection(*key_sets)
 
     async def passed(self, nodes: Collection[str]) -> None:
         """Wait until the logs of nodes were delivered up to now; all of them have every partition."""
         self._fence += 1
-        await self.mark(self._fence, consistency="ALL")
-        await self.told(self._fence, nodes)
+        await self.write_markers(self._fence, consistency="ALL")
+        await self.wait_until_reported(self._fence, nodes)
 
-    async def told(self, key: int, nodes: Collection[str]) -> None:
+    async def wait_until_reported(self, key: int, nodes: Collection[str]) -> None:
         """Wait until the logs of nodes have reported a partition."""
 
         async def reported() -> bool:
@@ -198,16 +198,16 @@ class Scene:
         """All logs together, and those of some nodes alone, make the tables as all replicas show them."""
         for name, topic in self.tables.items():
             table = self.definitions[name]
-            kinds = {each.name: each.type for each in table.columns}
+            kinds = {column.name: column.type for column in table.columns}
             shown = selected(await self.query(f"SELECT * FROM {topic}", consistency="ALL"), table)
-            everything = [each for (of, _), found in self.updates.items() if of == name for each in found]
-            for node, found in [("all", everything), *((node, self.updates[name, node]) for node in alone)]:
-                contents = Table(table.columns).apply_all(found).contents()
+            everything = [update for (of, _), updates in self.updates.items() if of == name for update in updates]
+            for node, updates in [("all", everything), *((node, self.updates[name, node]) for node in alone)]:
+                contents = Table(table.columns).apply_all(updates).contents()
                 folded = {
                     key: (clean(static, kinds, folded=True), [clean(row, kinds, folded=True) for row in rows])
                     for key, (static, rows) in contents.items()
                 }
-                assert not (told := unlike(folded, shown)), (node, table.table, told)
+                assert not (difference := unlike(folded, shown)), (node, table.table, difference)
 
     async def read_everywhere(self) -> None:
         """Read all rows from all replicas: those that lack something are repaired, through their logs."""
@@ -226,7 +226,7 @@ async def test_a_node_that_dies_and_comes_back(
         victim.kill()
         try:
             await scene.write(60, dead=True)
-            await scene.mark(1000)
+            await scene.write_markers(1000)
         finally:
             await asyncio.to_thread(victim.start)
             await asyncio.to_thread(cassandra_cluster.wait_whole)
@@ -242,13 +242,13 @@ async def test_a_node_that_joins_and_one_that_leaves(bootstrap: str, tmp_path: P
     with CassandraCluster(tmp_path / "cluster", jvm_options=FAST_START, say=say) as cluster:
         async with Scene(cluster, bootstrap, tmp_path / "worker") as scene:
             await scene.write(80)
-            await scene.mark(1000)
+            await scene.write_markers(1000)
             running = asyncio.create_task(_forever(scene))
             try:
                 newcomer = (await asyncio.to_thread(cluster.join)).state_dir.name
                 await scene.configure(cluster.directories)
                 # It got what was there before through its own log.
-                await scene.told(1000, [newcomer])
+                await scene.wait_until_reported(1000, [newcomer])
                 gone, left = cluster.members[1], cluster.directories
                 await asyncio.to_thread(cluster.leave, gone)
             finally:

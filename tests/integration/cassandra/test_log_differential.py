@@ -88,7 +88,7 @@ async def test_definitions_that_change_in_the_middle_of_the_log(world: World) ->
         )
         await world.catch_up()
         dropped = await world.definition("t")
-        assert {each.name for each in dropped.dropped} == {"gone", "l"}
+        assert {column.name for column in dropped.dropped} == {"gone", "l"}
         await world.assert_folds(parse_definition(dropped.text()))
         await world.execute(
             f"ALTER TABLE {keyspace}.t ADD gone text",
@@ -98,10 +98,10 @@ async def test_definitions_that_change_in_the_middle_of_the_log(world: World) ->
             f"UPDATE {keyspace}.t USING TIMESTAMP 1000 SET gone = 'hidden', l = l + [8] WHERE pk = 1 AND ck = 'a'",
         )
         await world.catch_up()
-        again = await world.definition("t")
-        await world.assert_folds(again)
-        assert again.table_id == first.table_id
-        left = world.shown(again)
+        readded = await world.definition("t")
+        await world.assert_folds(readded)
+        assert readded.table_id == first.table_id
+        left = world.shown(readded)
         await world.execute(
             f"DROP TABLE {keyspace}.t",
             f"CREATE TABLE {keyspace}.t (pk int PRIMARY KEY, a text) WITH cdc = true",
@@ -112,7 +112,7 @@ async def test_definitions_that_change_in_the_middle_of_the_log(world: World) ->
         assert other.table_id != first.table_id
         await world.assert_folds(other)
         # What was written to the table that is gone can still be read.
-        assert world.shown(again) == left
+        assert world.shown(readded) == left
 
 
 #: Types and literals of them; the first type's are also keys.
@@ -176,7 +176,7 @@ async def test_values_of_all_types(world: World) -> None:
     keyspace = world.keyspace
     async with world:
         there = [
-            [each for each in found if "vector" not in each[0] or world.release >= (5, 0)] for found in (VALUES, KEYS)
+            [case for case in cases if "vector" not in case[0] or world.release >= (5, 0)] for cases in (VALUES, KEYS)
         ]
         values, key_values = there
         names = [f'"V {index}"' for index in range(len(values))]
@@ -225,7 +225,7 @@ async def test_an_empty_int_is_a_tombstone_in_the_log(world: World) -> None:
         table = await world.definition("empties")
         ((version, data),) = world.updates[table.table_id]
         ((row,),) = (CompiledDecoder(table, version).full(data, 0, SOURCE)[0].rows,)
-        assert sorted((each.column, each.value, each.stamp) for each in row.cells) == [
+        assert sorted((cell.column, cell.value, cell.stamp) for cell in row.cells) == [
             ("t", "", CellStamp(7)),
             ("v", None, CellStamp(7)),
         ]

@@ -84,17 +84,17 @@ class Reading:
         self.seen: list[int] = []
         self.finished: list[int] = []
         self.position = start
-        self._wanted = re.compile(rb"<%s (\d+)>" % table.encode())
+        self._pattern = re.compile(rb"<%s (\d+)>" % table.encode())
 
     async def step(self) -> LogChunk | None:
-        stretch = await self.follower.read()
-        if stretch is not None:
-            assert not stretch.problem
-            for each in stretch.entries:
-                self.seen += [int(found) for found in self._wanted.findall(stretch.data[each.start : each.end])]
-            self.finished += [stretch.segment] * stretch.finished
-            self.position = LogPosition(stretch.segment, stretch.position, 0, stretch.finished)
-        return stretch
+        chunk = await self.follower.read()
+        if chunk is not None:
+            assert not chunk.problem
+            for entry in chunk.entries:
+                self.seen += [int(number) for number in self._pattern.findall(chunk.data[entry.start : entry.end])]
+            self.finished += [chunk.segment] * chunk.finished
+            self.position = LogPosition(chunk.segment, chunk.position, 0, chunk.finished)
+        return chunk
 
     async def until(self, *rows: int) -> None:
         """Read until all of the rows were seen."""
@@ -108,9 +108,9 @@ async def readings(node: CassandraNode) -> AsyncIterator[Any]:
     async with contextlib.AsyncExitStack() as stack:
 
         def make(table: str, start: LogPosition | None = None, **settings: Any) -> Reading:
-            made = Reading(node.data / "cdc_raw", table, start, **settings)
-            stack.push_async_callback(made.follower.close)
-            return made
+            reading = Reading(node.data / "cdc_raw", table, start, **settings)
+            stack.push_async_callback(reading.follower.close)
+            return reading
 
         yield make
 
@@ -202,11 +202,11 @@ async def test_a_killed_server(node: CassandraNode, readings: Any) -> None:
 
     await reader.follower.acknowledged(reader.position)
     left = scan_directory(node.data / "cdc_raw", "n1")
-    assert [log_id for log_id, each in left.items() if each.indexed and log_id < reader.position.segment] == []
+    assert [log_id for log_id, segment in left.items() if segment.indexed and log_id < reader.position.segment] == []
     assert reader.numbers.now[metrics.SEGMENTS_RELINKED] >= 1
 
     # A worker that was killed before its last acknowledgement resumes from the saved position.
-    again = readings("c", reader.position, mode="marker")
+    resumed = readings("c", reader.position, mode="marker")
     more = await write(node, "c", range(300, 303))
-    await again.until(*more)
-    assert again.seen == more
+    await resumed.until(*more)
+    assert resumed.seen == more

@@ -38,7 +38,7 @@ def world(cassandra: HasCassandra, cassandra_keyspace: Callable[[], str]) -> Wor
 
 
 def folded(table: CqlTableDefinition, updates: Iterable[PartitionUpdate]) -> dict[str, Any]:
-    kinds = {each.name: each.type for each in table.columns}
+    kinds = {column.name: column.type for column in table.columns}
     return {
         name: (clean(static, kinds, folded=True), [clean(row, kinds, folded=True) for row in rows])
         for name, (static, rows) in Table(table.columns).apply_all(updates).contents().items()
@@ -58,13 +58,13 @@ def logged(world: World, table: CqlTableDefinition) -> list[PartitionUpdate]:
 
 def without(contents: dict[str, Any], column: str, keys: Sequence[str]) -> dict[str, Any]:
     """Return the contents without a column, and without rows that have only their keys."""
-    found = {}
+    reduced = {}
     for name, (static, rows) in contents.items():
         kept = [{key: value for key, value in row.items() if key != column} for row in rows]
         kept = [row for row in kept if set(row) - set(keys)]
         if static or kept:
-            found[name] = static, kept
-    return found
+            reduced[name] = static, kept
+    return reduced
 
 
 async def run(world: World, load: Workload, count: int, *, dated: bool = True) -> None:
@@ -93,14 +93,14 @@ async def test_random_tables_with_and_without_the_log(world: World, monkeypatch:
         task.request(*names)
         await task.run()
         assert not task.bad
-        assert [each["state"] for each in task.reader.progress()] == ["completed"]
+        assert [snapshot["state"] for snapshot in task.reader.progress()] == ["completed"]
         for table in tables:
             # Alone, and with all of the log, in any order and repeated.
-            own = [each for each in task.updates if each.source.table_id == table.table_id]
-            assert not (found := unlike(folded(table, own), await shown(world, table))), found
-            both = [*own, *logged(world, table), *own]
+            snapshot_updates = [update for update in task.updates if update.source.table_id == table.table_id]
+            assert not (difference := unlike(folded(table, snapshot_updates), await shown(world, table))), difference
+            both = [*snapshot_updates, *logged(world, table), *snapshot_updates]
             random.Random(seed).shuffle(both)
-            assert not (found := unlike(folded(table, both), await shown(world, table))), found
+            assert not (difference := unlike(folded(table, both), await shown(world, table))), difference
         await assert_times(world, tables[0], task.updates)
         # Where the elements of collections have no times (before 5.0).
         monkeypatch.setattr(cluster_module, "_ELEMENTS_SINCE", (99, 0))
@@ -108,9 +108,13 @@ async def test_random_tables_with_and_without_the_log(world: World, monkeypatch:
         old.request(*names)
         await old.run()
         for table in tables:
-            own = [each for each in old.updates if each.source.table_id == table.table_id]
-            assert not (found := unlike(folded(table, own), await shown(world, table))), found
-            assert not (found := unlike(folded(table, [*own, *logged(world, table)]), await shown(world, table))), found
+            snapshot_updates = [update for update in old.updates if update.source.table_id == table.table_id]
+            assert not (difference := unlike(folded(table, snapshot_updates), await shown(world, table))), difference
+            assert not (
+                difference := unlike(
+                    folded(table, [*snapshot_updates, *logged(world, table)]), await shown(world, table)
+                )
+            ), difference
         monkeypatch.undo()
         # Earlier writes are not in the log any more, nor are their tombstones: a write that is older than one of these becomes
         # visible again. Writes continue while the tables are read.
@@ -121,53 +125,65 @@ async def test_random_tables_with_and_without_the_log(world: World, monkeypatch:
         await run(world, load, 30, dated=False)
         await world.catch_up()
         for table in tables:
-            both = [*(each for each in live.updates if each.source.table_id == table.table_id), *logged(world, table)]
+            both = [
+                *(update for update in live.updates if update.source.table_id == table.table_id),
+                *logged(world, table),
+            ]
             random.Random(seed).shuffle(both)
-            keys = [each.name for each in table.clustering]
+            keys = [column.name for column in table.clustering]
             # Lists that are changed by element afterwards can't be right (SNAPSHOT.md), rows without cells may stay.
-            mine, theirs = (without(each, "l", keys) for each in (folded(table, both), await shown(world, table)))
-            assert not (told := differences(mine, theirs)), told
+            mine, theirs = (
+                without(contents, "l", keys) for contents in (folded(table, both), await shown(world, table))
+            )
+            assert not (lines := differences(mine, theirs)), lines
 
 
 def differences(mine: dict[str, Any], theirs: dict[str, Any]) -> str:
     """Return a readable list of what is only in one of both."""
-    told = []
-    for key, one, other in unlike(mine, theirs):
-        (static, rows), (other_static, other_rows) = one or ({}, []), other or ({}, [])
-        told += [f"{key} ours: {row}" for row in rows if row not in other_rows]
-        told += [f"{key} theirs: {row}" for row in other_rows if row not in rows]
+    lines = []
+    for key, our_contents, their_contents in unlike(mine, theirs):
+        (static, rows), (other_static, other_rows) = our_contents or ({}, []), their_contents or ({}, [])
+        lines += [f"{key} ours: {row}" for row in rows if row not in other_rows]
+        lines += [f"{key} theirs: {row}" for row in other_rows if row not in rows]
         if static != other_static:
-            told.append(f"{key} static: {static} {other_static}")
-    return "\n".join(told)
+            lines.append(f"{key} static: {static} {other_static}")
+    return "\n".join(lines)
 
 
 async def assert_times(world: World, table: CqlTableDefinition, updates: list[PartitionUpdate]) -> None:
     """Write times and TTLs of all that is not a list are the table's."""
-    fold = Table(table.columns).apply_all(each for each in updates if each.source.table_id == table.table_id)
-    columns = [each for each in (*table.static, *table.regular) if each.type.name != "list" and world.tells_times(each)]
-    wanted = ", ".join(
-        f'WRITETIME("{each.name}") AS w{place}, TTL("{each.name}") AS t{place}' for place, each in enumerate(columns)
+    fold = Table(table.columns).apply_all(update for update in updates if update.source.table_id == table.table_id)
+    columns = [
+        column for column in (*table.static, *table.regular) if column.type.name != "list" and world.tells_times(column)
+    ]
+    time_columns = ", ".join(
+        f'WRITETIME("{column.name}") AS w{number}, TTL("{column.name}") AS t{number}'
+        for number, column in enumerate(columns)
     )
     rows = await world.session.query(
-        f"SELECT {', '.join(each.name for each in (*table.key, *table.clustering))}, {wanted} FROM {table}"
+        f"SELECT {', '.join(column.name for column in (*table.key, *table.clustering))}, {time_columns} FROM {table}"
     )
     compared = 0
     for row in rows:
-        state = fold.partitions[repr(tuple(row[each.name] for each in table.key))]
-        clustering = tuple(row[each.name] for each in table.clustering)
-        for place, column in enumerate(columns):
-            one = state.static if column.kind == "static" else state.rows.get(repr(clustering), ((), None))[1]
+        state = fold.partitions[repr(tuple(row[column.name] for column in table.key))]
+        clustering = tuple(row[column.name] for column in table.clustering)
+        for number, column in enumerate(columns):
+            folded_row = state.static if column.kind == "static" else state.rows.get(repr(clustering), ((), None))[1]
             stamps = (
                 []
-                if one is None
+                if folded_row is None
                 else [
-                    cell.stamp for cell in one.cells.values() if cell.column == column.name and cell.value is not None
+                    cell.stamp
+                    for cell in folded_row.cells.values()
+                    if cell.column == column.name and cell.value is not None
                 ]
             )
-            times = row[f"w{place}"] if isinstance(row[f"w{place}"], list) else [row[f"w{place}"]]
-            ttls = row[f"t{place}"] if isinstance(row[f"t{place}"], list) else [row[f"t{place}"]]
-            assert sorted(each.write_time for each in stamps) == sorted(each for each in times if each is not None), row
-            assert sum(each.expires is not None for each in stamps) == sum(each is not None for each in ttls), row
+            times = row[f"w{number}"] if isinstance(row[f"w{number}"], list) else [row[f"w{number}"]]
+            ttls = row[f"t{number}"] if isinstance(row[f"t{number}"], list) else [row[f"t{number}"]]
+            assert sorted(stamp.write_time for stamp in stamps) == sorted(
+                moment for moment in times if moment is not None
+            ), row
+            assert sum(stamp.expires is not None for stamp in stamps) == sum(ttl is not None for ttl in ttls), row
             compared += len(stamps)
     assert compared
 
@@ -194,7 +210,7 @@ async def test_lists_and_lonely_keys_beside_the_log(world: World) -> None:
         await first.run()
         rows = {row.clustering: row for update in first.updates for row in update.rows}
         assert {key: row.liveness and row.liveness.write_time for key, row in rows.items()} == dict.fromkeys(
-            [(place,) for place in range(1, 6)], UNKNOWN_US
+            [(number,) for number in range(1, 6)], UNKNOWN_US
         )
         # A row with a TTL is gone when its last cell is; the others stay. Queries show a list's write time only from 5.0 on.
         assert {key for key, row in rows.items() if row.liveness and row.liveness.expires} == (
@@ -209,7 +225,7 @@ async def test_lists_and_lonely_keys_beside_the_log(world: World) -> None:
         )
         await world.catch_up()
         both = [*first.updates, *logged(world, table)]
-        assert not (found := unlike(folded(table, both), await shown(world, table))), found
+        assert not (difference := unlike(folded(table, both), await shown(world, table))), difference
         # By element: only another snapshot corrects it.
         await world.execute(
             f"UPDATE {keyspace}.t SET l = l - [9] WHERE k = 1 AND c = 5",
@@ -221,7 +237,7 @@ async def test_lists_and_lonely_keys_beside_the_log(world: World) -> None:
         second.request(str(table))
         await second.run()
         both = [*second.updates, *first.updates, *logged(world, table)]
-        assert not (found := unlike(folded(table, both), await shown(world, table))), found
+        assert not (difference := unlike(folded(table, both), await shown(world, table))), difference
 
 
 async def filled(world: World) -> CqlTableDefinition:
@@ -232,8 +248,8 @@ async def filled(world: World) -> CqlTableDefinition:
     )
 
     async def fill(k: int, rows: int) -> None:
-        texts = "".join(f"INSERT INTO {keyspace}.big (k, c, v, s) VALUES ({k}, {c}, {c}, {k});" for c in range(rows))
-        await world.execute(f"BEGIN UNLOGGED BATCH {texts} APPLY BATCH")
+        inserts = "".join(f"INSERT INTO {keyspace}.big (k, c, v, s) VALUES ({k}, {c}, {c}, {k});" for c in range(rows))
+        await world.execute(f"BEGIN UNLOGGED BATCH {inserts} APPLY BATCH")
 
     await asyncio.gather(*(fill(k, 2) for k in range(60)), fill(1000, 130))
     return await world.definition("big")
@@ -251,7 +267,7 @@ async def test_stops_and_other_numbers_of_tasks(world: World) -> None:
             await task.run(chunks=3)
             saved = task.offsets or saved
             updates += task.updates
-        read = sum(len(each.rows) for each in updates)
+        read = sum(len(update.rows) for update in updates)
         assert read <= 250
         assert not Task(world, saved=saved).over() or read < 250
         # Three tasks continue.
@@ -262,12 +278,12 @@ async def test_stops_and_other_numbers_of_tasks(world: World) -> None:
             await task.run()
             updates += task.updates
             more += task.offsets
-        assert not (found := unlike(folded(table, updates), await shown(world, table))), found
-        assert sum(len(each.rows) for each in updates) <= 250 + 130
+        assert not (difference := unlike(folded(table, updates), await shown(world, table))), difference
+        assert sum(len(update.rows) for update in updates) <= 250 + 130
         asked = {"id": "r", "state": "running", "origin": "rest", "tables": [str(table)]}
         (view,) = list_snapshots("shop", [asked], [*saved, *more])
         assert (view["state"], view["percent"]) == ("completed", 100.0)
-        assert [each["state"] for each in view["tables"]] == ["completed"]
+        assert [table["state"] for table in view["tables"]] == ["completed"]
         # Whatever the number of tasks is then, it is done.
         task = Task(world, shard=(1, 2), saved=[*saved, *more])
         task.request(str(table))
@@ -287,7 +303,7 @@ async def test_pause_and_cancel_and_a_table_that_goes(world: World) -> None:
         assert [offset["state"] for _, offset in task.offsets] == ["paused"]
         task.request(str(table))
         await task.run()
-        assert not (found := unlike(folded(table, task.updates), await shown(world, table))), found
+        assert not (difference := unlike(folded(table, task.updates), await shown(world, table))), difference
         assert [offset["state"] for _, offset in task.offsets] == ["completed"]
         cancelled = Task(world, chunk_rows=10)
         cancelled.request(str(table))
@@ -300,7 +316,7 @@ async def test_pause_and_cancel_and_a_table_that_goes(world: World) -> None:
         await gone.run(chunks=2)
         await world.execute(f"DROP TABLE {table}")
         await gone.run()
-        assert [each["state"] for each in gone.reader.progress()[0]["tables"]] == ["vanished"]
+        assert [table["state"] for table in gone.reader.progress()[0]["tables"]] == ["vanished"]
 
 
 class Faulty:
@@ -339,9 +355,9 @@ async def test_failing_queries_are_asked_again(world: World) -> None:
         await task.run()
         assert faulty.failed > 5
         assert faulty.refused == 3
-        assert not (found := unlike(folded(table, task.updates), await shown(world, table))), found
+        assert not (difference := unlike(folded(table, task.updates), await shown(world, table))), difference
         (state,) = task.reader.progress()
-        assert (state["state"], [each["error"] for each in state["tables"]]) == ("completed", [None])
+        assert (state["state"], [table["error"] for table in state["tables"]]) == ("completed", [None])
 
 
 class Refusing:
@@ -386,6 +402,6 @@ async def test_a_refused_login_leaves_no_table_out(world: World) -> None:
                     await task.run()
             updates += task.updates
             saved = task.offsets or saved
-        assert not (found := unlike(folded(table, updates), await shown(world, table))), found
+        assert not (difference := unlike(folded(table, updates), await shown(world, table))), difference
         (state,) = task.reader.progress()
-        assert (state["state"], [each["state"] for each in state["tables"]]) == ("completed", ["done"])
+        assert (state["state"], [table["state"] for table in state["tables"]]) == ("completed", ["done"])

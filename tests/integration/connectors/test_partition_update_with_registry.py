@@ -48,8 +48,8 @@ def records(
     shape = shape_of(table)
     row: list[Any] = [None] * shape.width
     row[:6] = [bytes(16), TIME, 0, INSERT, 60, True]
-    for place in shape.columns:
-        row[place.value] = cells.get(place.name)
+    for column in shape.columns:
+        row[column.value] = cells.get(column.name)
     out: list[SourceRecord] = []
     form(table, scylla_events(topic_prefix="c-1", output_format="partition-update")).feed(
         StreamRun({}, {}, [tuple(row)]), out, []
@@ -59,11 +59,11 @@ def records(
 
 @pytest.fixture
 async def converter(registry: SchemaRegistry) -> AsyncIterator[Converter]:
-    made = create_converter(
+    converter = create_converter(
         "io.confluent.connect.avro.AvroConverter", {"schema.registry.url": registry.url}, is_key=False
     )
-    yield made
-    await made.close()
+    yield converter
+    await converter.close()
 
 
 async def test_versions_of_a_table_share_a_subject(registry: SchemaRegistry, converter: Converter) -> None:

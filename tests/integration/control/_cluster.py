@@ -13,9 +13,9 @@ if TYPE_CHECKING:
     from compose.local.worker import MillraceWorker
 
 
-def wait_for(condition: Callable[[], bool], what: str, deadline_s: float = 30.0) -> None:
+def wait_for(condition: Callable[[], bool], description: str, deadline_s: float = 30.0) -> None:
     """Wait for a condition; a worker that refuses connections, or does not know the connector yet, is no error."""
-    eventually(condition, what, deadline_s, ignore=(OSError, LookupError))
+    eventually(condition, description, deadline_s, ignore=(OSError, LookupError))
 
 
 def file_source(source: Path, topic: str) -> dict[str, object]:

@@ -29,14 +29,14 @@ async def records(bootstrap: str, topic: str) -> dict[str, bytes | None]:
         topic, bootstrap_servers=bootstrap, auto_offset_reset="earliest", isolation_level="read_committed"
     )
     await consumer.start()
-    found: dict[str, bytes | None] = {}
+    values: dict[str, bytes | None] = {}
     try:
         while batch := await consumer.getmany(timeout_ms=1500):
             for items in batch.values():
-                found.update({item.key.decode(): item.value for item in items})
+                values.update({item.key.decode(): item.value for item in items})
     finally:
         await consumer.stop()
-    return found
+    return values
 
 
 async def test_tasks_start_after_their_predecessors_were_fenced(
@@ -127,8 +127,8 @@ async def test_offsets_behind_anothers_open_transaction_are_waited_for(
     await asyncio.to_thread(worker.create, load.name, load.config)
 
     async def committed() -> list[int]:
-        found = await asyncio.to_thread(read_topic, bootstrap, topic, committed=True)
-        return [identify(json.loads(each.value or b""))[1] for each in found]
+        records = await asyncio.to_thread(read_topic, bootstrap, topic, committed=True)
+        return [identify(json.loads(record.value or b""))[1] for record in records]
 
     async def grows(count: int) -> None:
         async def enough() -> bool:

@@ -36,8 +36,8 @@ def test_a_job_in_a_cluster(
     def progress(worker: MillraceWorker) -> dict[str, Any]:
         status, body = worker.request("GET", f"/connectors/{name}/progress")
         assert status == 200, body
-        found: dict[str, Any] = body["tasks"][0]
-        return found
+        first_task: dict[str, Any] = body["tasks"][0]
+        return first_task
 
     (owner,) = owners(first, [name])[name]
     for worker in (first, second):

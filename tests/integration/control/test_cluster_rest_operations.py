@@ -119,9 +119,9 @@ def test_created_at_the_follower_it_has_a_status_at_once_and_runs(pair: Pair) ->
 def _reset_topics_and_write_on(pair: Pair, worker: MillraceWorker) -> None:
     """After a reset the topic is active again with the next records, on both workers and without a restart."""
     assert worker.request("PUT", "/connectors/made/topics/reset")[0] == 202
-    for each in (pair.leader, pair.follower):
+    for member in (pair.leader, pair.follower):
         wait_for(
-            lambda each=each: each.request("GET", "/connectors/made/topics")[1] == {"made": {"topics": []}},  # type: ignore[misc]
+            lambda member=member: member.request("GET", "/connectors/made/topics")[1] == {"made": {"topics": []}},  # type: ignore[misc]
             "no active topics",
         )
     before = _polled(pair, "made")
@@ -130,8 +130,8 @@ def _reset_topics_and_write_on(pair: Pair, worker: MillraceWorker) -> None:
         with pair.source.open("a") as file:  # again and again: records may overtake the reset on its way to the task
             file.write("more\n")
         return all(
-            each.request("GET", "/connectors/made/topics")[1] == {"made": {"topics": [pair.topic("made")]}}
-            for each in (pair.leader, pair.follower)
+            member.request("GET", "/connectors/made/topics")[1] == {"made": {"topics": [pair.topic("made")]}}
+            for member in (pair.leader, pair.follower)
         )
 
     wait_for(active_again, "the topic is active again")
@@ -144,7 +144,10 @@ def test_adding_changing_and_deleting_moves_and_restarts_nobody_else(pair: Pair)
         pair.leader.create(name, datagen(pair.topic(name), 1))
     wait_for(lambda: all_running(pair.leader, names), "all run")
     before = owners(pair.leader, names)
-    assert {worker for each in before.values() for worker in each} == {pair.leader.worker_id, pair.follower.worker_id}
+    assert {worker for workers in before.values() for worker in workers} == {
+        pair.leader.worker_id,
+        pair.follower.worker_id,
+    }
     polled = {name: _polled(pair, name) for name in names}
     pair.leader.create("passing", datagen(pair.topic("passing"), 3))
     wait_for(lambda: all_running(pair.leader, ["passing"], 3), "passing runs")
@@ -191,11 +194,11 @@ def test_pause_resume_stop_and_restart(pair: Pair) -> None:
 
 def test_a_stop_right_after_a_change_leaves_no_tasks(pair: Pair) -> None:
     """The tasks that a connector asked for before it was stopped may be on their way to the leader then."""
-    for each in range(12):
-        name = f"hasty{each}"
+    for number in range(12):
+        name = f"hasty{number}"
         pair.leader.create(name, datagen(pair.topic("hasty"), tasks=1))
-        for pause_s in (0.0, 0.01 * each):
-            pair.leader.create(name, datagen(pair.topic("hasty"), tasks=2 + each % 2))
+        for pause_s in (0.0, 0.01 * number):
+            pair.leader.create(name, datagen(pair.topic("hasty"), tasks=2 + number % 2))
             time.sleep(
                 pause_s
             )  # tasks are asked for some time after the change: the stop comes at another moment each time
@@ -309,7 +312,7 @@ def test_root_health_and_plugins(pair: Pair) -> None:
     assert (status, infos["error_count"] > 0) == (200, True)
 
 
-def test_a_status_that_is_removed_behind_its_owners_back_is_told_again(pair: Pair, bootstrap: str) -> None:
+def test_a_status_that_is_removed_behind_its_owners_back_is_reported_again(pair: Pair, bootstrap: str) -> None:
     """A slow worker deletes the status of a connector that has been recreated meanwhile."""
     pair.leader.create("told", datagen(pair.topic("told"), 2))
     wait_for(lambda: all_running(pair.follower, ["told"], 2), "told runs")

@@ -88,9 +88,11 @@ def cluster(bootstrap: str, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     try:
         for worker in workers:
             worker.start()
-        made = Cluster(workers, secure, folder, authority, group)
-        wait_for(lambda: "millrace_worker_members 2" in made.ask(0, "GET", "/metrics", headers=RITA)[1], "two members")
-        yield made
+        cluster = Cluster(workers, secure, folder, authority, group)
+        wait_for(
+            lambda: "millrace_worker_members 2" in cluster.ask(0, "GET", "/metrics", headers=RITA)[1], "two members"
+        )
+        yield cluster
     finally:
         for worker in workers:
             worker.kill()

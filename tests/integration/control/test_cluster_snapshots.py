@@ -33,8 +33,8 @@ def test_snapshots_on_request(
     def row(snapshot: str) -> dict[str, Any]:
         status, body = worker.request("GET", f"{path}/{snapshot}")
         assert status == 200, body
-        found: dict[str, Any] = body
-        return found
+        snapshot_row: dict[str, Any] = body
+        return snapshot_row
 
     def done(snapshot: str) -> int:
         rows: int = row(snapshot)["tables"][0]["rows_done"]
@@ -43,14 +43,18 @@ def test_snapshots_on_request(
     def task() -> dict[str, Any]:
         status, body = worker.request("GET", f"/connectors/{name}/lag")
         assert (status, body["connector"], body["time_behind_s"]) == (200, name, 0.5)
-        found: dict[str, Any] = body["position"] or {}
-        return found
+        position: dict[str, Any] = body["position"] or {}
+        return position
 
     def ask(**body: Any) -> str:
-        status, made = worker.request("POST", path, {"tables": ["t"], **body})
-        assert (status, made["state"], made["origin"], made["tables"]) == (201, "running", "rest", ["t"]), made
-        assert [each["id"] for each in worker.request("GET", path)[1]].count(made["id"]) == 1, "listed at once"
-        identity: str = made["id"]
+        status, created = worker.request("POST", path, {"tables": ["t"], **body})
+        assert (status, created["state"], created["origin"], created["tables"]) == (201, "running", "rest", ["t"]), (
+            created
+        )
+        assert [snapshot["id"] for snapshot in worker.request("GET", path)[1]].count(created["id"]) == 1, (
+            "listed at once"
+        )
+        identity: str = created["id"]
         return identity
 
     # A running task gets a request, through the follower, without a restart.
@@ -96,13 +100,13 @@ def test_snapshots_on_request(
         ("GET", "/connectors/nobody/tables"),
     ):
         assert worker.request(method, where)[0] == 404, where
-    for method, what, body in (
+    for method, subpath, body in (
         ("POST", "snapshots", {"tables": ["t"]}),
         ("GET", "snapshots", None),
         ("GET", "lag", None),
         ("GET", "tables", None),
     ):
-        status, answer = worker.request(method, f"/connectors/{plain}/{what}", body)
+        status, answer = worker.request(method, f"/connectors/{plain}/{subpath}", body)
         assert status == 400, answer
         assert "DatagenConnector connectors" in answer["message"]
     assert worker.request("GET", f"/connectors/{name}/tables") == (200, [{"table": "t", "version": 1}])
@@ -128,7 +132,7 @@ def test_snapshots_on_request(
     wait_for(
         lambda: (
             {"snapshot": large}
-            not in [each["partition"] for each in worker.request("GET", f"/connectors/{name}/offsets")[1]["offsets"]]
+            not in [entry["partition"] for entry in worker.request("GET", f"/connectors/{name}/offsets")[1]["offsets"]]
         ),
         "its progress is forgotten",
     )
@@ -145,11 +149,11 @@ def test_snapshots_on_request(
     assert worker.request("PUT", f"/connectors/{name}/stop")[0] == 204
     wait_for(lambda: worker.states(name) == ("STOPPED", []), "it is stopped")
     assert worker.request("DELETE", f"/connectors/{name}/offsets")[0] == 200
-    assert {each["id"]: each["state"] for each in worker.request("GET", path)[1]} == {"own": "waiting"}
+    assert {snapshot["id"]: snapshot["state"] for snapshot in worker.request("GET", path)[1]} == {"own": "waiting"}
 
     # With the connector its requests go.
-    again = ask()
+    last_request = ask()
     assert worker.request("DELETE", f"/connectors/{name}")[0] == 204
     worker.create(name, config)
-    assert [each["id"] for each in worker.request("GET", path)[1]] == ["own"]
-    assert worker.request("GET", f"{path}/{again}")[0] == 404
+    assert [snapshot["id"] for snapshot in worker.request("GET", path)[1]] == ["own"]
+    assert worker.request("GET", f"{path}/{last_request}")[0] == 404

@@ -56,7 +56,7 @@ def test_a_killed_leaders_tasks_move_and_come_back_without_moving_others(
     assert all(back[name] == [leader] for name in NAMES if back[name] != moved[name])
 
 
-def test_a_worker_that_is_told_to_stop_hands_its_tasks_over_first(
+def test_a_worker_that_is_asked_to_stop_hands_its_tasks_over_first(
     millrace: Factory, unique: Callable[[str], str]
 ) -> None:
     first, second = (millrace(group=unique("g")) for _ in range(2))

@@ -73,18 +73,18 @@ def test_each_connector_gets_a_short_reason(
     )
     assert cli.main(["migrate-check", files(tmp_path, bootstrap, group), "--json"]) == 1
     shown = capsys.readouterr().out
-    found = {each["name"]: each for each in json.loads(shown)["findings"]}
-    assert found["a/b"]["problems"] == found["elsewhere"]["problems"] == []
-    assert any("${vault:shop:file} has no value" in note for note in found["elsewhere"]["notes"])
-    assert found["nothing"]["problems"] == ["connector.class is missing"]
-    (foreign,), (sink,) = found["foreign"]["problems"], found["sink"]["problems"]
+    findings = {finding["name"]: finding for finding in json.loads(shown)["findings"]}
+    assert findings["a/b"]["problems"] == findings["elsewhere"]["problems"] == []
+    assert any("${vault:shop:file} has no value" in note for note in findings["elsewhere"]["notes"])
+    assert findings["nothing"]["problems"] == ["connector.class is missing"]
+    (foreign,), (sink,) = findings["foreign"]["problems"], findings["sink"]["problems"]
     assert "plugin.path" in foreign
     assert "PluginDesc" not in foreign
     assert "Spark jobs" in sink
-    assert found["lines"]["problems"] == []
-    assert any("consumer group connect-lines" in note for note in found["lines"]["notes"])
-    assert any("producer.override.acks has no effect" in note for note in found["lines"]["notes"])
-    assert any("a step of type mask" in problem for problem in found["mask"]["problems"])
+    assert findings["lines"]["problems"] == []
+    assert any("consumer group connect-lines" in note for note in findings["lines"]["notes"])
+    assert any("producer.override.acks has no effect" in note for note in findings["lines"]["notes"])
+    assert any("a step of type mask" in problem for problem in findings["mask"]["problems"])
     assert "planted-secret" not in shown
 
 

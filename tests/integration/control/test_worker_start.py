@@ -45,7 +45,7 @@ def ends(folder: Path, values: Mapping[str, str]) -> tuple[int, str]:
     return process.returncode, output
 
 
-def test_an_unreachable_broker_is_named_and_how_to_mend_it(tmp_path: Path, unique: Callable[[str], str]) -> None:
+def test_an_unreachable_broker_is_named_with_the_fix(tmp_path: Path, unique: Callable[[str], str]) -> None:
     nobody = f"127.0.0.1:{free_port(None)}"
     code, output = ends(tmp_path, properties(nobody, unique("g"), kafka_start_timeout_ms="1500"))
     assert code == 1

@@ -29,7 +29,7 @@ def unique_name() -> Callable[[str], str]:
 
 
 @pytest.fixture
-async def made(registry: SchemaRegistry) -> AsyncIterator[Callable[..., Converter]]:
+async def make_converter(registry: SchemaRegistry) -> AsyncIterator[Callable[..., Converter]]:
     """Makes converters by short name, which are closed after the test; options are written with underscores."""
     converters: list[Converter] = []
 

@@ -66,10 +66,10 @@ async def ask(url: str) -> Any:
 
 
 async def test_a_value_travels(
-    made: Callable[..., Converter], registry: SchemaRegistry, unique_name: Callable[[str], str]
+    make_converter: Callable[..., Converter], registry: SchemaRegistry, unique_name: Callable[[str], str]
 ) -> None:
     topic = unique_name("avro")
-    writer, reader = made(), made()
+    writer, reader = make_converter(), make_converter()
     await writer.prepare(topic, ORDER)
     data = writer.from_connect(topic, ORDER, order(1))
     assert data is not None
@@ -78,16 +78,16 @@ async def test_a_value_travels(
     assert reader.to_connect(topic, data) == (ORDER, order(1))
     # A reader of another make finds the schema under the id in the message.
     answer = await ask(f"{registry.url}/schemas/ids/{int.from_bytes(data[1:5], 'big')}")
-    found: Any = fastavro.schemaless_reader(io.BytesIO(data[5:]), json.loads(answer["schema"]), None)
-    assert found["id"] == 1
+    decoded: Any = fastavro.schemaless_reader(io.BytesIO(data[5:]), json.loads(answer["schema"]), None)
+    assert decoded["id"] == 1
     assert f"{topic}-value" in await ask(f"{registry.url}/subjects")
 
 
 async def test_one_schema_is_registered_once(
-    made: Callable[..., Converter], registry: SchemaRegistry, unique_name: Callable[[str], str]
+    make_converter: Callable[..., Converter], registry: SchemaRegistry, unique_name: Callable[[str], str]
 ) -> None:
     topic = unique_name("once")
-    first, second = made(), made()
+    first, second = make_converter(), make_converter()
     equal = struct("shop.Order", {member.name: member.schema for member in ORDER.fields})
     assert equal is not ORDER
     await asyncio.gather(
@@ -105,9 +105,9 @@ async def test_one_schema_is_registered_once(
 
 
 async def test_keys_tombstones_and_primitives(
-    made: Callable[..., Converter], unique_name: Callable[[str], str]
+    make_converter: Callable[..., Converter], unique_name: Callable[[str], str]
 ) -> None:
-    converter = made(is_key=True)
+    converter = make_converter(is_key=True)
     cases: list[tuple[Schema | None, Any]] = [
         (STRING, "k"),
         (Schema(Type.INT64, optional=True), None),
@@ -130,7 +130,7 @@ async def test_keys_tombstones_and_primitives(
     ],
 )
 async def test_subject_strategies(
-    made: Callable[..., Converter],
+    make_converter: Callable[..., Converter],
     registry: SchemaRegistry,
     unique_name: Callable[[str], str],
     strategy: str,
@@ -138,7 +138,7 @@ async def test_subject_strategies(
 ) -> None:
     topic = unique_name("strategy")
     record = f"shop.{topic.replace('-', '_')}"
-    converter = made(value_subject_name_strategy=strategy)
+    converter = make_converter(value_subject_name_strategy=strategy)
     await converter.prepare(topic, struct(record, {"x": INT32}))
     assert subject.format(topic=topic, record=record) in await ask(f"{registry.url}/subjects")
     if "Record" in strategy:
@@ -147,29 +147,29 @@ async def test_subject_strategies(
 
 
 async def test_without_registering_the_schema_must_be_there(
-    made: Callable[..., Converter], unique_name: Callable[[str], str]
+    make_converter: Callable[..., Converter], unique_name: Callable[[str], str]
 ) -> None:
     topic = unique_name("given")
-    strict = made(auto_register_schemas="false")
+    strict = make_converter(auto_register_schemas="false")
     with pytest.raises(Skippable, match=r"auto\.register\.schemas"):
         await strict.prepare(topic, ORDER)
-    registering = made()
+    registering = make_converter()
     await registering.prepare(topic, ORDER)
     with pytest.raises(Skippable, match="does not know"):
         await strict.prepare(topic, ORDER)  # the registry is not asked again at once
-    strict = made(auto_register_schemas="false")
+    strict = make_converter(auto_register_schemas="false")
     await strict.prepare(topic, ORDER)
     assert strict.from_connect(topic, ORDER, order(1)) == registering.from_connect(topic, ORDER, order(1))
 
 
 async def test_the_newest_version_is_used_if_wanted(
-    made: Callable[..., Converter], unique_name: Callable[[str], str]
+    make_converter: Callable[..., Converter], unique_name: Callable[[str], str]
 ) -> None:
     topic = unique_name("latest")
-    registering = made()
+    registering = make_converter()
     await registering.prepare(topic, WIDER)
     options = {"auto_register_schemas": "false", "use_latest_version": "true"}
-    latest = made(**options)
+    latest = make_converter(**options)
     await latest.prepare(topic, ORDER)
     data = latest.from_connect(topic, ORDER, order(1))
     await registering.prepare_data(topic, data)
@@ -178,7 +178,7 @@ async def test_the_newest_version_is_used_if_wanted(
     await registering.prepare(narrower, ORDER)
     with pytest.raises(Skippable, match="more"):
         await latest.prepare(narrower, WIDER)
-    lenient = made(**options, latest_compatibility_strict="false")
+    lenient = make_converter(**options, latest_compatibility_strict="false")
     await lenient.prepare(narrower, WIDER)
     data = lenient.from_connect(narrower, WIDER, {**order(1), "more": "x"})
     await registering.prepare_data(narrower, data)
@@ -186,10 +186,10 @@ async def test_the_newest_version_is_used_if_wanted(
 
 
 async def test_an_incompatible_schema_is_refused(
-    made: Callable[..., Converter], registry: SchemaRegistry, unique_name: Callable[[str], str]
+    make_converter: Callable[..., Converter], registry: SchemaRegistry, unique_name: Callable[[str], str]
 ) -> None:
     topic = unique_name("incompatible")
-    converter = made()
+    converter = make_converter()
     await converter.prepare(topic, struct("R", {"x": INT32}))
     url = f"{registry.url}/config/{topic}-value"
     async with aiohttp.ClientSession() as session, session.put(url, json={"compatibility": "BACKWARD"}) as response:
@@ -223,8 +223,8 @@ async def test_the_registry_is_asked_without_registering(
         await strict.close()
 
 
-async def test_messages_that_are_not_in_the_wire_format(made: Callable[..., Converter]) -> None:
-    converter = made()
+async def test_messages_that_are_not_in_the_wire_format(make_converter: Callable[..., Converter]) -> None:
+    converter = make_converter()
     for data in (b"", b"\x00\x00", b'{"a":1}'):
         with pytest.raises(Skippable, match="magic byte"):
             await converter.prepare_data("t", data)
@@ -242,14 +242,14 @@ def dead_port() -> int:
 
 
 async def test_a_second_address_takes_over_and_none_is_retriable(
-    made: Callable[..., Converter], registry: SchemaRegistry, unique_name: Callable[[str], str]
+    make_converter: Callable[..., Converter], registry: SchemaRegistry, unique_name: Callable[[str], str]
 ) -> None:
     dead = f"http://127.0.0.1:{dead_port()}"
     topic = unique_name("away")
-    both = made(schema_registry_url=f"{dead},{registry.url}", retries_wait_ms="1")
+    both = make_converter(schema_registry_url=f"{dead},{registry.url}", retries_wait_ms="1")
     await both.prepare(topic, ORDER)
     assert both.from_connect(topic, ORDER, order(1))
-    none = made(schema_registry_url=dead, retries_wait_ms="1", max_retries="2")
+    none = make_converter(schema_registry_url=dead, retries_wait_ms="1", max_retries="2")
     with pytest.raises(Retriable, match="after 3 attempts"):
         await none.prepare(topic, ORDER)
 

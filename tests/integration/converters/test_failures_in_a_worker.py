@@ -24,10 +24,10 @@ CONVERTERS = {"avro": "AvroConverter", "json": "JsonSchemaConverter", "protobuf"
 @pytest.fixture
 async def control_for(bootstrap: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Callable[..., Control]]:
     monkeypatch.syspath_prepend(str(Path(__file__).parent / "plugin"))
-    made: list[Control] = []
+    controls: list[Control] = []
 
     def make(url: str, converter: str = "avro") -> Control:
-        made.append(
+        controls.append(
             Control(
                 bootstrap,
                 f"failures-{secrets.token_hex(4)}",
@@ -39,10 +39,10 @@ async def control_for(bootstrap: str, monkeypatch: pytest.MonkeyPatch) -> AsyncI
                 },
             )
         )
-        return made[-1]
+        return controls[-1]
 
     yield make
-    for control in made:
+    for control in controls:
         await control.stop()
 
 
@@ -73,7 +73,7 @@ async def test_one_bad_record_is_set_aside_with_its_field(
     assert headers["__connect.errors.topic"] == control.name.encode()
     assert headers["__connect.errors.class.name"].endswith(CONVERTERS[converter].encode())
     assert b"row.n: its schema says int32, but it is str" in headers["__connect.errors.exception.message"]
-    stats = await control.until(lambda: (found := control.stats(task)) and found.records_skipped == 1 and found)
+    stats = await control.until(lambda: (latest := control.stats(task)) and latest.records_skipped == 1 and latest)
     assert (stats.errors_logged, stats.dead_letter_requests, stats.record_failures) == (1, 1, 1)
     assert "row.n: its schema says int32" in caplog.text
     await control.saved_is({"0-0": 30})

@@ -123,10 +123,13 @@ def without(schema: Any, *names: str, **more: Any) -> Any:
 
 @pytest.mark.parametrize("name", ["json", "protobuf"])
 async def test_a_value_travels(
-    made: Callable[..., Converter], ask: Callable[..., Awaitable[Any]], unique_name: Callable[[str], str], name: str
+    make_converter: Callable[..., Converter],
+    ask: Callable[..., Awaitable[Any]],
+    unique_name: Callable[[str], str],
+    name: str,
 ) -> None:
     topic = unique_name(name)
-    writer, reader = made(name), made(name)
+    writer, reader = make_converter(name), make_converter(name)
     await writer.prepare(topic, ORDER)
     data = writer.from_connect(topic, ORDER, order(1))
     assert data is not None
@@ -141,7 +144,7 @@ async def test_a_value_travels(
     assert writer.from_connect(topic, None, None) is None  # a tombstone
     with pytest.raises(Skippable, match="needs a schema"):
         writer.from_connect(topic, None, {"a": 1})
-    wrong = made("avro")
+    wrong = make_converter("avro")
     with pytest.raises(Skippable, match=f"is {'JSON' if name == 'json' else 'PROTOBUF'}, not AVRO"):
         await wrong.prepare_data(topic, data)
     with pytest.raises(Fatal, match="prepare"):
@@ -149,25 +152,25 @@ async def test_a_value_travels(
 
 
 async def test_foreign_readers_read_what_is_written(
-    made: Callable[..., Converter], registry: SchemaRegistry, unique_name: Callable[[str], str]
+    make_converter: Callable[..., Converter], registry: SchemaRegistry, unique_name: Callable[[str], str]
 ) -> None:
     client = SchemaRegistryClient({"url": registry.url, "timeout": 60})
-    found: dict[str, Any] = {}
+    decoded: dict[str, Any] = {}
     readers = {"avro": AvroDeserializer(client), "json": JSONDeserializer(None, schema_registry_client=client)}
     for name, deserializer in readers.items():
         topic = unique_name(name)
-        converter = made(name)
+        converter = make_converter(name)
         await converter.prepare(topic, ORDER)
-        found[name] = deserializer(converter.from_connect(topic, ORDER, order(7)), context(topic))
-    assert found["avro"]["total"] == Decimal("12.50")
-    assert found["avro"]["extra"] == [{"key": 1, "value": "x"}, {"key": -5, "value": ""}]
-    assert found["json"]["lines"] == order(7)["lines"]
-    assert found["json"]["total"] == "BOI="
-    assert found["json"]["extra"] == [{"key": 1, "value": "x"}, {"key": -5, "value": ""}]
+        decoded[name] = deserializer(converter.from_connect(topic, ORDER, order(7)), context(topic))
+    assert decoded["avro"]["total"] == Decimal("12.50")
+    assert decoded["avro"]["extra"] == [{"key": 1, "value": "x"}, {"key": -5, "value": ""}]
+    assert decoded["json"]["lines"] == order(7)["lines"]
+    assert decoded["json"]["total"] == "BOI="
+    assert decoded["json"]["extra"] == [{"key": 1, "value": "x"}, {"key": -5, "value": ""}]
 
 
 async def test_what_foreign_writers_write_is_read(
-    made: Callable[..., Converter], registry: SchemaRegistry, unique_name: Callable[[str], str]
+    make_converter: Callable[..., Converter], registry: SchemaRegistry, unique_name: Callable[[str], str]
 ) -> None:
     client = SchemaRegistryClient({"url": registry.url, "timeout": 60})
     topic = unique_name("foreign")
@@ -181,7 +184,7 @@ async def test_what_foreign_writers_write_is_read(
         }
     )
     data = JSONSerializer(text, client)({"a": 5, "b": None}, context(topic))
-    reader = made("json", use_optional_for_nonrequired="true")
+    reader = make_converter("json", use_optional_for_nonrequired="true")
     await reader.prepare_data(topic, data)
     schema, value = reader.to_connect(topic, data)
     assert (schema.name if schema else "", value) == ("Thing", {"a": 5, "b": None})
@@ -190,13 +193,13 @@ async def test_what_foreign_writers_write_is_read(
     data = ProtobufSerializer(timestamp_pb2.Timestamp, client, {"use.deprecated.format": False})(
         timestamp_pb2.Timestamp(seconds=5, nanos=7), context(topic)
     )
-    proto = made("protobuf")
+    proto = make_converter("protobuf")
     await proto.prepare_data(topic, data)
     assert proto.to_connect(topic, data)[1] == {"seconds": 5, "nanos": 7}
 
 
 async def test_values_match_their_json_schema(
-    made: Callable[..., Converter], ask: Callable[..., Awaitable[Any]], unique_name: Callable[[str], str]
+    make_converter: Callable[..., Converter], ask: Callable[..., Awaitable[Any]], unique_name: Callable[[str], str]
 ) -> None:
     for options in (
         {},
@@ -205,7 +208,7 @@ async def test_values_match_their_json_schema(
         {"json_fail_invalid_schema": "true"},
     ):
         topic = unique_name("valid")
-        converter = made("json", **options)
+        converter = make_converter("json", **options)
         await converter.prepare(topic, ORDER)
         data = converter.from_connect(topic, ORDER, {**order(3), "note": None}) or b""
         registered = json.loads((await ask(f"/schemas/ids/{int.from_bytes(data[1:5], 'big')}"))["schema"])
@@ -229,7 +232,7 @@ def protoc() -> Path:
 
 
 async def test_protoc_compiles_the_text_and_its_classes_read_the_messages(
-    made: Callable[..., Converter],
+    make_converter: Callable[..., Converter],
     ask: Callable[..., Awaitable[Any]],
     unique_name: Callable[[str], str],
     tmp_path: Path,
@@ -238,13 +241,13 @@ async def test_protoc_compiles_the_text_and_its_classes_read_the_messages(
     for name, text in IMPORTS.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
-    known = descriptor_pb2.FileDescriptorSet()
+    well_known = descriptor_pb2.FileDescriptorSet()
     for module in (descriptor_pb2, timestamp_pb2, wrappers_pb2):
-        module.DESCRIPTOR.CopyToProto(known.file.add())
-    (tmp_path / "known").write_bytes(known.SerializeToString())
+        module.DESCRIPTOR.CopyToProto(well_known.file.add())
+    (tmp_path / "known").write_bytes(well_known.SerializeToString())
     for number, options in enumerate(({}, {"optional_for_nullables": "true"}, {"wrapper_for_nullables": "true"})):
         topic = unique_name("protoc")
-        converter = made("protobuf", **options)
+        converter = make_converter("protobuf", **options)
         await converter.prepare(topic, ORDER)
         data = converter.from_connect(topic, ORDER, order(9)) or b""
         text = (await ask(f"/schemas/ids/{int.from_bytes(data[1:5], 'big')}"))["schema"]
@@ -271,10 +274,10 @@ async def test_protoc_compiles_the_text_and_its_classes_read_the_messages(
         assert {entry.key: entry.value for entry in read.extra} == {1: "x", -5: ""}
         assert (read.raw, read.single, read.double, read.flag) == (b"\0\xff", 1.5, -2.25, False)
         # What their classes write is read: the same bytes, and the other way round.
-        reader = made("protobuf", **options)
-        again = data[:6] + read.SerializeToString(deterministic=True)
-        await reader.prepare_data(topic, again)
-        assert reader.to_connect(topic, again)[1] == order(9)
+        reader = make_converter("protobuf", **options)
+        encoded = data[:6] + read.SerializeToString(deterministic=True)
+        await reader.prepare_data(topic, encoded)
+        assert reader.to_connect(topic, encoded)[1] == order(9)
 
 
 @pytest.mark.parametrize("name", ["avro", "json", "protobuf"])
@@ -287,7 +290,7 @@ async def test_protoc_compiles_the_text_and_its_classes_read_the_messages(
     ],
 )
 async def test_subject_strategies(
-    made: Callable[..., Converter],
+    make_converter: Callable[..., Converter],
     ask: Callable[..., Awaitable[Any]],
     unique_name: Callable[[str], str],
     name: str,
@@ -296,21 +299,21 @@ async def test_subject_strategies(
 ) -> None:
     topic = unique_name("strategy")
     record = f"shop.{topic.replace('-', '_')}"
-    await made(name, value_subject_name_strategy=strategy).prepare(topic, struct(record, {"x": INT32}))
+    await make_converter(name, value_subject_name_strategy=strategy).prepare(topic, struct(record, {"x": INT32}))
     assert subject.format(topic=topic, record=record) in await ask("/subjects")
 
 
 @pytest.mark.parametrize("name", ["avro", "json", "protobuf"])
 async def test_another_schema_than_the_records_own(
-    made: Callable[..., Converter], unique_name: Callable[[str], str], name: str
+    make_converter: Callable[..., Converter], unique_name: Callable[[str], str], name: str
 ) -> None:
     topic = unique_name("latest")
     row, wide = struct("R", {"a": INT32}), struct("R", {"a": INT32, "b": OPTIONAL_STRING})
-    registering = made(name)
+    registering = make_converter(name)
     await registering.prepare(topic, wide)
     schema_id = int.from_bytes((registering.from_connect(topic, wide, {"a": 1, "b": "x"}) or b"")[1:5], "big")
     for options in ({"use_latest_version": "true"}, {"use_schema_id": str(schema_id)}):
-        other = made(name, auto_register_schemas="false", **options)
+        other = make_converter(name, auto_register_schemas="false", **options)
         await other.prepare(topic, row)
         data = other.from_connect(topic, row, {"a": 5}) or b""
         assert int.from_bytes(data[1:5], "big") == schema_id
@@ -323,7 +326,7 @@ async def test_another_schema_than_the_records_own(
     if name == "protobuf":
         with pytest.raises(Skippable, match="other field numbers than the records: field b"):
             await other.prepare(topic, struct("R", {"b": OPTIONAL_STRING, "a": INT32}))
-        lenient = made(
+        lenient = make_converter(
             name, auto_register_schemas="false", use_latest_version="true", latest_compatibility_strict="false"
         )
         with pytest.raises(Skippable, match="has no message Q"):
@@ -345,7 +348,7 @@ async def test_another_schema_than_the_records_own(
     ],
 )
 async def test_refused_schemas_say_which_field(
-    made: Callable[..., Converter],
+    make_converter: Callable[..., Converter],
     ask: Callable[..., Awaitable[Any]],
     unique_name: Callable[[str], str],
     name: str,
@@ -353,7 +356,7 @@ async def test_refused_schemas_say_which_field(
     text: str,
 ) -> None:
     topic = unique_name("refused")
-    converter = made(name)
+    converter = make_converter(name)
     first = struct("R", {"x": INT32})
     await converter.prepare(topic, first)
     schema_id = int.from_bytes((converter.from_connect(topic, first, {"x": 1}) or b"")[1:5], "big")
@@ -369,12 +372,14 @@ async def test_refused_schemas_say_which_field(
 
 
 async def test_checked_values_name_the_field_that_does_not_match(
-    made: Callable[..., Converter], ask: Callable[..., Awaitable[Any]], unique_name: Callable[[str], str]
+    make_converter: Callable[..., Converter], ask: Callable[..., Awaitable[Any]], unique_name: Callable[[str], str]
 ) -> None:
     topic = unique_name("checked")
     text = json.dumps({"type": "object", "title": "R", "properties": {"a": {"type": "integer", "maximum": 9}}})
     await ask(f"/subjects/{topic}-value/versions", {"schema": text, "schemaType": "JSON"}, "POST")
-    converter = made("json", auto_register_schemas="false", use_latest_version="true", json_fail_invalid_schema="true")
+    converter = make_converter(
+        "json", auto_register_schemas="false", use_latest_version="true", json_fail_invalid_schema="true"
+    )
     row = struct("R", {"a": INT32})
     await converter.prepare(topic, row)
     assert converter.from_connect(topic, row, {"a": 9})
@@ -383,7 +388,7 @@ async def test_checked_values_name_the_field_that_does_not_match(
 
 
 async def test_cloud_events_in_avro(
-    made: Callable[..., Converter],
+    make_converter: Callable[..., Converter],
     registry: SchemaRegistry,
     ask: Callable[..., Awaitable[Any]],
     unique_name: Callable[[str], str],
@@ -410,7 +415,7 @@ async def test_cloud_events_in_avro(
     }
     for kind in ("json", "avro"):
         topic = unique_name("event")
-        converter = made(
+        converter = make_converter(
             "io.debezium.converters.CloudEventsConverter",
             serializer_type=kind,
             data_serializer_type="avro",

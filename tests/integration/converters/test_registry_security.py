@@ -45,18 +45,21 @@ async def written(converter: Converter, topic: str) -> bytes | None:
     ids=["user info", "long name", "sasl", "url", "token"],
 )
 async def test_credentials_from_every_source(
-    made: Callable[..., Converter], registry: SchemaRegistry, unique_name: Callable[[str], str], options: dict[str, str]
+    make_converter: Callable[..., Converter],
+    registry: SchemaRegistry,
+    unique_name: Callable[[str], str],
+    options: dict[str, str],
 ) -> None:
     async with RegistryGate(registry.url, users={"kim": "pa:ss"}, tokens={"t0ken"}) as gate:
         scheme, rest = gate.url[:7], gate.url[7:]
-        given = {
+        filled_options = {
             "schema_registry_url": gate.url,
             **{
                 name: value.format(scheme=scheme, rest=rest) if "{" in value else value
                 for name, value in options.items()
             },
         }
-        assert await written(made(**given, **ONCE), unique_name("auth"))
+        assert await written(make_converter(**filled_options, **ONCE), unique_name("auth"))
 
 
 @pytest.mark.parametrize(
@@ -69,7 +72,7 @@ async def test_credentials_from_every_source(
     ids=["none", "password", "token"],
 )
 async def test_wrong_credentials_are_a_wrong_configuration(
-    made: Callable[..., Converter],
+    make_converter: Callable[..., Converter],
     registry: SchemaRegistry,
     unique_name: Callable[[str], str],
     options: dict[str, str],
@@ -77,12 +80,12 @@ async def test_wrong_credentials_are_a_wrong_configuration(
 ) -> None:
     async with RegistryGate(registry.url, users=users) as gate:
         with pytest.raises(Fatal, match="Wrong configuration: the schema registry refuses this client") as caught:
-            await written(made(schema_registry_url=gate.url, **options, **ONCE), unique_name("auth"))
+            await written(make_converter(schema_registry_url=gate.url, **options, **ONCE), unique_name("auth"))
         assert "wr0ng" not in str(caught.value)
 
 
 async def test_oauth_tokens_are_fetched_used_again_and_replaced(
-    made: Callable[..., Converter], registry: SchemaRegistry, unique_name: Callable[[str], str]
+    make_converter: Callable[..., Converter], registry: SchemaRegistry, unique_name: Callable[[str], str]
 ) -> None:
     async with RegistryGate(registry.url, clients={"me": "s3cret"}) as gate:
         options = {
@@ -95,7 +98,7 @@ async def test_oauth_tokens_are_fetched_used_again_and_replaced(
             "bearer_auth_logical_cluster": "lsrc-1",
             "bearer_auth_identity_pool_id": "pool-1",
         }
-        converter = made(**options, **ONCE)
+        converter = make_converter(**options, **ONCE)
         assert await written(converter, unique_name("oauth"))
         assert await written(converter, unique_name("oauth"))
         assert gate.granted == 1
@@ -115,7 +118,7 @@ async def test_oauth_tokens_are_fetched_used_again_and_replaced(
             "sasl_jaas_config": 'x.OAuthBearerLoginModule required clientId="me" clientSecret="wr0ng" scope="s";',
         }
         with pytest.raises(Fatal, match=r"gives no token \(HTTP 401 invalid_client\)") as caught:
-            await written(made(**inherited, **ONCE), unique_name("oauth"))
+            await written(make_converter(**inherited, **ONCE), unique_name("oauth"))
         assert "wr0ng" not in str(caught.value)
 
 
@@ -125,9 +128,9 @@ def test_tokens_are_replaced_before_they_expire() -> None:
 
 
 async def test_a_token_endpoint_that_is_away_is_retriable(
-    made: Callable[..., Converter], registry: SchemaRegistry, unique_name: Callable[[str], str]
+    make_converter: Callable[..., Converter], registry: SchemaRegistry, unique_name: Callable[[str], str]
 ) -> None:
-    converter = made(
+    converter = make_converter(
         schema_registry_url=registry.url,
         bearer_auth_credentials_source="OAUTHBEARER",
         bearer_auth_issuer_endpoint_url="http://127.0.0.1:1/token",
@@ -140,16 +143,19 @@ async def test_a_token_endpoint_that_is_away_is_retriable(
 
 
 async def test_tls_with_a_client_certificate(
-    made: Callable[..., Converter], registry: SchemaRegistry, unique_name: Callable[[str], str], tmp_path: Path
+    make_converter: Callable[..., Converter],
+    registry: SchemaRegistry,
+    unique_name: Callable[[str], str],
+    tmp_path: Path,
 ) -> None:
     authority = Authority.make("test")
     trusted = authority.write_pem(tmp_path / "trust.pem")
     server = authority.issue("127.0.0.1").write_pem(tmp_path / "server.pem")
-    own = authority.issue("client")
+    certificate = authority.issue("client")
     plain, locked, store = (
-        own.write_pem(tmp_path / "own.pem"),
-        own.write_pem(tmp_path / "locked.pem", "k3y"),
-        own.write_pkcs12(tmp_path / "own.p12", "st0re"),
+        certificate.write_pem(tmp_path / "own.pem"),
+        certificate.write_pem(tmp_path / "locked.pem", "k3y"),
+        certificate.write_pkcs12(tmp_path / "own.p12", "st0re"),
     )
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=str(trusted))
     context.load_cert_chain(server)
@@ -161,11 +167,11 @@ async def test_tls_with_a_client_certificate(
             {"schema_registry_ssl_keystore_location": str(locked), "schema_registry_ssl_key_password": "k3y"},
             {"schema_registry_ssl_keystore_location": str(store), "schema_registry_ssl_keystore_password": "st0re"},
         ):
-            assert await written(made(**base, **more), unique_name("tls"))
+            assert await written(make_converter(**base, **more), unique_name("tls"))
         with pytest.raises(Retriable, match="does not answer"):
-            await written(made(**base), unique_name("tls"))  # without a certificate the connection is refused
+            await written(make_converter(**base), unique_name("tls"))  # without a certificate the connection is refused
         with pytest.raises(Retriable, match="certificate verify failed"):
-            await written(made(schema_registry_url=gate.url, **ONCE), unique_name("tls"))
+            await written(make_converter(schema_registry_url=gate.url, **ONCE), unique_name("tls"))
 
 
 async def test_through_a_proxy_and_with_headers(registry: SchemaRegistry, unique_name: Callable[[str], str]) -> None:
@@ -186,10 +192,10 @@ async def test_through_a_proxy_and_with_headers(registry: SchemaRegistry, unique
 
 
 async def test_the_next_address_takes_over_from_one_that_is_overloaded(
-    made: Callable[..., Converter], registry: SchemaRegistry, unique_name: Callable[[str], str]
+    make_converter: Callable[..., Converter], registry: SchemaRegistry, unique_name: Callable[[str], str]
 ) -> None:
     async with RegistryGate(registry.url, status=503) as busy, RegistryGate(registry.url) as good:
-        converter = made(schema_registry_url=f"{busy.url},{good.url}", **ONCE)
+        converter = make_converter(schema_registry_url=f"{busy.url},{good.url}", **ONCE)
         assert await written(converter, unique_name("next"))
         assert await written(converter, unique_name("next"))
         assert len(busy.seen) == 1  # later requests begin with the one that answers

@@ -48,13 +48,13 @@ PLUGIN = Path(__file__).parent / "plugin"
 
 #: Parts of log lines: asyncio's for a coroutine that was never ended or an error that was never read, aiokafka's for a client
 #: that is not closed.
-_TOLD = ("was destroyed", "never retrieved", "Unclosed", "Unexpected error in sender")
+_LEFTOVER_WARNINGS = ("was destroyed", "never retrieved", "Unclosed", "Unexpected error in sender")
 
 
-def told(caplog: pytest.LogCaptureFixture) -> list[str]:
+def find_leftovers(caplog: pytest.LogCaptureFixture) -> list[str]:
     """Log lines about coroutines and clients that were not ended."""
     gc.collect()
-    return [line for line in caplog.text.splitlines() if any(each in line for each in _TOLD)]
+    return [line for line in caplog.text.splitlines() if any(warning in line for warning in _LEFTOVER_WARNINGS)]
 
 
 class Control:
@@ -134,10 +134,10 @@ class Control:
     async def assert_ended(self, caplog: pytest.LogCaptureFixture) -> None:
         """Stop a host of this process and assert that its producers leave nothing in the event loop or in the log."""
         await self.stop()
-        assert told(caplog) == []
-        names = [str(getattr(each.get_coro(), "__qualname__", "")) for each in asyncio.all_tasks()]
+        assert find_leftovers(caplog) == []
+        names = [str(getattr(task.get_coro(), "__qualname__", "")) for task in asyncio.all_tasks()]
         assert [
-            each for each in names if each.startswith(("Sender.", "SendProduceReqHandler.", "MessageAccumulator."))
+            name for name in names if name.startswith(("Sender.", "SendProduceReqHandler.", "MessageAccumulator."))
         ] == []
 
     async def kill(self) -> None:
@@ -194,7 +194,7 @@ class Control:
         return [event.state for event in self.events if isinstance(event, TaskStateChanged) and event.id == task]
 
     async def state(self, task: HostTaskId, state: str, deadline_s: float = 30) -> TaskStateChanged:
-        found: TaskStateChanged = await self.until(
+        change: TaskStateChanged = await self.until(
             lambda: next(
                 (
                     event
@@ -205,7 +205,7 @@ class Control:
             ),
             deadline_s,
         )
-        return found
+        return change
 
     @staticmethod
     def own_numbers(stats: TaskStats) -> dict[str, float]:
@@ -214,7 +214,7 @@ class Control:
 
     def stats(self, task: HostTaskId) -> TaskStats | None:
         return next(
-            (found for event in self.events if isinstance(event, Stats) for found in event.tasks if found.id == task),
+            (stats for event in self.events if isinstance(event, Stats) for stats in event.tasks if stats.id == task),
             None,
         )
 
@@ -227,14 +227,14 @@ class Control:
         return {partition["source"]: offset["n"] for partition, offset in self.offsets.connector_offsets(self.name)}
 
     async def saved_is(self, expected: dict[str, int], deadline_s: float = 30) -> None:
-        found: dict[str, int] = {}
+        saved: dict[str, int] = {}
 
         async def reached() -> bool:
-            nonlocal found
-            found = await self.saved()
-            return found == expected
+            nonlocal saved
+            saved = await self.saved()
+            return saved == expected
 
-        await eventually_async(reached, f"the offsets are {expected}", deadline_s, every=0.05, detail=lambda: found)
+        await eventually_async(reached, f"the offsets are {expected}", deadline_s, every=0.05, detail=lambda: saved)
 
     async def consume(
         self, topic: str, count: int, deadline_s: float = 30, isolation: str = "read_committed"
@@ -251,18 +251,18 @@ class Control:
         )
         await consumer.start()
         try:
-            found: list[Any] = []
+            consumed: list[Any] = []
             async with patience(deadline_s):
                 quiet = False
-                while len(found) < count or not quiet:
+                while len(consumed) < count or not quiet:
                     got = await consumer.getmany(timeout_ms=300)
-                    found += [record for records in got.values() for record in records]
+                    consumed += [record for records in got.values() for record in records]
                     quiet = not got
         except TimeoutError:
-            pytest.fail(f"only {len(found)} of {count} records in {topic}")
+            pytest.fail(f"only {len(consumed)} of {count} records in {topic}")
         finally:
             await consumer.stop()
-        return found
+        return consumed
 
     async def numbers(self, count: int, **options: Any) -> list[int]:
         """The counter's numbers in its topic."""
@@ -273,20 +273,20 @@ class Control:
 async def control_for(bootstrap: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Callable[..., Control]]:
     """Factory of ``Control``s with worker properties; started ones are stopped after the test."""
     monkeypatch.syspath_prepend(str(PLUGIN))
-    made: list[Control] = []
+    controls: list[Control] = []
 
     def make(**properties: Any) -> Control:
-        made.append(
+        controls.append(
             Control(
                 bootstrap,
                 f"host-{secrets.token_hex(4)}",
                 {name.replace("_", "."): str(value) for name, value in properties.items()},
             )
         )
-        return made[-1]
+        return controls[-1]
 
     yield make
-    for control in made:
+    for control in controls:
         if control.process is not None:
             with contextlib.suppress(ProcessLookupError):
                 control.process.kill()

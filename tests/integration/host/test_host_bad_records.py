@@ -47,7 +47,7 @@ async def test_dead_letters_carry_their_story(control_for: Callable[..., Any]) -
     unconvertible = by_stage[b"VALUE_CONVERTER"]
     assert json.loads(unconvertible.value)["n"].startswith("<object")
     assert dict(unconvertible.headers)["__connect.errors.class.name"].endswith(b"JsonConverter")
-    stats = await control.until(lambda: (found := control.stats(task)) and found.records_skipped == 4 and found)
+    stats = await control.until(lambda: (latest := control.stats(task)) and latest.records_skipped == 4 and latest)
     assert (stats.dead_letter_requests, stats.dead_letter_failures, stats.record_failures) == (4, 0, 4)
     await control.saved_is({"0-0": 300})
 
@@ -106,7 +106,7 @@ async def test_a_record_too_large_for_the_topic_is_found_in_its_batch(control_fo
     (letter,) = await control.consume(letters, 1)
     assert json.loads(letter.value)["n"] == 150
     await control.saved_is({"0-0": 300})
-    stats = await control.until(lambda: (found := control.stats(task)) and found.records_skipped == 1 and found)
+    stats = await control.until(lambda: (latest := control.stats(task)) and latest.records_skipped == 1 and latest)
     assert stats.state == "RUNNING"
 
 

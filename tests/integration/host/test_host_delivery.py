@@ -26,10 +26,10 @@ async def test_all_records_arrive_in_order_and_offsets_follow(control_for: Calla
     assert [event for event in control.events if isinstance(event, ActiveTopic)] == [ActiveTopic(task, control.name)]
     stats = await control.until(
         lambda: (
-            (found := control.stats(task))
-            and found.written == 25_000
-            and control.own_numbers(found) == {"committed": 25_000.0, "delivered": 25_000.0}
-            and found
+            (latest := control.stats(task))
+            and latest.written == 25_000
+            and control.own_numbers(latest) == {"committed": 25_000.0, "delivered": 25_000.0}
+            and latest
         )
     )
     assert (stats.polled, stats.state, stats.active, stats.connector_version) == (25_000, "RUNNING", 0, "1.2.3")
@@ -45,18 +45,18 @@ async def test_a_stopped_task_goes_on_where_it_stopped(control_for: Callable[...
     control = control_for(offset_flush_interval_ms=60_000)
     await control.start()
     task = await control.start_task(end=100_000, rows=50, sources=3, pause_ms=5)
-    await control.until(lambda: (found := control.stats(task)) and found.written >= 300)
+    await control.until(lambda: (latest := control.stats(task)) and latest.written >= 300)
     assert await control.stop_task(task)  # the last commit is made by the stop: the interval is a minute
     saved = await control.saved()
     assert len(saved) == 3
     await control.start_task(end=max(saved.values()) + 500, rows=500, sources=3)
     total = 3 * (max(saved.values()) + 500)
-    found = Counter(
+    counts = Counter(
         (record["source"], record["n"])
         for record in (json.loads(item.value) for item in await control.consume(control.name, total))
     )
-    assert len(found) == total
-    repeated = [key for key, count in found.items() if count > 1]
+    assert len(counts) == total
+    repeated = [key for key, count in counts.items() if count > 1]
     assert not repeated, "an orderly stop repeats nothing"
 
 
@@ -92,18 +92,20 @@ async def test_pause_and_resume(control_for: Callable[..., Any]) -> None:
     stats = await control.until(lambda: control.stats(task))
     assert stats.polled == 0
     await control.pause(task, paused=False)
-    await control.until(lambda: (found := control.stats(task)) and found.written > 100)
+    await control.until(lambda: (latest := control.stats(task)) and latest.written > 100)
     await control.pause(task, paused=True)
     first = await control.until(
-        lambda: (found := control.stats(task)) and found.state == "PAUSED" and found.active == 0 and found
+        lambda: (latest := control.stats(task)) and latest.state == "PAUSED" and latest.active == 0 and latest
     )
     written = first.written
     later = await control.until(
-        lambda: (found := control.stats(task)) and found is not first and found.paused_s > first.paused_s + 1 and found
+        lambda: (
+            (latest := control.stats(task)) and latest is not first and latest.paused_s > first.paused_s + 1 and latest
+        )
     )
     assert later.written - written <= 10, "at most the poll that was under way"
     await control.pause(task, paused=False)
-    await control.until(lambda: (found := control.stats(task)) and found.written > written + 100)
+    await control.until(lambda: (latest := control.stats(task)) and latest.written > written + 100)
     assert control.states(task) == ["PAUSED", "RUNNING", "PAUSED", "RUNNING"]
 
 
@@ -116,7 +118,7 @@ async def test_a_source_that_is_away_is_tried_again_and_nothing_is_repeated(
         end=3_000, rows=100, away_at=1_550, marker=tmp_path / "away", errors_tolerance="all"
     )
     assert await control.numbers(3_000) == list(range(3_000))
-    stats = await control.until(lambda: (found := control.stats(task)) and found.written == 3_000 and found)
+    stats = await control.until(lambda: (latest := control.stats(task)) and latest.written == 3_000 and latest)
     assert (stats.retries, stats.records_skipped, stats.record_failures) == (1, 0, 0)
     assert control.states(task) == ["RUNNING"]
 
@@ -132,7 +134,7 @@ async def test_a_failure_keeps_its_trace_without_secrets(control_for: Callable[.
     assert "host_counter_source.py" in failed.trace
     assert "correct-horse-battery" not in failed.trace
     await control.saved_is({"0-0": 500})
-    stats = await control.until(lambda: (found := control.stats(task)) and found.state == "FAILED" and found)
+    stats = await control.until(lambda: (latest := control.stats(task)) and latest.state == "FAILED" and latest)
     assert stats.written == 500, "numbers of failed tasks stay"
 
 
@@ -165,7 +167,7 @@ async def test_a_killed_host_loses_nothing(control_for: Callable[..., Any]) -> N
     for _ in range(3):
         task = await control.start_task(end=end, rows=97, sources=2, pause_ms=30)
         await control.until(
-            lambda task=task: (found := control.stats(task)) and found.commits > 0 and found.written > 1_500
+            lambda task=task: (latest := control.stats(task)) and latest.commits > 0 and latest.written > 1_500
         )
         await control.kill()
         await control.start_host(process=True)

@@ -32,7 +32,7 @@ async def test_nothing_twice_after_kills(control_for: Callable[..., Any], bounda
     options = {"transaction_boundary": boundary, "transaction_boundary_interval_ms": 100, "rows": 53}
     for _ in range(3):
         task = await control.start_task(end=end, pause_ms=30, **options)
-        await control.until(lambda task=task: (found := control.stats(task)) and found.written > 300)
+        await control.until(lambda task=task: (latest := control.stats(task)) and latest.written > 300)
         await control.kill()
         await control.start_host(process=True)
     await control.start_task(end=end, **(options | {"rows": 1_000}))
@@ -45,7 +45,7 @@ async def test_offsets_and_records_are_one_transaction(control_for: Callable[...
     await control.start()
     task = await control.start_task(end=1_000, rows=100)
     await control.saved_is({"0-0": 1_000})
-    stats = await control.until(lambda: (found := control.stats(task)) and found.transactions == 10 and found)
+    stats = await control.until(lambda: (latest := control.stats(task)) and latest.transactions == 10 and latest)
     assert (stats.transaction_records, stats.transaction_size_min, stats.transaction_size_max) == (1_000, 100, 100)
     assert stats.written == 1_000, "the offsets in the transactions are no source records"
     assert await control.numbers(1_000) == list(range(1_000))
@@ -95,24 +95,24 @@ async def test_the_connector_draws_the_boundaries(control_for: Callable[..., Any
     await control.start()
     task = await control.start_task(end=1_000, rows=50, transaction_boundary="connector", commit_every=4, abort_at=610)
     await control.saved_is({"0-0": 1_000})
-    stats = await control.until(lambda: (found := control.stats(task)) and found.state == "RUNNING" and found)
+    stats = await control.until(lambda: (latest := control.stats(task)) and latest.state == "RUNNING" and latest)
     # 600-649 was aborted; transactions end at 200, 400, 600 and after the abort at 800 and 1000, and one moves the offsets.
     assert await control.numbers(950) == [n for n in range(1_000) if not 600 <= n < 650]
-    await control.until(lambda: (found := control.stats(task)) and found.transactions == 6)
+    await control.until(lambda: (latest := control.stats(task)) and latest.transactions == 6)
     assert stats.transaction_size_max <= 200
 
 
 async def test_own_offsets_topic_is_written_with_the_worker_s(control_for: Callable[..., Any]) -> None:
     control = control_for(**EOS)
     await control.start()
-    own = f"{control.name}-own-offsets"
-    task = await control.start_task(end=500, rows=100, offsets_storage_topic=own)
+    own_topic = f"{control.name}-own-offsets"
+    task = await control.start_task(end=500, rows=100, offsets_storage_topic=own_topic)
     await control.saved_is({"0-0": 500})
-    records = await control.consume(own, 5)
+    records = await control.consume(own_topic, 5)
     assert [json.loads(record.value)["n"] for record in records] == [100, 200, 300, 400, 500]
     assert await control.stop_task(task)
     await control.offsets.write(control.name, [({"source": "0-0"}, {"n": 7})])  # the worker's topic is only a copy
-    await control.start_task(end=600, rows=100, offsets_storage_topic=own)
+    await control.start_task(end=600, rows=100, offsets_storage_topic=own_topic)
     await control.saved_is({"0-0": 600})
     assert await control.numbers(600) == list(range(600))
 
@@ -125,7 +125,7 @@ async def test_a_fenced_task_stops_and_writes_nothing_more(
     task = await control.start_task(
         end=100_000, rows=10, pause_ms=2, errors_restart_policy="always", errors_restart_delay_ms=1
     )
-    await control.until(lambda: (found := control.stats(task)) and found.written > 30)
+    await control.until(lambda: (latest := control.stats(task)) and latest.written > 30)
     newer = AIOKafkaProducer(**control.client, transactional_id=f"{control.properties['group.id']}-{task}")
     await newer.start()
     try:
@@ -153,7 +153,7 @@ async def test_a_failed_task_drops_what_it_had_not_committed(control_for: Callab
         transaction_boundary_interval_ms=60_000,
     )
     await control.until(lambda: control.states(task) == ["RUNNING", "RESTARTING", "RUNNING"])
-    await control.until(lambda: (found := control.stats(task)) and found.polled >= 2_000)
+    await control.until(lambda: (latest := control.stats(task)) and latest.polled >= 2_000)
     assert await control.stop_task(task)
     assert await control.numbers(2_000) == list(range(2_000))
     assert await control.saved() == {"0-0": 2_000}

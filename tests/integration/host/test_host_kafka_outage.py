@@ -49,10 +49,10 @@ async def test_the_broker_is_killed_and_comes_back(
         transaction_boundary="interval",
         transaction_boundary_interval_ms=200,
     )
-    await control.until(lambda: (found := control.stats(task)) and found.commits > 0 and found.written > 400)
+    await control.until(lambda: (latest := control.stats(task)) and latest.commits > 0 and latest.written > 400)
     await asyncio.to_thread(own_kafka.broker(0).kill)
     try:
-        await control.until(lambda: (found := control.stats(task)) and found.active > 0)
+        await control.until(lambda: (latest := control.stats(task)) and latest.active > 0)
     finally:
         await asyncio.to_thread(own_kafka.broker(0).start)
     await control.saved_is({"0-0": end}, 90)
@@ -87,7 +87,7 @@ async def test_a_broker_that_hangs_costs_a_producer(
     task = await control.start_task(
         end=end, rows=20, pause_ms=15, transaction_boundary="interval", transaction_boundary_interval_ms=200
     )
-    await control.until(lambda: (found := control.stats(task)) and found.commits > 0 and found.written > 200)
+    await control.until(lambda: (latest := control.stats(task)) and latest.commits > 0 and latest.written > 200)
     broker = own_kafka.broker(0)
     await asyncio.to_thread(broker.pause)
     try:

@@ -36,7 +36,7 @@ async def test_what_a_cancelled_task_still_gives_is_dropped(control_for: Callabl
     control = control_for()
     await control.start()
     task = await control.start_task(end=1_000, rows=100, stubborn_at=500)
-    await control.until(lambda: (found := control.stats(task)) and found.written == 500)
+    await control.until(lambda: (latest := control.stats(task)) and latest.written == 500)
     assert await control.stop_task(task, 5)
     assert await control.numbers(500) == list(range(500))
     assert await control.saved() == {"0-0": 500}
@@ -46,7 +46,7 @@ async def test_a_task_that_ignores_its_cancellation_is_abandoned(control_for: Ca
     control = control_for(offset_flush_interval_ms=60_000)
     await control.start(process=True)
     task = await control.start_task(end=1_000, rows=100, deaf_at=500)
-    await control.until(lambda: (found := control.stats(task)) and found.written == 500)
+    await control.until(lambda: (latest := control.stats(task)) and latest.written == 500)
     assert await control.stop_task(task, 2) is False
     assert await control.saved() == {"0-0": 500}, "what was delivered is committed all the same"
     other = await control.start_task(end=1_000, rows=100)
@@ -55,7 +55,7 @@ async def test_a_task_that_ignores_its_cancellation_is_abandoned(control_for: Ca
     await control.kill()
 
 
-async def test_the_stuck_loop_is_told_with_its_task_and_stacks(control_for: Callable[..., Any]) -> None:
+async def test_a_stuck_loop_is_reported_with_its_task_and_stacks(control_for: Callable[..., Any]) -> None:
     control = control_for(task_host_stuck_ms=3_000)
     await control.start(process=True)
     await control.start_task(task=7, end=1_000_000, rows=10, pause_ms=50)
@@ -115,22 +115,22 @@ async def test_connectors_split_their_work(control_for: Callable[..., Any]) -> N
     control = control_for()
     await control.start()
     await control.ask(StartConnector(control.name, control.config(tasks_max=3), 5))
-    found = await control.until(lambda: [event for event in control.events if isinstance(event, TaskConfigs)])
-    assert [(event.name, event.generation) for event in found] == [(control.name, 5)]
+    events = await control.until(lambda: [event for event in control.events if isinstance(event, TaskConfigs)])
+    assert [(event.name, event.generation) for event in events] == [(control.name, 5)]
     common = {**control.config(tasks_max=3), "task.class": "host_counter_source.CounterTask"}
-    assert found[0].configs == [{**common, "split": str(number)} for number in range(3)]
+    assert events[0].configs == [{**common, "split": str(number)} for number in range(3)]
     assert await control.ask(StopConnector(control.name, 5)) is True
     states = [event.state for event in control.events if isinstance(event, ConnectorStateChanged)]
     assert states == ["RUNNING", "STOPPED"]
 
 
-@pytest.mark.parametrize("own", [False, True])
-async def test_connectors_see_what_their_tasks_saved(control_for: Callable[..., Any], own: bool) -> None:
+@pytest.mark.parametrize("own_topic", [False, True])
+async def test_connectors_see_what_their_tasks_saved(control_for: Callable[..., Any], own_topic: bool) -> None:
     """``refresh_offsets`` reads the worker's topic, or the connector's own."""
     control = control_for(offset_flush_interval_ms=100)
     await control.start()
     options: dict[str, Any] = {"end": 500, "rows": 100, "watch": 500}
-    if own:
+    if own_topic:
         options["offsets_storage_topic"] = f"{control.name}-own"
     await control.ask(StartConnector(control.name, control.config(**options), 1))
 
@@ -154,8 +154,8 @@ async def test_too_many_tasks_fail_the_connector_unless_allowed(control_for: Cal
     )
     assert "has generated 3 tasks, which is greater than 2" in failed[0].trace
     await control.ask(StartConnector(control.name, control.config(tasks_max=2, splits=3, tasks_max_enforce="false"), 2))
-    found = await control.until(lambda: [event for event in control.events if isinstance(event, TaskConfigs)])
-    assert len(found[0].configs) == 3
+    events = await control.until(lambda: [event for event in control.events if isinstance(event, TaskConfigs)])
+    assert len(events[0].configs) == 3
 
 
 async def test_questions_to_plugins(control_for: Callable[..., Any]) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from compose.local.kafka import KafkaCluster
-from tests.integration.host.conftest import told
+from tests.integration.host.conftest import find_leftovers
 from worker.fetch.java import FAST_START
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def bootstrap(own_kafka: KafkaCluster) -> str:
 
 
 async def written(control: Any, task: Any) -> None:
-    await control.until(lambda: (found := control.stats(task)) and found.written > 50)
+    await control.until(lambda: (latest := control.stats(task)) and latest.written > 50)
 
 
 @pytest.mark.parametrize("properties", MODES)
@@ -61,16 +61,16 @@ async def test_stopped_while_the_broker_is_there_and_while_it_is_away(
     assert await control.stop_task(first)
     await asyncio.to_thread(own_kafka.broker(0).kill)
     try:
-        await control.until(lambda: (found := control.stats(second)) and found.active > 0)
+        await control.until(lambda: (latest := control.stats(second)) and latest.active > 0)
         late = await control.start_task(task=2, **options)
         await control.stop_task(second, 1)
         await control.stop_task(late, 1)
-        assert told(caplog) == []
+        assert find_leftovers(caplog) == []
     finally:
         await asyncio.to_thread(own_kafka.broker(0).start)
-    again = await control.start_task(task=1, **options)
-    await written(control, again)
-    assert await control.stop_task(again)
+    restarted = await control.start_task(task=1, **options)
+    await written(control, restarted)
+    assert await control.stop_task(restarted)
     await control.assert_ended(caplog)
 
 
@@ -96,7 +96,9 @@ async def test_stopped_while_it_fails(
     await asyncio.to_thread(own_kafka.broker(0).kill)
     try:
         # It fails on its own now; the task's own coroutine has ended, and the commit waits.
-        await control.until(lambda: not any(each.get_name() == str(task) for each in asyncio.all_tasks()))
+        await control.until(
+            lambda: not any(asyncio_task.get_name() == str(task) for asyncio_task in asyncio.all_tasks())
+        )
         await control.stop_task(task, 1)
     finally:
         await asyncio.to_thread(own_kafka.broker(0).start)

@@ -45,13 +45,13 @@ class Installation:
     Attributes:
         prefix: ``topic.prefix`` of the connector of a database.
         public: Prometheus as public dashboards expect it.
-        own: Prometheus as ``compose/prometheus`` has it.
+        shipped: Prometheus as ``compose/prometheus`` has it.
     """
 
     worker: MillraceWorker
     prefix: str
     public: Prometheus
-    own: Prometheus
+    shipped: Prometheus
 
 
 @pytest.fixture(scope="module")
@@ -80,10 +80,10 @@ def installation(bootstrap: str, mariadb: MariaDb, tmp_path_factory: pytest.Temp
             )
         )
         public = stack.enter_context(Prometheus(folder / "public", port=None, config=_public(worker.worker_id)))
-        own = stack.enter_context(Prometheus(folder / "own", port=None, targets=[worker.worker_id], interval=1))
+        shipped = stack.enter_context(Prometheus(folder / "own", port=None, targets=[worker.worker_id], interval=1))
         _connectors(worker, name, folder, mariadb)
         stack.enter_context(_changes(name, folder / "lines.txt", mariadb))
-        yield Installation(worker, name, public, own)
+        yield Installation(worker, name, public, shipped)
 
 
 def _public(worker_id: str) -> dict[str, Any]:
@@ -184,8 +184,8 @@ def _connectors(worker: MillraceWorker, name: str, folder: Path, mariadb: MariaD
         worker.create(f"{name}-{state}", datagen)
         worker.wait_running(f"{name}-{state}", 1)
         assert worker.request("PUT", f"/connectors/{name}-{state}/{state}")[0] in {202, 204}
-    for each, tasks in (("db", 1), ("file", 1), ("logs", 1), ("syslog", 1), ("made", 2), ("job", 1)):
-        worker.wait_running(f"{name}-{each}", tasks)
+    for suffix, tasks in (("db", 1), ("file", 1), ("logs", 1), ("syslog", 1), ("made", 2), ("job", 1)):
+        worker.wait_running(f"{name}-{suffix}", tasks)
 
 
 def _connect(mariadb: MariaDb) -> pymysql.Connection[Any]:

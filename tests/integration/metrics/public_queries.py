@@ -33,11 +33,11 @@ class Ask:
         """The query, with a dashboard's common selector."""
         parts = [common] if common else []
         parts += [f'{name}="{value}"' for name, value in self.labels.items()] + [f'{name}!=""' for name in self.present]
-        found = self.over.replace("{}", f"{self.metric}{{{','.join(parts)}}}")
+        query = self.over.replace("{}", f"{self.metric}{{{','.join(parts)}}}")
         if self.joined:
-            found += "".join(f" * on ({self.on}) group_left () {name}" for name in self.joined)
-            found = f"sum({found}) by (connector)"
-        return found
+            query += "".join(f" * on ({self.on}) group_left () {name}" for name in self.joined)
+            query = f"sum({query}) by (connector)"
+        return query
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from tests.conftest import HasCassandra
     from tests.integration.metrics.conftest import Installation
 
-OWN = Path(__file__).parents[3] / "compose" / "grafana" / "dashboards"
+OUR_DASHBOARDS = Path(__file__).parents[3] / "compose" / "grafana" / "dashboards"
 #: Queries of our own dashboards that need a server of their own: another test has it.
 ELSEWHERE = ("cassandra_", "scylla_")
 
@@ -33,7 +33,7 @@ def all_found(server: Prometheus, queries: Iterable[tuple[str, str]]) -> list[st
     missing = list(queries)
 
     def look() -> bool:
-        missing[:] = [each for each in missing if not server.query(each[1])]
+        missing[:] = [query for query in missing if not server.query(query[1])]
         return not missing
 
     wait_until(look, 30, 0.5)
@@ -50,11 +50,11 @@ def test_public_dashboards_find_their_series(installation: Installation) -> None
     filled = {"WORKER": installation.worker.worker_id, "PREFIX": installation.prefix, "PLUGIN": PLUGIN}
 
     def fill(query: str) -> str:
-        return re.sub("|".join(filled), lambda found: filled[found[0]], query)
+        return re.sub("|".join(filled), lambda match: filled[match[0]], query)
 
     queries = [(name, fill(query)) for board in DASHBOARDS for name, query in board.queries()]
     assert len(queries) > 250
-    assert_found(installation.public, [each for each in queries if each[0] not in EXPECTED_EMPTY])
+    assert_found(installation.public, [query for query in queries if query[0] not in EXPECTED_EMPTY])
     # An exception that is no exception any more must go from the list.
     unexpected = [name for name, query in queries if name in EXPECTED_EMPTY and installation.public.query(query)]
     assert unexpected == []
@@ -63,7 +63,7 @@ def test_public_dashboards_find_their_series(installation: Installation) -> None
 
 def test_numbers_are_true(installation: Installation) -> None:
     """The numbers on dashboards are the true ones."""
-    name, server = installation.prefix, installation.own
+    name, server = installation.prefix, installation.shipped
     for query in (
         f'sum(kafka_connect_source_task_source_record_write_total{{connector="{name}-thousand"}}) == 1000',
         f'sum(kafka_connect_source_task_source_record_poll_total{{connector="{name}-thousand"}}) == 1000',
@@ -96,23 +96,23 @@ def queries_of(board: Path) -> Iterator[tuple[str, str]]:
     document: dict[str, Any] = json.loads(board.read_text(encoding="utf-8"))
     for variable in document["templating"]["list"]:
         if variable["type"] == "query":
-            found = re.fullmatch(r"label_values\((.*), (\w+)\)", variable["definition"])
-            assert found, variable
-            yield f"{board.stem} variable {variable['name']}", f"{found[1]}"
+            match = re.fullmatch(r"label_values\((.*), (\w+)\)", variable["definition"])
+            assert match, variable
+            yield f"{board.stem} variable {variable['name']}", f"{match[1]}"
     for panel in document["panels"]:
         for target in panel.get("targets", []):
             query = target["expr"].replace("$__rate_interval", "10s")
-            for name in [each["name"] for each in document["templating"]["list"]]:
+            for name in [variable["name"] for variable in document["templating"]["list"]]:
                 query = query.replace(f"${name}", ".*")
             yield f"{board.stem}: {panel['title']}", query
 
 
-@pytest.mark.parametrize("board", sorted(OWN.glob("*.json")), ids=lambda board: board.stem)
+@pytest.mark.parametrize("board", sorted(OUR_DASHBOARDS.glob("*.json")), ids=lambda board: board.stem)
 def test_our_dashboards_find_their_series(installation: Installation, board: Path) -> None:
     queries = list(queries_of(board))
-    here = [each for each in queries if not any(prefix in each[1] for prefix in ELSEWHERE)]
+    here = [query for query in queries if not any(prefix in query[1] for prefix in ELSEWHERE)]
     assert len(here) > 10
-    assert_found(installation.own, here)
+    assert_found(installation.shipped, here)
 
 
 def test_panels_of_cassandra_and_scylla_find_their_series(
@@ -122,7 +122,7 @@ def test_panels_of_cassandra_and_scylla_find_their_series(
     scylla: Emulation,
     scylla_keyspace: Callable[..., str],
 ) -> None:
-    worker, server, name = installation.worker, installation.own, installation.prefix
+    worker, server, name = installation.worker, installation.shipped, installation.prefix
     ours, theirs = cassandra_keyspace(), scylla_keyspace()
     execute_cql(
         cassandra.address,
@@ -154,10 +154,14 @@ def test_panels_of_cassandra_and_scylla_find_their_series(
             "snapshot.mode": "initial",
         },
     )
-    for each in ("cassandra", "scylla"):
-        worker.wait_running(f"{name}-{each}", 1)
+    for kind in ("cassandra", "scylla"):
+        worker.wait_running(f"{name}-{kind}", 1)
     scylla.apply_cql(f"INSERT INTO {theirs}.t (pk, v) VALUES (1, 'x')")  # noqa: S608
-    here = [each for each in queries_of(OWN / "sources.json") if any(prefix in each[1] for prefix in ELSEWHERE)]
+    here = [
+        query
+        for query in queries_of(OUR_DASHBOARDS / "sources.json")
+        if any(prefix in query[1] for prefix in ELSEWHERE)
+    ]
     assert len(here) >= 8
     assert_found(server, here)
     assert_found(

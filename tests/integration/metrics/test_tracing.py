@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 async def traceparents(bootstrap: str, topic: str, count: int) -> list[str]:
     """The header of each record of a topic; empty for none."""
     async with AIOKafkaConsumer(topic, bootstrap_servers=bootstrap, auto_offset_reset="earliest") as consumer:
-        found: list[str] = []
+        parents: list[str] = []
         async with patience(30):
-            while len(found) < count:
+            while len(parents) < count:
                 record = await anext(consumer)
                 headers = dict(record.headers)
                 assert list(headers) in ([], ["traceparent"])
-                found.append(headers.get("traceparent", b"").decode())
-        return found
+                parents.append(headers.get("traceparent", b"").decode())
+        return parents
 
 
 def test_batches_are_traced_from_the_source_to_kafka(
@@ -58,29 +58,29 @@ def test_batches_are_traced_from_the_source_to_kafka(
         )
         headers = asyncio.run(traceparents(bootstrap, name, 300))
         produced = {
-            (trace, span) for _, trace, span, sampled in (each.split("-") for each in headers) if sampled == "01"
+            (trace, span) for _, trace, span, sampled in (header.split("-") for header in headers) if sampled == "01"
         }
         assert len(produced) >= 2
         eventually(
-            lambda: {(each.trace, each.span) for each in receiver.spans if each.name == "produce"} >= produced,
+            lambda: {(span.trace, span.span) for span in receiver.spans if span.name == "produce"} >= produced,
             "every record has its span",
             30,
             every=0.1,
         )
         eventually(
-            lambda: sum(each.name == "batch" for each in receiver.spans) >= len(produced),
+            lambda: sum(span.name == "batch" for span in receiver.spans) >= len(produced),
             "every batch has its span",
             30,
             every=0.1,
         )
-    spans = {each.span: each for each in receiver.spans}
+    spans = {span.span: span for span in receiver.spans}
     for trace, span in produced:
         produce = spans[span]
         batch = spans[produce.parent]
-        children = {each.name: each for each in receiver.spans if each.parent == batch.span}
+        children = {span.name: span for span in receiver.spans if span.parent == batch.span}
         assert children.keys() == {"poll", "transform", "convert", "produce"}
         assert all(
-            each.trace == trace and batch.begin <= each.begin <= each.end <= batch.end for each in children.values()
+            child.trace == trace and batch.begin <= child.begin <= child.end <= batch.end for child in children.values()
         )
         assert (
             children["poll"].end <= children["transform"].begin < children["transform"].end <= children["convert"].begin
@@ -88,5 +88,5 @@ def test_batches_are_traced_from_the_source_to_kafka(
         assert batch.attributes["millrace.connector"] == name
         assert produce.attributes["messaging.destination.name"] == name
         assert (batch.resource["service.name"], batch.parent, batch.failed) == ("shop-cdc", "", False)
-    batches = [each for each in spans.values() if each.name == "batch"]
-    assert sum(int(str(each.attributes["messaging.batch.message_count"])) for each in batches) == 300
+    batches = [span for span in spans.values() if span.name == "batch"]
+    assert sum(int(str(span.attributes["messaging.batch.message_count"])) for span in batches) == 300

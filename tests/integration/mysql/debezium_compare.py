@@ -64,14 +64,14 @@ class Deliberate(NamedTuple):
     when: Callable[[Any, Any], bool] = lambda _theirs, _ours: True
     chance: bool = False
 
-    def covers(self, found: Difference) -> bool:
+    def covers(self, difference: Difference) -> bool:
         """Whether it explains the difference."""
         return (
-            (not self.variants or found.variant in self.variants)
-            and found.phase in self.phases
-            and re.fullmatch(self.topic, found.topic) is not None
-            and re.fullmatch(self.path, found.path) is not None
-            and self.when(found.theirs, found.ours)
+            (not self.variants or difference.variant in self.variants)
+            and difference.phase in self.phases
+            and re.fullmatch(self.topic, difference.topic) is not None
+            and re.fullmatch(self.path, difference.path) is not None
+            and self.when(difference.theirs, difference.ours)
         )
 
 
@@ -96,31 +96,31 @@ def differences(variant: str, theirs: Capture, ours: Capture) -> list[Difference
     Records are matched in order by what they are about, so that one more or less makes one difference: its path is "missing" or
     "extra".
     """
-    found: list[Difference] = []
+    collected: list[Difference] = []
     mine, other = _grouped(ours), _grouped(theirs)
     for topic, phase in sorted(mine.keys() | other.keys()):
         if topic.startswith("__debezium-heartbeat."):
             continue  # see heartbeats()
         left, right = other.get((topic, phase), []), mine.get((topic, phase), [])
-        for number, (one, another) in enumerate(_matched(left, right)):
-            if one is None or another is None:
-                about = _about(one or another)
-                found.append(
+        for number, (their_record, our_record) in enumerate(_matched(left, right)):
+            if their_record is None or our_record is None:
+                about = _about(their_record or our_record)
+                collected.append(
                     Difference(
                         variant,
                         topic,
                         phase,
                         number,
-                        "extra" if one is None else "missing",
-                        about if one else None,
-                        about if another else None,
+                        "extra" if their_record is None else "missing",
+                        about if their_record else None,
+                        about if our_record else None,
                     )
                 )
                 continue
-            for path, old, new in _walk(_comparable(one), _comparable(another), ""):
+            for path, old, new in _walk(_comparable(their_record), _comparable(our_record), ""):
                 if not _chance(path, phase, topic, old, new) and (topic, phase, number, path) != _FIRST_BEGIN:
-                    found.append(Difference(variant, topic, phase, number, path, old, new))
-    return found
+                    collected.append(Difference(variant, topic, phase, number, path, old, new))
+    return collected
 
 
 def _about(record: Record | None) -> str:
@@ -138,26 +138,34 @@ def _about(record: Record | None) -> str:
 
 def _matched(theirs: Sequence[Record], ours: Sequence[Record]) -> list[tuple[Record | None, Record | None]]:
     matcher = difflib.SequenceMatcher(
-        None, [_about(each) for each in theirs], [_about(each) for each in ours], autojunk=False
+        None, [_about(record) for record in theirs], [_about(record) for record in ours], autojunk=False
     )
     pairs: list[tuple[Record | None, Record | None]] = []
     for kind, low, high, our_low, our_high in matcher.get_opcodes():
         if kind == "equal":
             pairs += zip(theirs[low:high], ours[our_low:our_high], strict=True)
         else:
-            pairs += [(each, None) for each in theirs[low:high]]
-            pairs += [(None, each) for each in ours[our_low:our_high]]
+            pairs += [(record, None) for record in theirs[low:high]]
+            pairs += [(None, record) for record in ours[our_low:our_high]]
     return pairs
 
 
-def unexplained(found: Sequence[Difference], known: Sequence[Deliberate]) -> list[Difference]:
+def unexplained(differences: Sequence[Difference], explanations: Sequence[Deliberate]) -> list[Difference]:
     """The differences that none of the known ones covers."""
-    return [each for each in found if not any(one.covers(each) for one in known)]
+    return [
+        difference
+        for difference in differences
+        if not any(explanation.covers(difference) for explanation in explanations)
+    ]
 
 
-def unused(found: Sequence[Difference], known: Sequence[Deliberate]) -> list[str]:
+def unused(differences: Sequence[Difference], explanations: Sequence[Deliberate]) -> list[str]:
     """Names of known differences that are not met: they have to go from the list."""
-    return [one.name for one in known if not one.chance and not any(one.covers(each) for each in found)]
+    return [
+        explanation.name
+        for explanation in explanations
+        if not explanation.chance and not any(explanation.covers(difference) for difference in differences)
+    ]
 
 
 def heartbeats(capture: Capture) -> list[tuple[Any, ...]]:
@@ -171,21 +179,23 @@ def heartbeats(capture: Capture) -> list[tuple[Any, ...]]:
     return shapes
 
 
-def listing(found: Sequence[Difference], most: int = 40) -> str:
+def listing(differences: Sequence[Difference], most: int = 40) -> str:
     """For an assertion's message: differences of one kind (path and topic) once, with how often."""
     kinds: dict[tuple[str, str, str, str], list[Difference]] = {}
-    for each in found:
-        kinds.setdefault((each.variant, each.topic, each.phase, each.path), []).append(each)
+    for difference in differences:
+        kinds.setdefault((difference.variant, difference.topic, difference.phase, difference.path), []).append(
+            difference
+        )
     lines = [f"{group[0]}" + (f"\n    and {len(group) - 1} more" if len(group) > 1 else "") for group in kinds.values()]
     rest = f"\n... and {len(lines) - most} more kinds" if len(lines) > most else ""
-    return f"{len(found)} differences of {len(lines)} kinds:\n" + "\n".join(lines[:most]) + rest
+    return f"{len(differences)} differences of {len(lines)} kinds:\n" + "\n".join(lines[:most]) + rest
 
 
 def _grouped(capture: Capture) -> dict[tuple[str, str], list[Record]]:
-    found: dict[tuple[str, str], list[Record]] = {}
+    groups: dict[tuple[str, str], list[Record]] = {}
     for record in capture.records:
-        found.setdefault((record.topic, record.phase), []).append(record)
-    return found
+        groups.setdefault((record.topic, record.phase), []).append(record)
+    return groups
 
 
 def _comparable(record: Record) -> dict[str, Any]:
@@ -201,8 +211,8 @@ def _comparable(record: Record) -> dict[str, Any]:
 
 def _fields(value: Any) -> dict[str, Any] | None:
     """Schemas of a struct's fields by name, with their order; None for anything else."""
-    if isinstance(value, list) and value and all(isinstance(each, dict) and "field" in each for each in value):
-        return {**{each["field"]: each for each in value}, "(order)": ",".join(each["field"] for each in value)}
+    if isinstance(value, list) and value and all(isinstance(field, dict) and "field" in field for field in value):
+        return {**{field["field"]: field for field in value}, "(order)": ",".join(field["field"] for field in value)}
     return None
 
 
@@ -216,8 +226,8 @@ def _walk(theirs: Any, ours: Any, path: str) -> Iterator[tuple[str, Any, Any]]:
             below = path if name == "fields" else f"{path}.{name}" if path else name
             yield from _walk(theirs.get(name, _ABSENT), ours.get(name, _ABSENT), below)
     elif isinstance(theirs, list) and isinstance(ours, list) and len(theirs) == len(ours):
-        for number, (one, another) in enumerate(zip(theirs, ours, strict=True)):
-            yield from _walk(one, another, f"{path}[{number}]")
+        for number, (their_value, our_value) in enumerate(zip(theirs, ours, strict=True)):
+            yield from _walk(their_value, our_value, f"{path}[{number}]")
     elif type(theirs) is not type(ours) or theirs != ours:
         yield path, theirs, ours
 

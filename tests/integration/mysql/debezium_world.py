@@ -126,10 +126,10 @@ class Capture(NamedTuple):
 
     def topics(self) -> dict[str, list[Record]]:
         """By topic in order."""
-        found: dict[str, list[Record]] = {}
+        by_topic: dict[str, list[Record]] = {}
         for record in self.records:
-            found.setdefault(record.topic, []).append(record)
-        return found
+            by_topic.setdefault(record.topic, []).append(record)
+        return by_topic
 
 
 def statements(name: str) -> list[str]:
@@ -159,7 +159,7 @@ def write(database: MariaDb, name: str) -> None:
     execute(database, statements(name))
 
 
-def execute(database: MariaDb, texts: Sequence[str]) -> None:
+def execute(database: MariaDb, statements: Sequence[str]) -> None:
     """Run statements on one connection. Blocks.
 
     Raises:
@@ -178,7 +178,7 @@ def execute(database: MariaDb, texts: Sequence[str]) -> None:
         ) as connection,
         connection.cursor() as cursor,
     ):
-        for statement in texts:
+        for statement in statements:
             try:
                 cursor.execute(statement)
             except pymysql.MySQLError as error:
@@ -252,7 +252,7 @@ async def read_topics(bootstrap: str, prefixes: Sequence[str]) -> dict[str, list
     await consumer.start()
     try:
         cluster = await consumer._client.fetch_all_metadata()  # one topic's would create it
-        wanted = [
+        topics = [
             topic
             for topic in cluster.topics()
             if any(
@@ -260,19 +260,19 @@ async def read_topics(bootstrap: str, prefixes: Sequence[str]) -> dict[str, list
                 for prefix in prefixes
             )
         ]
-        found: dict[str, list[Any]] = {topic: [] for topic in wanted}
+        by_topic: dict[str, list[Any]] = {topic: [] for topic in topics}
         parts = [
-            TopicPartition(topic, number) for topic in wanted for number in cluster.partitions_for_topic(topic) or ()
+            TopicPartition(topic, number) for topic in topics for number in cluster.partitions_for_topic(topic) or ()
         ]
         if not parts:
-            return found
+            return by_topic
         consumer.assign(parts)
         await consumer.seek_to_beginning(*parts)
         ends = await consumer.end_offsets(parts)
-        while behind := [each for each in parts if await consumer.position(each) < ends[each]]:
-            for each, records in (await consumer.getmany(*behind, timeout_ms=300)).items():
-                found[each.topic] += records
-        return found
+        while behind := [partition for partition in parts if await consumer.position(partition) < ends[partition]]:
+            for partition, records in (await consumer.getmany(*behind, timeout_ms=300)).items():
+                by_topic[partition.topic] += records
+        return by_topic
     finally:
         await consumer.stop()
 
@@ -293,21 +293,21 @@ async def _until_snapshot(
     bootstrap: str, prefixes: Sequence[str], rows: int, check: Callable[[], Awaitable[None]]
 ) -> dict[str, int]:
     """Wait until every prefix has its snapshot; the number of records of each topic then."""
-    held: list[int] = []
+    counts: list[int] = []
 
     async def read() -> dict[str, int] | None:
         topics = await read_topics(bootstrap, prefixes)
-        held[:] = [
+        counts[:] = [
             sum(len(records) for topic, records in topics.items() if topic.startswith(f"{prefix}.{DATABASE}."))
             for prefix in prefixes
         ]
-        if all(count >= rows for count in held):
+        if all(count >= rows for count in counts):
             return {topic: len(records) for topic, records in topics.items()}
         await check()
         return None
 
     return await eventually_async(
-        read, f"the snapshots have {rows} rows each", _DEADLINE, every=0.1, detail=lambda: held
+        read, f"the snapshots have {rows} rows each", _DEADLINE, every=0.1, detail=lambda: counts
     )
 
 
@@ -331,14 +331,14 @@ async def _until_last(bootstrap: str, prefixes: Sequence[str], check: Callable[[
 async def _until_there(bootstrap: str, expected: Mapping[str, Mapping[str, int]]) -> None:
     """Wait until topics hold what is expected, or for ten seconds: what is missing then is for the comparison to say."""
     end = time.monotonic() + 10
-    wanted = {
+    prefixed_counts = {
         topic.replace(SERVER, prefix, 1): count
         for prefix, counts in expected.items()
         for topic, count in counts.items()
     }
-    while wanted and time.monotonic() < end:
-        held = await read_topics(bootstrap, list(expected))
-        if all(len(held.get(topic, ())) >= count for topic, count in wanted.items()):
+    while prefixed_counts and time.monotonic() < end:
+        topics = await read_topics(bootstrap, list(expected))
+        if all(len(topics.get(topic, ())) >= count for topic, count in prefixed_counts.items()):
             return
         await asyncio.sleep(0.1)
 
@@ -387,14 +387,18 @@ async def capture(
     await asyncio.to_thread(write, database, "before")
     rows = await asyncio.to_thread(rows_before, database)
     token = secrets.token_hex(4)
-    prefixes = {(who, variant): f"{who}_{variant}_{token}" for who in workers for variant in variants}
-    for number, ((who, variant), prefix) in enumerate(prefixes.items()):
-        await _ask(workers[who], "PUT", f"/connectors/{prefix}/config", config(variant, database, prefix, number))
+    prefixes = {
+        (worker_name, variant): f"{worker_name}_{variant}_{token}" for worker_name in workers for variant in variants
+    }
+    for number, ((worker_name, variant), prefix) in enumerate(prefixes.items()):
+        await _ask(
+            workers[worker_name], "PUT", f"/connectors/{prefix}/config", config(variant, database, prefix, number)
+        )
     names = list(prefixes.values())
 
     async def check() -> None:
-        for (who, _), prefix in prefixes.items():
-            code, status = await asyncio.to_thread(workers[who].request, "GET", f"/connectors/{prefix}/status")
+        for (worker_name, _), prefix in prefixes.items():
+            code, status = await asyncio.to_thread(workers[worker_name].request, "GET", f"/connectors/{prefix}/status")
             parts = [] if code == 404 else [status["connector"], *status["tasks"]]  # it has just been made
             failed = [part.get("trace", "") for part in parts if part["state"] == "FAILED"]
             assert not failed, f"{prefix} has failed: {failed[0]}"
@@ -402,24 +406,25 @@ async def capture(
     before = await _until_snapshot(bootstrap, names, rows, check)
     await asyncio.to_thread(write, database, "changes")
     await _until_last(bootstrap, names, check)
-    await _until_there(bootstrap, {prefixes[place]: counts for place, counts in (expected or {}).items()})
+    await _until_there(bootstrap, {prefixes[key]: counts for key, counts in (expected or {}).items()})
     offsets = {}
-    for (who, variant), prefix in prefixes.items():
-        await _stopped(workers[who], prefix)
-        answer = await _ask(workers[who], "GET", f"/connectors/{prefix}/offsets")
-        offsets[who, variant] = [[item["partition"], item["offset"]] for item in answer["offsets"]]
+    for (worker_name, variant), prefix in prefixes.items():
+        await _stopped(workers[worker_name], prefix)
+        answer = await _ask(workers[worker_name], "GET", f"/connectors/{prefix}/offsets")
+        offsets[worker_name, variant] = [[item["partition"], item["offset"]] for item in answer["offsets"]]
     topics = await read_topics(bootstrap, names)
-    found = {}
-    for place, prefix in prefixes.items():
+    captures = {}
+    for key, prefix in prefixes.items():
         records = []
         for topic, raw in sorted(topics.items()):
             if prefix in topic:
                 records += [
-                    _record(topic, prefix, index < before.get(topic, 0), each) for index, each in enumerate(raw)
+                    _record(topic, prefix, index < before.get(topic, 0), raw_record)
+                    for index, raw_record in enumerate(raw)
                 ]
-        saved = json.loads(json.dumps(offsets[place]).replace(prefix, SERVER))
-        found[place] = Capture(records, saved, prefix)
-    return found
+        saved = json.loads(json.dumps(offsets[key]).replace(prefix, SERVER))
+        captures[key] = Capture(records, saved, prefix)
+    return captures
 
 
 def _record(topic: str, prefix: str, early: bool, raw: Any) -> Record:
@@ -435,7 +440,7 @@ def path_of(variant: str) -> Path:
     return FOLDER / f"{variant}.json"
 
 
-def save(variant: str, found: Capture, about: Mapping[str, Any]) -> None:
+def save(variant: str, capture: Capture, about: Mapping[str, Any]) -> None:
     """Write a recording: schemas once each, one record a line."""
     schemas: dict[str, int] = {}
 
@@ -443,7 +448,7 @@ def save(variant: str, found: Capture, about: Mapping[str, Any]) -> None:
         return None if schema is None else schemas.setdefault(json.dumps(schema, ensure_ascii=False), len(schemas))
 
     lines, heartbeats = [], 0
-    for record in found.records:
+    for record in capture.records:
         if record.topic.startswith("__debezium-heartbeat."):
             heartbeats += 1
             if heartbeats > 2:  # how many there are is chance
@@ -470,7 +475,7 @@ def save(variant: str, found: Capture, about: Mapping[str, Any]) -> None:
             '\n],\n"records": [\n',
             ",\n".join(lines),
             '\n],\n"offsets": ',
-            json.dumps(found.offsets),
+            json.dumps(capture.offsets),
             "\n}\n",
         ]
     )
@@ -538,10 +543,10 @@ def main(argv: list[str]) -> int:
         about = {
             "made by": f"Debezium for MariaDB {plugin} on Kafka Connect {worker.request('GET', '/')[1]['version']}"
         }
-        found = asyncio.run(capture(kafka.bootstrap, {"java": worker}, database, options.variants))
-        for (_, variant), each in found.items():
-            save(variant, each, about)
-            print(f"{path_of(variant)}: {len(each.records)} records")
+        captures = asyncio.run(capture(kafka.bootstrap, {"java": worker}, database, options.variants))
+        for (_, variant), recording in captures.items():
+            save(variant, recording, about)
+            print(f"{path_of(variant)}: {len(recording.records)} records")
     return 0
 
 

@@ -79,40 +79,40 @@ class World:
         connection = await connect_first(self.settings)
         try:
             info = await server_info(connection)
-            place = await current_place(connection, info, gtids=False)
+            start = await current_place(connection, info, gtids=False)
             self.sql(*statements)
             end = await current_place(connection, info, gtids=False)
         finally:
             connection.close()
-        assert end.file == place.file
-        return await self._read(place, end.pos)
+        assert end.file == start.file
+        return await self._read(start, end.pos)
 
-    async def _read(self, place: BinlogPosition, end: int) -> list[Captured]:
-        client = BinlogClient(self.settings, place, use_gtid=False, log=logging.getLogger(__name__))
-        found: list[Captured] = []
+    async def _read(self, position: BinlogPosition, end: int) -> list[Captured]:
+        client = BinlogClient(self.settings, position, use_gtid=False, log=logging.getLogger(__name__))
+        captured: list[Captured] = []
         maps: dict[int, bytes] = {}
         try:
             await client.start()
             async with patience(20):
-                while place.pos < end:
+                while position.pos < end:
                     for event in await client.read():
                         header = binlog_events.read_header(event)
-                        self._take(event, maps, found)
+                        self._take(event, maps, captured)
                         if header.next_pos:
-                            place = BinlogPosition(file=place.file, pos=max(place.pos, header.next_pos))
+                            position = BinlogPosition(file=position.file, pos=max(position.pos, header.next_pos))
                         if header.next_pos >= end:
                             break
         finally:
             await client.close()
-        return [each for each in found if each.table.database == self.database]
+        return [change for change in captured if change.table.database == self.database]
 
     @staticmethod
-    def _take(event: bytes, maps: dict[int, bytes], found: list[Captured]) -> None:
+    def _take(event: bytes, maps: dict[int, bytes], captured: list[Captured]) -> None:
         if event[4] == event_types.TABLE_MAP:
             body = event[binlog_events.HEADER_SIZE :]
             maps[int.from_bytes(body[:6], "little")] = body
         elif event[4] in KINDS:
-            found.append(Captured(maps[binlog_events.rows_header(event).table_id], event))
+            captured.append(Captured(maps[binlog_events.rows_header(event).table_id], event))
 
     def definition(self, table: str) -> MySqlTable:
         """The table as the catalog has it."""
@@ -151,18 +151,18 @@ def plans(table: MySqlTable, options: ValueOptions) -> list[ColumnPlan | None]:
 def streamed(captured: Sequence[Captured], definition: MySqlTable | None, options: ValueOptions) -> list[Any]:
     """The events' rows, decoded; of updates both images in turn."""
     rows: list[Any] = []
-    for each in captured:
-        table = structure(each, definition)
-        head = binlog_events.rows_header(each.event)
+    for change in captured:
+        table = structure(change, definition)
+        head = binlog_events.rows_header(change.event)
         decode = compile_rows(
             table,
             plans(table, options),
             options,
-            kind=KINDS[each.event[4]],
+            kind=KINDS[change.event[4]],
             present=head.present,
             present_after=head.present_after,
         )
-        rows += decode(each.event, head.start, len(each.event))
+        rows += decode(change.event, head.start, len(change.event))
     return rows
 
 

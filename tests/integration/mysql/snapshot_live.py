@@ -58,7 +58,8 @@ class Live:
         self.output: list[tuple[TableName, str, Row | None, Row | None]] = []
         self.saved: dict[str, Position] = {}
         self.chunks: list[tuple[str, int]] = []
-        self.marks: list[tuple[str, bool, bool, bool, bool]] = []
+        #: Snapshot id, and whether the chunk is the first or last of its request and table.
+        self.chunk_bounds: list[tuple[str, bool, bool, bool, bool]] = []
 
     def connected(self) -> Any:
         return pymysql.connect(
@@ -86,12 +87,14 @@ class Live:
     async def tables(self, expressions: list[str]) -> Sequence[MySqlTable]:
         connection = await connect_first(self.settings)
         try:
-            wanted = {text.replace("\\", "") for text in expressions}
+            requested = {text.replace("\\", "") for text in expressions}
             names = [
-                name for name in await table_names(connection, [self.database]) if str(name) in wanted or ".*" in wanted
+                name
+                for name in await table_names(connection, [self.database])
+                if str(name) in requested or ".*" in requested
             ]
-            found = await read_definitions(connection, names)
-            return [found[name] for name in names if name in found]
+            definitions = await read_definitions(connection, names)
+            return [definitions[name] for name in names if name in definitions]
         finally:
             connection.close()
 
@@ -132,28 +135,28 @@ class Live:
 
     def replayed(self, table: str, key: Sequence[str]) -> dict[tuple[Any, ...], Row]:
         """The rows of a consumer that keeps the last row of each key."""
-        found: dict[tuple[Any, ...], Row] = {}
+        rows: dict[tuple[Any, ...], Row] = {}
         for name, op, before, after in self.output:
             if name.table != table:
                 continue
             if op == "truncate":
-                found.clear()
+                rows.clear()
             if before is not None:
-                found.pop(tuple(before[one] for one in key), None)
+                rows.pop(tuple(before[column] for column in key), None)
             if after is not None:
-                found[tuple(after[one] for one in key)] = after
-        return found
+                rows[tuple(after[column] for column in key)] = after
+        return rows
 
     def replayed_rows(self, table: str) -> list[Row]:
         """The same for a table without a key: what has not been taken away."""
-        found: list[Row] = []
+        rows: list[Row] = []
         for name, _, before, after in self.output:
             if name.table == table:
                 if before is not None:
-                    found.remove(before)  # nothing is taken away that was not given before
+                    rows.remove(before)  # nothing is taken away that was not given before
                 if after is not None:
-                    found.append(after)
-        return found
+                    rows.append(after)
+        return rows
 
     def save(self, offsets: Sequence[tuple[Position, Position]]) -> None:
         """Keep the offsets, as Kafka would."""
@@ -166,10 +169,10 @@ class Running:
     def __init__(self, live: Live, settings: SnapshotSettings, shard: Shard) -> None:
         self.live = live
         self.shard = shard
-        self.place = self.done = BinlogPosition(file="", pos=0)
+        self.position = self.done = BinlogPosition(file="", pos=0)
         self.reader = MySqlSnapshotReader(
             settings,
-            SnapshotSource(self._connect, live.tables, live.decoder, lambda: self.place),
+            SnapshotSource(self._connect, live.tables, live.decoder, lambda: self.position),
             shard,
             partition=lambda request: {"snapshot": request},
             saved=live.saved,
@@ -190,8 +193,8 @@ class Running:
         self.connections.append(connection.thread_id())
         return connection
 
-    def reached(self, place: BinlogPosition) -> bool:
-        return is_reached(self.done, place, self.flavor, by_gtid=not place.file)
+    def reached(self, position: BinlogPosition) -> bool:
+        return is_reached(self.done, position, self.flavor, by_gtid=not position.file)
 
     @property
     def flavor(self) -> str:
@@ -206,11 +209,11 @@ class Running:
         live, reader = self.live, self.reader
         connection = await connect_first(live.settings)
         info = await server_info(connection)
-        self.place = self.done = await current_place(connection, info)
-        self._executed = gtid.parse_gtids(self.flavor, self.place.gtids)
+        self.position = self.done = await current_place(connection, info)
+        self._executed = gtid.parse_gtids(self.flavor, self.position.gtids)
         reader.set_requests(requests)
         await reader.resolve()
-        client = BinlogClient(live.settings, self.place, use_gtid=False, log=LOG, annotate=True)
+        client = BinlogClient(live.settings, self.position, use_gtid=False, log=LOG, annotate=True)
         await client.start()
         reader.start()
         writer = asyncio.create_task(asyncio.to_thread(writing)) if writing is not None else None
@@ -227,7 +230,7 @@ class Running:
                 if news.done():
                     news = asyncio.create_task(reader.wait())
                 while self._eager() and (chunk := reader.ready(self.reached)) is not None:
-                    live.marks.append(
+                    live.chunk_bounds.append(
                         (
                             chunk.request.id,
                             chunk.first_of_request,
@@ -244,7 +247,7 @@ class Running:
                     if on_chunk is not None:
                         on_chunk(self)
                 live.save(reader.changes())
-                over = all(each["state"] in {"done", "cancelled", "failed"} for each in reader.progress())
+                over = all(snapshot["state"] in {"done", "cancelled", "failed"} for snapshot in reader.progress())
                 if end is None and over and (writer is None or writer.done()):
                     if writer is not None:
                         writer.result()
@@ -262,14 +265,18 @@ class Running:
         kind, reader, live = event[4], self.reader, self.live
         header = binlog_events.read_header(event)
         if kind == event_types.ROTATE:
-            found = binlog_events.read_rotate(event)
-            self.place = self.done = BinlogPosition(file=found.file, pos=found.pos, gtids=self._executed.text())
+            rotation = binlog_events.read_rotate(event)
+            self.position = self.done = BinlogPosition(
+                file=rotation.file, pos=rotation.pos, gtids=self._executed.text()
+            )
             return
         if kind in _GTIDS:
             self._executed.add(binlog_events.read_gtid(event).text)
-        before, self.place = (
-            self.place,
-            BinlogPosition(file=self.place.file, pos=max(self.place.pos, header.next_pos), gtids=self._executed.text()),
+        before, self.position = (
+            self.position,
+            BinlogPosition(
+                file=self.position.file, pos=max(self.position.pos, header.next_pos), gtids=self._executed.text()
+            ),
         )
         if kind == event_types.TABLE_MAP:
             body = event[binlog_events.HEADER_SIZE :]
@@ -300,7 +307,7 @@ class Running:
         return not self.stop and self._chance.randrange(4) >= self.lazy
 
     def _end(self) -> None:
-        self.done = self.place
+        self.done = self.position
         self.reader.advance(self.reached)
 
     def _rows(self, event: bytes) -> None:

@@ -206,18 +206,20 @@ def captures(captured: World) -> Mapping[tuple[str, str], world.Capture]:
 
 @pytest.mark.parametrize("variant", list(world.VARIANTS))
 def test_every_record_is_debeziums(captures: Mapping[tuple[str, str], world.Capture], variant: str) -> None:
-    found = differences(variant, captures.get(("java", variant)) or world.load(variant), captures["ours", variant])
-    wrong = unexplained(found, DELIBERATE)
+    all_differences = differences(
+        variant, captures.get(("java", variant)) or world.load(variant), captures["ours", variant]
+    )
+    wrong = unexplained(all_differences, DELIBERATE)
     assert not wrong, listing(wrong)
 
 
 def test_every_deliberate_difference_is_met(captures: Mapping[tuple[str, str], world.Capture]) -> None:
-    found = [
-        each
+    all_differences = [
+        difference
         for variant in world.VARIANTS
-        for each in differences(variant, world.load(variant), captures["ours", variant])
+        for difference in differences(variant, world.load(variant), captures["ours", variant])
     ]
-    assert unused(found, DELIBERATE) == []
+    assert unused(all_differences, DELIBERATE) == []
 
 
 def test_heartbeats_have_debeziums_shape(captures: Mapping[tuple[str, str], world.Capture]) -> None:
@@ -233,12 +235,12 @@ def test_the_recordings_are_what_debezium_says_now(
     captures: Mapping[tuple[str, str], world.Capture], variant: str
 ) -> None:
     # Its thread numbers are other ones: ours have connected before.
-    found = [
-        each
-        for each in differences(variant, world.load(variant), captures["java", variant])
-        if each.path != "value.source.thread"
+    all_differences = [
+        difference
+        for difference in differences(variant, world.load(variant), captures["java", variant])
+        if difference.path != "value.source.thread"
     ]
-    assert not found, listing(found)
+    assert not all_differences, listing(all_differences)
 
 
 @pytest.mark.parametrize("variant", ["default", "precise", "iso"])
@@ -246,7 +248,7 @@ async def test_ours_goes_on_from_debeziums_offset(captured: World, bootstrap: st
     """Positions are the same on every server of this world, so a recorded offset is one of this server too."""
     name, worker = captured.captures["ours", variant].name, captured.worker
     topic = f"{name}.{world.DATABASE}.empty_at_first"
-    before = {each: len(records) for each, records in (await world.read_topics(bootstrap, [name])).items()}
+    before = {topic_name: len(records) for topic_name, records in (await world.read_topics(bootstrap, [name])).items()}
     ((_, offset),) = world.load(variant).offsets
     await ask(worker, "DELETE", f"/connectors/{name}/offsets")
     await ask(
@@ -261,9 +263,9 @@ async def test_ours_goes_on_from_debeziums_offset(captured: World, bootstrap: st
     async def read_new() -> dict[str, Any] | None:
         now = await world.read_topics(bootstrap, [name])
         new = {
-            each: records[before.get(each, 0) :]
-            for each, records in now.items()
-            if each.startswith(f"{name}.{world.DATABASE}.")
+            topic_name: records[before.get(topic_name, 0) :]
+            for topic_name, records in now.items()
+            if topic_name.startswith(f"{name}.{world.DATABASE}.")
         }
         return new if any(world.decoded(record.value)["after"]["id"] == number for record in new[topic]) else None
 
@@ -275,7 +277,7 @@ async def test_ours_goes_on_from_debeziums_offset(captured: World, bootstrap: st
     ids = [world.decoded(record.value)["after"]["id"] for record in new.pop(topic)]
     assert ids == sorted(set(ids))
     assert ids[-1] == number
-    assert all(each >= 2000 for each in ids)
+    assert all(row_id >= 2000 for row_id in ids)
     assert not any(new.values()), new
 
 
@@ -288,11 +290,17 @@ def test_a_changed_leaf_and_a_missing_record_are_found() -> None:
     there = world.load("default")
     assert differences("default", there, there) == []
     changed = copy.deepcopy(there)
-    record = next(each for each in changed.records if each.topic == "server.world.customers" and each.phase == "stream")
+    record = next(
+        record for record in changed.records if record.topic == "server.world.customers" and record.phase == "stream"
+    )
     record.value["after"]["credit"] = "AQ=="
     record.value_schema["fields"][0]["fields"][0]["type"] = "int64"
-    found = differences("default", there, changed)
-    assert ("value.after.credit", "AA==", "AQ==") in [(each.path, each.theirs, each.ours) for each in found]
-    assert ("value_schema.before.id.type", "int32", "int64") in [(each.path, each.theirs, each.ours) for each in found]
+    all_differences = differences("default", there, changed)
+    assert ("value.after.credit", "AA==", "AQ==") in [
+        (difference.path, difference.theirs, difference.ours) for difference in all_differences
+    ]
+    assert ("value_schema.before.id.type", "int32", "int64") in [
+        (difference.path, difference.theirs, difference.ours) for difference in all_differences
+    ]
     changed.records.remove(changed.records[-1])
-    assert any(each.path == "missing" for each in differences("default", there, changed))
+    assert any(difference.path == "missing" for difference in differences("default", there, changed))

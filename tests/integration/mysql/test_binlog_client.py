@@ -87,8 +87,8 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
             f"CHANGE MASTER TO MASTER_HOST='127.0.0.1', MASTER_PORT={main.port}, MASTER_USER='millrace', "
             "MASTER_PASSWORD='millrace', MASTER_USE_GTID=slave_pos, MASTER_SSL=0, MASTER_CONNECT_RETRY=1"
         )
-        begun = sql(main, "SELECT @@gtid_binlog_pos")[0][0]
-        sql(replica, "RESET MASTER", follow, f"SET GLOBAL gtid_slave_pos = '{begun}'", "START SLAVE")
+        start_gtid = sql(main, "SELECT @@gtid_binlog_pos")[0][0]
+        sql(replica, "RESET MASTER", follow, f"SET GLOBAL gtid_slave_pos = '{start_gtid}'", "START SLAVE")
         sql(main, "CREATE DATABASE client", "CREATE TABLE client.t (id INT PRIMARY KEY AUTO_INCREMENT, v LONGTEXT)")
         yield Pair(main, replica, folder / "cert.pem")
 
@@ -115,8 +115,8 @@ def sql(server: MariaDb, *statements: str) -> list[tuple[Any, ...]]:
 
 def settings(*servers: MariaDb, **changes: Any) -> ConnectionSettings:
     hosts = ",".join(f"127.0.0.1:{server.port}" for server in servers)
-    found = mysql_connection(host=hosts, user="millrace", password=Password("millrace"), heartbeat_s=0.3)
-    return msgspec.structs.replace(found, **changes)
+    defaults = mysql_connection(host=hosts, user="millrace", password=Password("millrace"), heartbeat_s=0.3)
+    return msgspec.structs.replace(defaults, **changes)
 
 
 async def here(server: MariaDb) -> BinlogPosition:
@@ -129,9 +129,9 @@ async def here(server: MariaDb) -> BinlogPosition:
 
 @asynccontextmanager
 async def reading(
-    config: ConnectionSettings, place: BinlogPosition, *, use_gtid: bool = False, annotate: bool = False
+    config: ConnectionSettings, position: BinlogPosition, *, use_gtid: bool = False, annotate: bool = False
 ) -> AsyncIterator[BinlogClient]:
-    client = BinlogClient(config, place, use_gtid=use_gtid, log=LOG, annotate=annotate)
+    client = BinlogClient(config, position, use_gtid=use_gtid, log=LOG, annotate=annotate)
     try:
         async with patience(LIMIT):
             await client.start()
@@ -142,11 +142,11 @@ async def reading(
 
 async def read_until(client: BinlogClient, kind: int, times: int = 1) -> list[bytes]:
     """Events up to one of this type, heartbeats left out."""
-    found: list[bytes] = []
+    events: list[bytes] = []
     async with patience(LIMIT):
-        while sum(event[4] == kind for event in found) < times:
-            found += [event for event in await client.read() if event[4] != types.HEARTBEAT]
-    return found
+        while sum(event[4] == kind for event in events) < times:
+            events += [event for event in await client.read() if event[4] != types.HEARTBEAT]
+    return events
 
 
 def kinds(events: list[bytes]) -> list[int]:
@@ -158,7 +158,7 @@ def gtids(events: list[bytes]) -> list[str]:
 
 
 async def test_events_from_a_place_on_and_their_positions(pair: Pair) -> None:
-    place = await here(pair.main)
+    position = await here(pair.main)
     many = ",".join(["(REPEAT('x', 500))"] * 100)
     sql(
         pair.main,
@@ -168,7 +168,7 @@ async def test_events_from_a_place_on_and_their_positions(pair: Pair) -> None:
         "DELETE FROM client.t",
     )
     end = await here(pair.main)
-    async with reading(settings(pair.main), place, annotate=True) as client:
+    async with reading(settings(pair.main), position, annotate=True) as client:
         assert client.info is not None
         assert (client.info.flavor, client.info.server_id, client.by_gtid) == (MARIADB, 1, False)
         assert 5400 <= client.server_id <= 6400
@@ -189,25 +189,25 @@ async def test_events_from_a_place_on_and_their_positions(pair: Pair) -> None:
         # A checkpoint, which MariaDB writes when it has time, may stand behind the last transaction.
         checkpoint = 27 + len(file)
         assert (file, end.pos - at) in {(end.file, 0), (end.file, checkpoint)}
-        assert file != place.file
+        assert file != position.file
         assert client.received > 100 * 500
 
 
 @pytest.mark.parametrize("use_gtid", [False, True])
 async def test_a_beginning_between_two_transactions(pair: Pair, use_gtid: bool) -> None:
     sql(pair.main, "INSERT INTO client.t (v) VALUES ('one')")
-    place = await here(pair.main)
+    position = await here(pair.main)
     sql(pair.main, "INSERT INTO client.t (v) VALUES ('two')", "INSERT INTO client.t (v) VALUES ('three')")
-    async with reading(settings(pair.main), place, use_gtid=use_gtid) as client:
+    async with reading(settings(pair.main), position, use_gtid=use_gtid) as client:
         assert client.by_gtid is use_gtid
         events = await read_until(client, types.XID, 2)
-        number = int(place.gtids.rpartition("-")[2])
+        number = int(position.gtids.rpartition("-")[2])
         assert gtids(events) == [f"0-1-{number + 1}", f"0-1-{number + 2}"]
-        reached = gtid.parse_gtids(MARIADB, place.gtids)
-        for each in gtids(events):
-            reached.add(each)
+        reached = gtid.parse_gtids(MARIADB, position.gtids)
+        for transaction_id in gtids(events):
+            reached.add(transaction_id)
         assert reached.text() == (await here(pair.main)).gtids
-        assert parse.read_rotate(events[0]).file == place.file
+        assert parse.read_rotate(events[0]).file == position.file
 
 
 async def test_places_that_are_not_there(pair: Pair) -> None:
@@ -226,9 +226,9 @@ async def test_places_that_are_not_there(pair: Pair) -> None:
         (BinlogPosition(file="", pos=4, gtids="0-1-1"), True),
         (BinlogPosition(file="", pos=4, gtids="0-77-99999999"), True),
     ]
-    for place, use_gtid in bad:
+    for position, use_gtid in bad:
         with pytest.raises(PurgedError, match=r"1236.*snapshot.mode=when_needed"):
-            async with reading(settings(pair.main), place, use_gtid=use_gtid):
+            async with reading(settings(pair.main), position, use_gtid=use_gtid):
                 pass
     with pytest.raises((Fatal, Retriable)):  # in the middle of an event
         async with reading(settings(pair.main), msgspec.structs.replace(now, pos=9)) as client:
@@ -236,15 +236,15 @@ async def test_places_that_are_not_there(pair: Pair) -> None:
 
 
 async def test_a_killed_connection_and_a_silent_server_are_retriable(pair: Pair) -> None:
-    place = await here(pair.main)
-    async with reading(settings(pair.main), place) as client:
+    position = await here(pair.main)
+    async with reading(settings(pair.main), position) as client:
         sql(pair.main, f"KILL {client.thread}")
         with pytest.raises(Retriable, match=r"killed|closed|lost"):
             await read_until(client, types.XID)
         assert client.pending  # the error is not forgotten
         with pytest.raises(Retriable):
             await client.read()
-    async with reading(settings(pair.main, silence_s=0.5), place) as client:
+    async with reading(settings(pair.main, silence_s=0.5), position) as client:
         await read_quiet(client)
         pair.main.pause()
         try:
@@ -279,19 +279,19 @@ async def test_waiting_can_be_cancelled_and_goes_on(pair: Pair) -> None:
         sql(pair.main, "INSERT INTO client.t (v) VALUES ('in the background')")
         async with patience(LIMIT):
             await waiting
-        taken = client.take()
-        assert taken
+        events = client.take()
+        assert events
         # What is taken while a wait is under way doesn't get lost in it.
         waiting = asyncio.ensure_future(client.wait())
         sql(pair.main, "INSERT INTO client.t (v) VALUES ('taken')")
         async with patience(LIMIT):
-            while kinds(taken).count(types.XID) < 2:
+            while kinds(events).count(types.XID) < 2:
                 await asyncio.sleep(0)
-                taken += client.take()
+                events += client.take()
             while not waiting.done():
                 sql(pair.main, "INSERT INTO client.t (v) VALUES ('more')")
                 await asyncio.sleep(0)
-        assert kinds(taken)[-4:] == [types.MARIADB_GTID, types.TABLE_MAP, types.WRITE_ROWS_V1, types.XID]
+        assert kinds(events)[-4:] == [types.MARIADB_GTID, types.TABLE_MAP, types.WRITE_ROWS_V1, types.XID]
         while client.take():
             pass
         waiting = asyncio.ensure_future(client.wait())
@@ -302,8 +302,8 @@ async def test_waiting_can_be_cancelled_and_goes_on(pair: Pair) -> None:
 
 
 async def test_readers_with_the_same_number_end_each_other(pair: Pair) -> None:
-    place, same = await here(pair.main), settings(pair.main, server_id=1801)
-    async with reading(same, place) as first, reading(same, place):
+    position, same = await here(pair.main), settings(pair.main, server_id=1801)
+    async with reading(same, position) as first, reading(same, position):
         with pytest.raises(DuplicateIdError, match=r"database.server.id"):
             await read_until(first, types.XID)
 
@@ -313,7 +313,7 @@ async def test_a_start_that_was_cancelled_ends_nobody_s_reading(pair: Pair, monk
     arrived, go_on, ended = threading.Event(), threading.Event(), threading.Event()
     prepare, log_in = login._prepare, login.log_in
 
-    def held(*arguments: Any) -> None:
+    def prepare_and_wait(*arguments: Any) -> None:
         prepare(*arguments)
         if not arrived.is_set():
             arrived.set()
@@ -327,15 +327,15 @@ async def test_a_start_that_was_cancelled_ends_nobody_s_reading(pair: Pair, monk
             if first:
                 ended.set()
 
-    monkeypatch.setattr(login, "_prepare", held)
+    monkeypatch.setattr(login, "_prepare", prepare_and_wait)
     monkeypatch.setattr(binlog, "log_in", watched)
-    place, same = await here(pair.main), settings(pair.main, server_id=1802)
-    attempt = BinlogClient(same, place, use_gtid=False, log=LOG)
+    position, same = await here(pair.main), settings(pair.main, server_id=1802)
+    attempt = BinlogClient(same, position, use_gtid=False, log=LOG)
     starting = asyncio.create_task(attempt.start())
     assert await asyncio.to_thread(arrived.wait, LIMIT)
     starting.cancel()
     await asyncio.gather(starting, return_exceptions=True)
-    async with reading(same, place) as client:
+    async with reading(same, position) as client:
         go_on.set()
         assert await asyncio.to_thread(ended.wait, LIMIT)
         for _ in range(20):
@@ -345,15 +345,15 @@ async def test_a_start_that_was_cancelled_ends_nobody_s_reading(pair: Pair, monk
 
 
 async def test_events_of_more_than_sixteen_megabytes(pair: Pair) -> None:
-    place = await here(pair.main)
+    position = await here(pair.main)
     sizes = [(1 << 24) - 100, 1 << 24, 33 << 20]
     for size in sizes:
         sql(pair.main, f"INSERT INTO client.t (v) VALUES (REPEAT('z', {size}))")
-    async with reading(settings(pair.main), place) as client:
+    async with reading(settings(pair.main), position) as client:
         events = await read_until(client, types.XID, len(sizes))
-    found = [event for event in events if event[4] in types.WRITES]
+    inserts = [event for event in events if event[4] in types.WRITES]
     # Not all of that letter: a byte of the event's time may be one, too.
-    assert [max(map(len, re.findall(b"z+", event))) for event in found] == sizes
+    assert [max(map(len, re.findall(b"z+", event))) for event in inserts] == sizes
     sql(pair.main, "SET sql_log_bin = 0", "TRUNCATE client.t")
 
 
@@ -362,19 +362,19 @@ async def test_compressed_events_are_the_plain_ones(pair: Pair) -> None:
             "INSERT INTO client.t (id, v) VALUES (901, REPEAT('abc', 500)), (902, REPEAT('d', 99999))",
             "UPDATE client.t SET v = REPEAT('e', 700) WHERE id = 901",
             "DELETE FROM client.t WHERE id IN (901, 902)"]  # fmt: skip
-    taken: list[list[bytes]] = []
+    logged: list[list[bytes]] = []
     for compress in ("OFF", "ON"):
         sql(pair.main, f"SET GLOBAL log_bin_compress = {compress}")
-        place = await here(pair.main)
+        position = await here(pair.main)
         sql(pair.main, *work)
         sql(pair.main, "SET GLOBAL log_bin_compress = OFF")
-        async with reading(settings(pair.main), place, annotate=True) as client:
-            taken.append(await read_until(client, types.XID, 3))
-    plain, compressed = taken
+        async with reading(settings(pair.main), position, annotate=True) as client:
+            logged.append(await read_until(client, types.XID, 3))
+    plain, compressed = logged
     assert {types.WRITE_ROWS_COMPRESSED_V1, types.UPDATE_ROWS_COMPRESSED_V1, types.DELETE_ROWS_COMPRESSED_V1,
             types.QUERY_COMPRESSED} <= set(kinds(compressed))  # fmt: skip
     assert not types.COMPRESSED & set(kinds(plain))
-    mended = [parse.uncompress_event(event) if event[4] in types.COMPRESSED else event for event in compressed]
+    uncompressed = [parse.uncompress_event(event) if event[4] in types.COMPRESSED else event for event in compressed]
 
     def shown(events: list[bytes]) -> list[object]:
         return [event[parse.rows_header(event).start:] if event[4] in types.ROWS
@@ -382,12 +382,12 @@ async def test_compressed_events_are_the_plain_ones(pair: Pair) -> None:
                 else parse.rows_query(event) if event[4] == types.ANNOTATE_ROWS
                 else event[4] for event in events]  # fmt: skip
 
-    assert shown(mended) == shown(plain)
+    assert shown(uncompressed) == shown(plain)
     assert set(work) <= set(shown(plain))
 
 
 async def test_files_with_and_without_checksums(pair: Pair) -> None:
-    place = await here(pair.main)
+    position = await here(pair.main)
     sql(
         pair.main,
         "SET GLOBAL binlog_checksum = NONE",
@@ -395,12 +395,12 @@ async def test_files_with_and_without_checksums(pair: Pair) -> None:
         "SET GLOBAL binlog_checksum = CRC32",
         "INSERT INTO client.t (v) VALUES ('checked')",
     )
-    async with reading(settings(pair.main), place) as client:
+    async with reading(settings(pair.main), position) as client:
         events = await read_until(client, types.XID, 2)
     rows = [event for event in events if event[4] in types.ROWS]
     assert [event[-4:] for event in rows] == [b"bare", b"cked"]
     assert [parse.read_header(event).size - len(event) for event in rows] == [0, 4]
-    async with reading(settings(pair.main, verify_checksums=False), place) as client:
+    async with reading(settings(pair.main, verify_checksums=False), position) as client:
         assert [event for event in await read_until(client, types.XID, 2) if event[4] in types.ROWS] == rows
 
 
@@ -431,9 +431,9 @@ async def test_passwords_beyond_ascii_are_the_same_everywhere(pair: Pair) -> Non
     )
     snow = settings(pair.main, user="snow", password=Password(password))
     link = await connection.connect_first(snow)
-    place = await connection.current_place(link, await connection.server_info(link))
+    position = await connection.current_place(link, await connection.server_info(link))
     link.close()
-    async with reading(snow, place) as client:
+    async with reading(snow, position) as client:
         assert client.server_id
 
 
@@ -459,22 +459,22 @@ async def test_place_and_gtids_are_of_one_moment_while_others_write(pair: Pair) 
 
     writing = asyncio.ensure_future(asyncio.to_thread(write))
     try:
-        places = [await connection.current_place(link, info) for _ in range(20)]
+        positions = [await connection.current_place(link, info) for _ in range(20)]
     finally:
         done.set()
         await writing
-    for place in places:
-        rows = await connection.query_rows(link, "SELECT BINLOG_GTID_POS(%s, %s)", (place.file, place.pos))
-        assert str(rows[0][0]) == place.gtids
-    assert len({place.pos for place in places}) > 1
+    for position in positions:
+        rows = await connection.query_rows(link, "SELECT BINLOG_GTID_POS(%s, %s)", (position.file, position.pos))
+        assert str(rows[0][0]) == position.gtids
+    assert len({position.pos for position in positions}) > 1
     names = [name for name, _ in await connection.binary_logs(link)]
-    assert names[-1] == places[-1].file
+    assert names[-1] == positions[-1].file
     link.close()
 
 
 async def test_tls_modes(pair: Pair) -> None:
     tls = settings(pair.main, host="localhost", port=pair.main.port)
-    place = await here(pair.main)
+    position = await here(pair.main)
     for mode in ("preferred", "required", "verify_ca", "verify_identity"):
         config = msgspec.structs.replace(tls, tls=mysql_tls(mode=mode, truststore=str(pair.authority)))
         link = await connection.connect_first(config)
@@ -482,7 +482,7 @@ async def test_tls_modes(pair: Pair) -> None:
         assert (await connection.query_rows(link, "SHOW STATUS LIKE 'Ssl_cipher'"))[0][1]
         link.close()
     sql(pair.main, "INSERT INTO client.t (v) VALUES (REPEAT('s', 3000000))")
-    async with reading(config, place) as client:
+    async with reading(config, position) as client:
         assert client.info is not None
         assert client.info.encrypted
         events = await read_until(client, types.XID)
@@ -495,11 +495,11 @@ async def test_tls_modes(pair: Pair) -> None:
         (by_address, "not believed"),
         (without, r"the server has no TLS|SSL is required"),
     )
-    for config, why in refused:
-        with pytest.raises(ConfigInvalid, match=why):
+    for config, message in refused:
+        with pytest.raises(ConfigInvalid, match=message):
             await connection.connect_first(config)
-        with pytest.raises(ConfigInvalid, match=why):
-            async with reading(config, place):
+        with pytest.raises(ConfigInvalid, match=message):
+            async with reading(config, position):
                 pass
     async with reading(settings(pair.replica, tls=mysql_tls()), await here(pair.replica)) as client:
         assert client.info is not None
@@ -509,13 +509,13 @@ async def test_tls_modes(pair: Pair) -> None:
 async def test_another_server_goes_on_where_the_first_one_ended(pair: Pair) -> None:
     """Last: it stops the main server."""
     both = settings(pair.main, pair.replica)
-    place = await here(pair.main)
+    position = await here(pair.main)
     sql(pair.main, "INSERT INTO client.t (v) VALUES ('before')")
-    done = gtid.parse_gtids(MARIADB, place.gtids)
-    async with reading(both, place, use_gtid=True) as client:
+    done = gtid.parse_gtids(MARIADB, position.gtids)
+    async with reading(both, position, use_gtid=True) as client:
         assert str(client.address) == f"127.0.0.1:{pair.main.port}"
-        for each in gtids(await read_until(client, types.XID)):
-            done.add(each)
+        for transaction_id in gtids(await read_until(client, types.XID)):
+            done.add(transaction_id)
         last = sql(pair.main, "INSERT INTO client.t (v) VALUES ('unread')", "SELECT @@gtid_binlog_pos")[0][0]
         assert sql(pair.replica, f"SELECT MASTER_GTID_WAIT('{last}', {LIMIT})")[0][0] == 0
         pair.main.stop()
@@ -523,12 +523,12 @@ async def test_another_server_goes_on_where_the_first_one_ended(pair: Pair) -> N
             await read_until(client, types.STOP, 2)
     sql(pair.replica, "STOP SLAVE", "RESET SLAVE ALL", "INSERT INTO client.t (v) VALUES ('after')")
     with pytest.raises(Retriable, match="away"):  # a position means nothing on the replica: it isn't tried
-        async with reading(both, place):
+        async with reading(both, position):
             pass
     with pytest.raises(Retriable, match="away"):  # the replica lacks it, but the main server may have it
-        async with reading(both, msgspec.structs.replace(place, gtids="0-1-99999999"), use_gtid=True):
+        async with reading(both, msgspec.structs.replace(position, gtids="0-1-99999999"), use_gtid=True):
             pass
-    async with reading(both, msgspec.structs.replace(place, gtids=done.text()), use_gtid=True) as client:
+    async with reading(both, msgspec.structs.replace(position, gtids=done.text()), use_gtid=True) as client:
         assert str(client.address) == f"127.0.0.1:{pair.replica.port}"
         assert client.by_gtid
         events = await read_until(client, types.XID, 2)

@@ -64,9 +64,9 @@ async def database(mariadb: HasMariaDb) -> AsyncIterator[Database]:
 
 async def test_structures(database: Database) -> None:
     names = [database.table(name) for name in ("plain", "sorted", "odd `name%s", "missing")]
-    found = await catalog.read_definitions(database.connection, [*names, names[0]])
-    assert set(found) == set(names[:3])
-    plain = found[names[0]]
+    definitions = await catalog.read_definitions(database.connection, [*names, names[0]])
+    assert set(definitions) == set(names[:3])
+    plain = definitions[names[0]]
     assert (plain.key, plain.completed) == (("id",), True)
     number, name, note, at = plain.columns
     assert (number.name, number.unsigned, number.nullable, number.comment, number.extra) == (
@@ -87,27 +87,27 @@ async def test_structures(database: Database) -> None:
         )
     )
     assert name.collation == collations["utf8mb3_bin"]
-    text, latin, binary = found[names[1]].columns
+    text, latin, binary = definitions[names[1]].columns
     assert text.collation == collations["utf8mb4_uca1400_ai_ci"]
     assert latin.collation in {collations["latin1_swedish_ci"], collations.get("latin1_uca1400_ai_ci")}
     assert binary.collation in (None, 63)
-    odd = found[names[2]]
-    assert [column.name for column in odd.columns] == ["a b", "ü"]
-    assert odd.columns[1].members == ("x", "it's", "ü")
+    awkward = definitions[names[2]]
+    assert [column.name for column in awkward.columns] == ["a b", "ü"]
+    assert awkward.columns[1].members == ("x", "it's", "ü")
     assert await catalog.read_comments(database.connection, names) == {names[0]: "a table"}
 
 
 async def test_keys(database: Database) -> None:
     """The primary key in its own order; else the first unique index by the server's order, over whole columns without NULL."""
     names = [database.table(name) for name in ("reversed", "keyless", "chosen")]
-    found = await catalog.read_definitions(database.connection, names)
-    assert found[names[0]].key == ("b", "a")
-    assert found[names[1]].key == ()
+    definitions = await catalog.read_definitions(database.connection, names)
+    assert definitions[names[0]].key == ("b", "a")
+    assert definitions[names[1]].key == ()
     listed = [
         row[2] for row in await query_rows(database.connection, f"SHOW INDEX FROM {catalog.quote_name(names[2])}")
     ]
     first = next(name for name in listed if name in ("zz", "mm"))
-    assert found[names[2]].key == {"zz": ("b", "a"), "mm": ("a",)}[first]
+    assert definitions[names[2]].key == {"zz": ("b", "a"), "mm": ("a",)}[first]
 
 
 async def test_names_and_estimates(database: Database) -> None:
@@ -135,13 +135,13 @@ async def test_many_tables_at_once(database: Database) -> None:
     for number in range(12):
         await query_rows(database.connection, f"CREATE TABLE t{number} (id INT PRIMARY KEY, v{number} INT)")
     names = [database.table(f"t{number}") for number in range(12)]
-    found = await catalog.read_definitions(
+    definitions = await catalog.read_definitions(
         database.connection, [*names, TableName("mysql", "user"), TableName("nowhere", "t")]
     )
-    assert {name: found[name].columns[1].name for name in names} == {
+    assert {name: definitions[name].columns[1].name for name in names} == {
         name: f"v{number}" for number, name in enumerate(names)
     }
-    assert all(found[name].key == ("id",) for name in names)
+    assert all(definitions[name].key == ("id",) for name in names)
 
 
 async def test_names_that_no_server_can_hold_are_tables_that_are_not_there(database: Database) -> None:

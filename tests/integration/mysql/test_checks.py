@@ -59,14 +59,14 @@ async def source(mariadb: HasMariaDb) -> AsyncIterator[Source]:
             host="127.0.0.1", port=mariadb.port or 0, user=mariadb.user, password=Password(mariadb.password)
         )
     )
-    one = Source(mariadb, connection)
-    await one.run("CREATE DATABASE DB")
-    await one.run("CREATE TABLE DB.a (id INT PRIMARY KEY)")
-    await one.run("CREATE TABLE DB.b (id INT PRIMARY KEY)")
-    await one.run(f"CREATE USER ACCOUNT IDENTIFIED BY '{SECRET}'")
-    yield one
-    await one.run("DROP USER ACCOUNT")
-    await one.run("DROP DATABASE DB")
+    source = Source(mariadb, connection)
+    await source.run("CREATE DATABASE DB")
+    await source.run("CREATE TABLE DB.a (id INT PRIMARY KEY)")
+    await source.run("CREATE TABLE DB.b (id INT PRIMARY KEY)")
+    await source.run(f"CREATE USER ACCOUNT IDENTIFIED BY '{SECRET}'")
+    yield source
+    await source.run("DROP USER ACCOUNT")
+    await source.run("DROP DATABASE DB")
     connection.close()
 
 
@@ -76,54 +76,54 @@ async def grant_all(source: Source) -> None:
 
 async def test_the_documented_grants_are_enough(source: Source) -> None:
     await grant_all(source)
-    found = await check_server(source.config())
-    assert (found.errors, found.warnings) == ([], [])
+    findings = await check_server(source.config())
+    assert (findings.errors, findings.warnings) == ([], [])
     assert await MySqlConnector.validate(source.config()) == []
 
 
 async def test_what_an_account_lacks_is_named_with_its_grant(source: Source) -> None:
     """Each statement that an error names fixes it, one after the other."""
-    found = await check_server(source.config())
-    assert [each.name for each in found.errors] == ["database.user", "database.user"]
-    assert [each.name for each in found.warnings] == ["database.include.list"]
-    said = [*found.errors, *found.warnings]
+    findings = await check_server(source.config())
+    assert [problem.name for problem in findings.errors] == ["database.user", "database.user"]
+    assert [problem.name for problem in findings.warnings] == ["database.include.list"]
+    said = [*findings.errors, *findings.warnings]
     for complaint, right in zip(said, ("REPLICATION SLAVE", "BINLOG MONITOR", "SELECT"), strict=True):
         statement = f"GRANT {right} ON *.* TO '{source.name}'@'%'"
         assert statement in complaint.message
         await source.run(statement)
-    found = await check_server(source.config())
-    assert (found.errors, found.warnings) == ([], [])
+    findings = await check_server(source.config())
+    assert (findings.errors, findings.warnings) == ([], [])
 
 
 async def test_a_table_that_can_be_seen_but_not_read(source: Source) -> None:
     await source.run("GRANT REPLICATION SLAVE, BINLOG MONITOR ON *.* TO ACCOUNT")
     await source.run("GRANT SELECT ON DB.a TO ACCOUNT")
     await source.run("GRANT INSERT ON DB.b TO ACCOUNT")
-    found = await check_server(source.config())
-    assert [each.name for each in found.errors] == ["database.include.list"]
-    assert f"GRANT SELECT ON `{source.name}`.`b`" in found.errors[0].message
-    found = await check_server(source.config(snapshot__mode="no_data"))
-    assert found.errors == []
-    assert [each.name for each in found.warnings] == ["database.include.list"]
+    findings = await check_server(source.config())
+    assert [problem.name for problem in findings.errors] == ["database.include.list"]
+    assert f"GRANT SELECT ON `{source.name}`.`b`" in findings.errors[0].message
+    findings = await check_server(source.config(snapshot__mode="no_data"))
+    assert findings.errors == []
+    assert [problem.name for problem in findings.warnings] == ["database.include.list"]
 
 
 async def test_signal_and_heartbeat_tables(source: Source) -> None:
     await grant_all(source)
     asked = {"signal__data__collection": "DB.signals", "heartbeat__table": "DB.beat"}
-    found = await check_server(source.config(**asked, heartbeat__table__create="false"))
-    assert found.errors == []
-    assert [each.name for each in found.warnings] == ["signal.data.collection", "heartbeat.table"]
-    create = found.warnings[0].message.partition("CREATE TABLE")
+    findings = await check_server(source.config(**asked, heartbeat__table__create="false"))
+    assert findings.errors == []
+    assert [problem.name for problem in findings.warnings] == ["signal.data.collection", "heartbeat.table"]
+    create = findings.warnings[0].message.partition("CREATE TABLE")
     await source.run("".join(create[1:]))
-    for statement in found.warnings[1].message.partition(": ")[2].split("; "):
+    for statement in findings.warnings[1].message.partition(": ")[2].split("; "):
         await source.run(statement)
-    found = await check_server(source.config(**asked, heartbeat__table__create="false"))
-    assert (found.errors, found.warnings) == ([], [])
+    findings = await check_server(source.config(**asked, heartbeat__table__create="false"))
+    assert (findings.errors, findings.warnings) == ([], [])
     await source.run("ALTER TABLE DB.signals ADD more INT")
     await source.run("REVOKE UPDATE ON DB.beat FROM ACCOUNT")
-    found = await check_server(source.config(**asked))
-    assert [each.name for each in found.warnings] == ["signal.data.collection", "heartbeat.table"]
-    assert "three columns" in found.warnings[0].message
+    findings = await check_server(source.config(**asked))
+    assert [problem.name for problem in findings.warnings] == ["signal.data.collection", "heartbeat.table"]
+    assert "three columns" in findings.warnings[0].message
 
 
 async def test_columns_that_divide_tables_without_a_key(source: Source) -> None:
@@ -136,24 +136,24 @@ async def test_columns_that_divide_tables_without_a_key(source: Source) -> None:
         ("DB.k:no", "2", ["has no column no; name one of at, t"], []),
         ("DB.k:t;DB.a:id", "2", ["is of the type varchar"], ["a has a key and is divided by that"]),
     ):
-        found = await check_server(
+        findings = await check_server(
             source.config(snapshot__split__columns=columns.replace("DB", source.name), snapshot__max__threads=threads)
         )
-        for expected, problems in ((errors, found.errors), (warnings, found.warnings)):
-            assert [each.name for each in problems] == ["snapshot.split.columns"] * len(expected)
-            assert all(words in each.message for words, each in zip(expected, problems, strict=True))
+        for expected, problems in ((errors, findings.errors), (warnings, findings.warnings)):
+            assert [problem.name for problem in problems] == ["snapshot.split.columns"] * len(expected)
+            assert all(words in problem.message for words, problem in zip(expected, problems, strict=True))
 
 
 async def test_too_many_tables(source: Source) -> None:
     await grant_all(source)
-    found = await check_server(source.config(guardrail__collections__max="1"))
-    assert [each.name for each in found.warnings] == ["guardrail.collections.max"]
-    found = await check_server(
+    findings = await check_server(source.config(guardrail__collections__max="1"))
+    assert [problem.name for problem in findings.warnings] == ["guardrail.collections.max"]
+    findings = await check_server(
         source.config(guardrail__collections__max="1", guardrail__collections__limit__action="fail")
     )
-    assert [each.name for each in found.errors] == ["guardrail.collections.max"]
-    found = await check_server(source.config(guardrail__collections__max="2"))
-    assert (found.errors, found.warnings) == ([], [])
+    assert [problem.name for problem in findings.errors] == ["guardrail.collections.max"]
+    findings = await check_server(source.config(guardrail__collections__max="2"))
+    assert (findings.errors, findings.warnings) == ([], [])
 
 
 @pytest.mark.parametrize(
@@ -167,16 +167,16 @@ async def test_too_many_tables(source: Source) -> None:
 )
 async def test_servers_that_refuse(source: Source, changes: dict[str, str], name: str) -> None:
     await grant_all(source)
-    found = await MySqlConnector.validate(source.config(**changes))
-    assert [each.name for each in found] == [name]
-    assert SECRET not in found[0].message
+    problems = await MySqlConnector.validate(source.config(**changes))
+    assert [problem.name for problem in problems] == [name]
+    assert SECRET not in problems[0].message
 
 
 async def test_the_servers_own_number(source: Source) -> None:
     await grant_all(source)
-    own = int((await query_rows(source.connection, "SELECT @@server_id"))[0][0])
-    found = await check_server(source.config(database__server__id=str(own)))
-    assert [each.name for each in found.errors] == ["database.server.id"]
+    server_id = int((await query_rows(source.connection, "SELECT @@server_id"))[0][0])
+    findings = await check_server(source.config(database__server__id=str(server_id)))
+    assert [problem.name for problem in findings.errors] == ["database.server.id"]
 
 
 async def test_lag_and_alter_offsets_of_a_live_source(source: Source) -> None:

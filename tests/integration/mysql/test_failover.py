@@ -95,11 +95,11 @@ class Source:
 
 
 def changes(records: Sequence[SourceRecord]) -> list[Change]:
-    found = []
+    all_changes = []
     for record in records:
         if record.value is not None:
             after = record.value["after"]
-            found.append(
+            all_changes.append(
                 (
                     record.value["op"],
                     record.value["source"]["table"],
@@ -107,15 +107,15 @@ def changes(records: Sequence[SourceRecord]) -> list[Change]:
                     after["v"] if after is not None else None,
                 )
             )
-    return found
+    return all_changes
 
 
-async def read(run: Run, found: list[Change], until: int, limit: float = PATIENCE) -> None:
+async def read(run: Run, seen: list[Change], until: int, limit: float = PATIENCE) -> None:
     """Take batches until ``until`` changes have come in all."""
-    while len(found) < until:
-        taken = await run.take(limit)
-        assert taken is not None, f"{len(found)} of {until} changes came; log:\n{run.log.text()}"
-        found += changes(taken[1].records)
+    while len(seen) < until:
+        batch = await run.take(limit)
+        assert batch is not None, f"{len(seen)} of {until} changes came; log:\n{run.log.text()}"
+        seen += changes(batch[1].records)
 
 
 @pytest.mark.parametrize("tasks_end", [False, True], ids=["going-on", "begun-again"])
@@ -126,7 +126,7 @@ async def test_the_replica_takes_over_in_the_middle_of_a_transaction_and_back(
     first, second = pair.primary, pair.replica
     source = Source(first, name)
     pair.caught_up(second, first)
-    saved, found = SavedOffsets(), list[Change]()
+    saved, seen = SavedOffsets(), list[Change]()
     run = Run(MySqlConnector, config(pair, name), offsets=saved)
     await run.__aenter__()
     try:
@@ -138,8 +138,8 @@ async def test_the_replica_takes_over_in_the_middle_of_a_transaction_and_back(
             done = len(source.changes)
             source.transaction(60)
             pair.caught_up(new, old)
-            await read(run, found, done + 90)
-            assert len(found) < len(source.changes)
+            await read(run, seen, done + 90)
+            assert len(seen) < len(source.changes)
             old.kill()
             if tasks_end:
                 await run.stop()
@@ -150,14 +150,14 @@ async def test_the_replica_takes_over_in_the_middle_of_a_transaction_and_back(
             if tasks_end:
                 run = Run(MySqlConnector, config(pair, name), offsets=saved)
                 await run.__aenter__()
-            await read(run, found, len(source.changes) - 80)
+            await read(run, seen, len(source.changes) - 80)
             if tasks_end:
                 # The place is the new server's now, and inside a transaction; the old one is still away.
                 await run.stop()
                 run = Run(MySqlConnector, config(pair, name), offsets=saved)
                 await run.__aenter__()
-            await read(run, found, len(source.changes))
-            assert found == source.changes
+            await read(run, seen, len(source.changes))
+            assert seen == source.changes
             old.start()
             pair.follow(old, new)
             source.transaction(3)
@@ -166,12 +166,12 @@ async def test_the_replica_takes_over_in_the_middle_of_a_transaction_and_back(
             await run.stop()
             run = Run(MySqlConnector, config(pair, name), offsets=saved)
             await run.__aenter__()
-            await read(run, found, len(source.changes))
-            assert found == source.changes
+            await read(run, seen, len(source.changes))
+            assert seen == source.changes
     finally:
         await run.stop()
         execute_sql(source.server, f"DROP DATABASE {name}")
-    assert found == source.changes
+    assert seen == source.changes
 
 
 def rows_sent(server: MariaDb | MySqlServer) -> int:
@@ -185,7 +185,7 @@ def rows_sent(server: MariaDb | MySqlServer) -> int:
     return int(value)
 
 
-async def test_a_full_pull_from_a_replica_gives_no_row_after_a_newer_change(
+async def test_a_snapshot_from_a_replica_gives_no_row_after_a_newer_change(
     pair: Any, unique: Callable[[str], str]
 ) -> None:
     name = unique("pull").replace("-", "_")
@@ -254,11 +254,11 @@ async def test_a_full_pull_from_a_replica_gives_no_row_after_a_newer_change(
     def take(records: Sequence[SourceRecord]) -> int:
         rows = 0
         for op, table, key, value in changes(records):
-            known = state.get((table, key))
+            previous = state.get((table, key))
             if value is None:
                 state[table, key] = 1 << 40  # nothing may bring it back
                 continue
-            assert known is None or value >= known, f"{op} of {table} {key}: {value} after {known}"
+            assert previous is None or value >= previous, f"{op} of {table} {key}: {value} after {previous}"
             state[table, key] = value
             rows += op == "r"
         return rows
@@ -269,23 +269,23 @@ async def test_a_full_pull_from_a_replica_gives_no_row_after_a_newer_change(
                 run.offsets.get({"server": name, "snapshot": "initial"}) is None
                 or run.offsets.get({"server": name, "snapshot": "initial"})["state"] != "completed"  # type: ignore[index]
             ):
-                taken = await run.take(PATIENCE)
-                assert taken is not None, run.log.text()
-                pulled += take(taken[1].records)
+                batch = await run.take(PATIENCE)
+                assert batch is not None, run.log.text()
+                pulled += take(batch[1].records)
             stop.set()
             writer.join()
             assert not failed, failed
             assert rows_sent(pair.replica) - before >= 6000  # it was the one that was read
             execute_sql(pair.primary, f"INSERT INTO {name}.a VALUES (99999, 1)")
             while ("a", 99_999) not in state:
-                taken = await run.take(PATIENCE)
-                assert taken is not None, run.log.text()
-                pulled += take(taken[1].records)
+                batch = await run.take(PATIENCE)
+                assert batch is not None, run.log.text()
+                pulled += take(batch[1].records)
         for table in "ab":
-            wanted = {
+            expected = {
                 (table, key): value for key, value in execute_sql(pair.primary, f"SELECT id, v FROM {name}.{table}")
             }
-            assert {key: value for key, value in state.items() if key[0] == table and value < 1 << 40} == wanted
+            assert {key: value for key, value in state.items() if key[0] == table and value < 1 << 40} == expected
         assert pulled > 1000
     finally:
         stop.set()

@@ -60,10 +60,10 @@ async def admin(mariadb: HasMariaDb) -> AsyncIterator[Admin]:
     connection = await aiomysql.connect(
         host="127.0.0.1", port=mariadb.port, user=mariadb.user, password=mariadb.password, autocommit=True
     )
-    one = Admin(mariadb, connection)
-    yield one
-    await one.run(f"DROP USER IF EXISTS '{one.database}'@'%'")
-    await one.run(f"DROP DATABASE IF EXISTS `{one.database}`")
+    admin = Admin(mariadb, connection)
+    yield admin
+    await admin.run(f"DROP USER IF EXISTS '{admin.database}'@'%'")
+    await admin.run(f"DROP DATABASE IF EXISTS `{admin.database}`")
     connection.close()
 
 
@@ -113,9 +113,9 @@ async def test_it_says_what_it_lacks_and_goes_on_when_it_has_it(admin: Admin) ->
     writer = admin.writer(settings, user)
     writer.start()
     await eventually_async(lambda: writer.problem, "there is a problem")
-    mending = setup_text(settings)
-    assert mending in writer.problem
-    for statement in mending.split("; "):
+    fixes = setup_text(settings)
+    assert fixes in writer.problem
+    for statement in fixes.split("; "):
         await admin.run(statement)
     await eventually_async(lambda: writer.written > 1, "heartbeats are written")
     await writer.close()

@@ -74,24 +74,24 @@ class Source:
 
 @pytest.fixture
 def source(server: HasMariaDb, unique: Callable[[str], str]) -> Iterator[Source]:
-    found = Source(server, f"part_{unique('x')[-8:]}")
-    yield found
-    found.run(*(f"DROP DATABASE {found.name}_{database}" for database in (1, 2)))
+    source = Source(server, f"part_{unique('x')[-8:]}")
+    yield source
+    source.run(*(f"DROP DATABASE {source.name}_{database}" for database in (1, 2)))
 
 
 async def until(run: Run, records: list[SourceRecord], condition: Callable[[], bool]) -> None:
     """Take records until they are what is waited for."""
     end = asyncio.get_running_loop().time() + PATIENCE
     while not condition():
-        taken = await run.take(end - asyncio.get_running_loop().time())
-        assert taken is not None, f"{records}\n{run.log.text()}"
-        records += [record for record in taken[1].records if record.value is not None]
+        batch = await run.take(end - asyncio.get_running_loop().time())
+        assert batch is not None, f"{records}\n{run.log.text()}"
+        records += [record for record in batch[1].records if record.value is not None]
 
 
 async def test_debezium_events_of_all_shards(source: Source) -> None:
     records: list[SourceRecord] = []
 
-    def found() -> list[tuple[Any, ...]]:
+    def list_changes() -> list[tuple[Any, ...]]:
         rows = []
         for record in records:
             block = record.value["source"]
@@ -126,10 +126,10 @@ async def test_debezium_events_of_all_shards(source: Source) -> None:
 
     async with Run(MySqlConnector, source.config()) as run:
         await until(run, records, lambda: len(records) >= len(SHARDS))
-        assert found() == expected("r", "old")
+        assert list_changes() == expected("r", "old")
         source.run(*(f"UPDATE {source.name}_{database}.orders_{table} SET v = 'new'" for database, table in SHARDS))
         await until(run, records, lambda: len(records) >= 2 * len(SHARDS))
-        assert found() == expected("r", "old") + expected("u", "new")
+        assert list_changes() == expected("r", "old") + expected("u", "new")
     assert {record.topic for record in records} == {f"{source.name}.shop.orders"}
 
 
@@ -142,12 +142,12 @@ async def test_ums_messages_of_all_shards(source: Source) -> None:
 
     def spaces(kind: str) -> set[tuple[str, str, int, int]]:
         """Logical names and numbers of the messages of a type."""
-        found = set()
+        names = set()
         for record in messages():
             space = ums.Namespace.parse(record.value["schema"]["namespace"])
             assert record.key == f"{record.value['protocol']['type']}.{space.text}"
             if record.value["protocol"]["type"] == kind:
-                found.add(
+                names.add(
                     (
                         f"{space.database}.{space.table}",
                         space.version,
@@ -155,7 +155,7 @@ async def test_ums_messages_of_all_shards(source: Source) -> None:
                         int(space.table_partition),
                     )
                 )
-        return found
+        return names
 
     every = {("shop.orders", "1", *shard) for shard in SHARDS}
     config = source.config(**{"output.format": "ums", "heartbeat.interval.ms": "20"})
@@ -165,8 +165,8 @@ async def test_ums_messages_of_all_shards(source: Source) -> None:
         source.run(*(f"UPDATE {source.name}_{database}.orders_{table} SET v = 'new'" for database, table in SHARDS))
         await until(run, records, lambda: spaces(ums.INCREMENT) == spaces(ums.INCREMENT_HEARTBEAT) == every)
         # A change of structure that has reached one shard ends the version of that shard only.
-        one = f"{source.name}_2.orders_1"
-        source.run(f"ALTER TABLE {one} ADD w INT", f"INSERT INTO {one} VALUES (2, 'more', 2)")
+        table = f"{source.name}_2.orders_1"
+        source.run(f"ALTER TABLE {table} ADD w INT", f"INSERT INTO {table} VALUES (2, 'more', 2)")
         await until(run, records, lambda: ("shop.orders", "2", 2, 1) in spaces(ums.INCREMENT))
         await until(run, records, lambda: bool(spaces(ums.INCREMENT_TERMINATION)))
         assert spaces(ums.INCREMENT_TERMINATION) == {("shop.orders", "1", 2, 1)}
@@ -175,12 +175,12 @@ async def test_ums_messages_of_all_shards(source: Source) -> None:
 
 async def test_validation_names_shards_that_do_not_fit(source: Source) -> None:
     async def complaints(**more: str) -> list[str]:
-        found = await check_server(CONFIG.parse(source.config(**more)))
+        findings = await check_server(CONFIG.parse(source.config(**more)))
         return [
-            f"{kind}: {each.message}"
-            for kind, several in (("error", found.errors), ("warning", found.warnings))
-            for each in several
-            if each.name in ("logical.tables", "topic.key.enforce.uniqueness")
+            f"{kind}: {problem.message}"
+            for kind, several in (("error", findings.errors), ("warning", findings.warnings))
+            for problem in several
+            if problem.name in ("logical.tables", "topic.key.enforce.uniqueness")
         ]
 
     name = source.name

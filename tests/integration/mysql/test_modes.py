@@ -94,13 +94,13 @@ def changes(records: list[SourceRecord]) -> list[tuple[str, int]]:
 
 async def until(run: Run, condition: Callable[[list[SourceRecord]], object], limit: float = 20.0) -> list[SourceRecord]:
     """Records until they are what is waited for."""
-    found: list[SourceRecord] = []
+    records: list[SourceRecord] = []
     end = asyncio.get_running_loop().time() + limit
-    while not condition(found):
-        taken = await run.take(end - asyncio.get_running_loop().time())
-        assert taken is not None, f"{changes(found)}\n{run.log.text()}"
-        found += taken[1].records
-    return found
+    while not condition(records):
+        batch = await run.take(end - asyncio.get_running_loop().time())
+        assert batch is not None, f"{changes(records)}\n{run.log.text()}"
+        records += batch[1].records
+    return records
 
 
 async def test_every_mode(source: Source) -> None:
@@ -113,27 +113,29 @@ async def test_every_mode(source: Source) -> None:
         source.run("INSERT INTO shop.a VALUES (4, 4)")
         assert changes(await until(run, len)) == [("c", 4)]  # it has positions: nothing is pulled
     async with Run(MySqlConnector, source.config(**{"snapshot.mode": "always"}), offsets=saved) as run:
-        assert changes(await until(run, lambda found: len(found) == 4)) == [("r", number) for number in (1, 2, 3, 4)]
+        assert changes(await until(run, lambda records: len(records) == 4)) == [
+            ("r", number) for number in (1, 2, 3, 4)
+        ]
     only = SavedOffsets()
     async with Run(MySqlConnector, source.config(**{"snapshot.mode": "initial_only"}), offsets=only) as run:
-        found = changes(await until(run, lambda found: len(found) == 4))
-        assert found == [("r", number) for number in (1, 2, 3, 4)]
+        read = changes(await until(run, lambda records: len(records) == 4))
+        assert read == [("r", number) for number in (1, 2, 3, 4)]
         source.run("INSERT INTO shop.a VALUES (5, 5)")
         rest: list[SourceRecord] = []
-        while (taken := await run.take(2)) is not None:
-            rest += taken[1].records
+        while (batch := await run.take(2)) is not None:
+            rest += batch[1].records
         assert ("r", 5) not in changes(rest)
         assert "asks for nothing more" in run.log.text()
     async with Run(MySqlConnector, source.config(**{"snapshot.mode": "never"})) as run:
-        assert changes(await until(run, lambda found: ("c", 5) in changes(found))) == [
+        assert changes(await until(run, lambda records: ("c", 5) in changes(records))) == [
             ("c", number) for number in range(1, 6)
         ]
 
 
-async def test_a_purged_place_is_fatal_or_begun_anew(source: Source) -> None:
+async def test_a_purged_position_is_fatal_or_leads_to_a_new_snapshot(source: Source) -> None:
     saved = SavedOffsets()
     async with Run(MySqlConnector, source.config(), offsets=saved) as run:
-        await until(run, lambda found: len(found) == 2)
+        await until(run, lambda records: len(records) == 2)
     source.run(
         "FLUSH BINARY LOGS", "INSERT INTO shop.a VALUES (3, 3)", "FLUSH BINARY LOGS", "INSERT INTO shop.a VALUES (4, 4)"
     )
@@ -146,10 +148,10 @@ async def test_a_purged_place_is_fatal_or_begun_anew(source: Source) -> None:
         await asyncio.sleep(0.05)
     async with Run(MySqlConnector, source.config(), offsets=saved.copy()) as run:
         with pytest.raises(Fatal, match=r"when_needed|purged|reset"):
-            await until(run, lambda _found: False)
+            await until(run, lambda _records: False)
     async with Run(MySqlConnector, source.config(**{"snapshot.mode": "when_needed"}), offsets=saved) as run:
-        found = changes(await until(run, lambda found: len(found) >= 4))
-        assert found == [("r", number) for number in (1, 2, 3, 4)]
+        read = changes(await until(run, lambda records: len(records) >= 4))
+        assert read == [("r", number) for number in (1, 2, 3, 4)]
 
 
 async def test_signals_progress_and_versions(source: Source) -> None:
@@ -176,12 +178,14 @@ async def test_signals_progress_and_versions(source: Source) -> None:
             "additional-conditions": [{"data-collection": "shop.a", "filter": "id > 5"}],
         }
         source.run(f"INSERT INTO shop.signals VALUES ('s', 'execute-snapshot', '{json.dumps(order)}')")
-        found = await until(
+        records = await until(
             run,
-            lambda found: any(record.topic == "progress" and record.value["state"] == "completed" for record in found),
+            lambda records: any(
+                record.topic == "progress" and record.value["state"] == "completed" for record in records
+            ),
         )
-        pulled = [record for record in found if record.topic == "p.shop.a"]
-        assert changes(found) == [("r", number) for number in range(6, 51)]
+        pulled = [record for record in records if record.topic == "p.shop.a"]
+        assert changes(records) == [("r", number) for number in range(6, 51)]
         assert {record.value["source"]["snapshot"] for record in pulled} == {"incremental"}
         (shown,) = MySqlConnector.snapshots(run.context.config, [], saved.items())
         assert (shown["state"], shown["origin"], shown["rows_done"]) == ("completed", "signal", 45)
@@ -190,14 +194,14 @@ async def test_signals_progress_and_versions(source: Source) -> None:
             "ALTER TABLE shop.a ADD COLUMN w INT",
             "UPDATE shop.a SET w = 1 WHERE id = 1",
         )
-        found = await until(run, lambda found: ("u", 1) in changes(found))
-        versions = [record.value for record in found if record.topic == "versions"]
-        assert [(each["version"], [change["column"] for change in each["changes"]]) for each in versions[-1:]] == [
-            (2, ["w"])
-        ]
+        records = await until(run, lambda records: ("u", 1) in changes(records))
+        versions = [record.value for record in records if record.topic == "versions"]
+        assert [
+            (version["version"], [change["column"] for change in version["changes"]]) for version in versions[-1:]
+        ] == [(2, ["w"])]
         assert "ADD COLUMN w" in versions[-1]["statement"]
         assert {
-            each["table"]: each["version"] for each in MySqlConnector.tables(run.context.config, saved.items())
+            table["table"]: table["version"] for table in MySqlConnector.tables(run.context.config, saved.items())
         } == {"shop.a": 2, "shop.signals": 1}
     async with Run(MySqlConnector, properties, offsets=saved) as run:
         assert await run.take(20) is not None
@@ -224,7 +228,7 @@ async def test_a_signal_names_the_time_at_which_its_snapshot_begins(source: Sour
         assert (shown["state"], shown["start_ms"]) == ("scheduled", int(begins.timestamp() * 1000))
     # It waits on after a restart.
     async with Run(MySqlConnector, properties, offsets=saved) as run:
-        assert changes(await until(run, lambda found: len(changes(found)) == 2)) == [("r", 1), ("r", 2)]
+        assert changes(await until(run, lambda records: len(changes(records)) == 2)) == [("r", 1), ("r", 2)]
         assert time.time() >= begins.timestamp()
 
 
@@ -256,9 +260,9 @@ async def test_a_set_binlog_place_keeps_what_was_decided_and_not_yet_committed(s
         assert await run.take(20) is not None
         # As in a worker that has committed nothing since the task's first batch.
         run.tasks[0].context.offsets = saved.copy()
-        assert changes(await until(run, lambda found: ("r", 2) in changes(found))) == [("r", 1), ("r", 2)]
+        assert changes(await until(run, lambda records: ("r", 2) in changes(records))) == [("r", 1), ("r", 2)]
         source.run("CREATE TABLE shop.b (id INT PRIMARY KEY)", "INSERT INTO shop.b VALUES (1)")
-        await until(run, lambda found: any(record.topic == "p.shop.b" for record in found))
+        await until(run, lambda records: any(record.topic == "p.shop.b" for record in records))
         file, pos, *_ = source.run("SHOW MASTER STATUS")[0]
         source.run(
             "INSERT INTO shop.a VALUES (10, 1)",
@@ -270,8 +274,8 @@ async def test_a_set_binlog_place_keeps_what_was_decided_and_not_yet_committed(s
         # It comes again, and neither the first snapshot nor one of the table that is new since then does.
         assert changes(await until(run, changes)) == [("c", 10)]
         source.run("INSERT INTO shop.a VALUES (11, 1)")
-        found = await until(run, lambda found: ("c", 11) in changes(found))
-        assert [record.value["op"] for record in found if record.topic == "p.shop.b"] == []
+        records = await until(run, lambda records: ("c", 11) in changes(records))
+        assert [record.value["op"] for record in records if record.topic == "p.shop.b"] == []
         requests = {
             partition["snapshot"]: offset["state"] for partition, offset in saved.items() if "snapshot" in partition
         }
@@ -287,24 +291,24 @@ async def test_heartbeats_travel_the_whole_way(source: Source) -> None:
         end = asyncio.get_running_loop().time() + 30
         seen = False
         while TOTAL_SECONDS not in run.metrics.values or not seen:
-            taken = await run.take(end - asyncio.get_running_loop().time())
-            assert taken is not None, run.log.text()
-            seen = seen or any(record.topic == "__debezium-heartbeat.p" for record in taken[1].records)
+            batch = await run.take(end - asyncio.get_running_loop().time())
+            assert batch is not None, run.log.text()
+            seen = seen or any(record.topic == "__debezium-heartbeat.p" for record in batch[1].records)
             # As the runtime does once Kafka has it all.
             await run.tasks[0].committed(
-                [(partition, offset) for partition, offset in taken[1].offsets if offset is not None]
+                [(partition, offset) for partition, offset in batch[1].offsets if offset is not None]
             )
         assert run.metrics.values[TOTAL_SECONDS] > 0
         while not any(
             "lag" in partition and json.loads(offset["heartbeat"])["acknowledged_us"]
             for partition, offset in saved.items()
         ):
-            taken = await run.take(end - asyncio.get_running_loop().time())
-            assert taken is not None, run.log.text()
+            batch = await run.take(end - asyncio.get_running_loop().time())
+            assert batch is not None, run.log.text()
             await run.tasks[0].committed(
-                [(partition, offset) for partition, offset in taken[1].offsets if offset is not None]
+                [(partition, offset) for partition, offset in batch[1].offsets if offset is not None]
             )
-        told = await MySqlConnector.lag(run.context.config, saved.items())
-        assert told["heartbeat"]["stages"]["total_s"] > 0
-        assert told["bytes_behind"] is not None
-        assert told["position"]["file"] == told["source_position"]["file"]
+        lag = await MySqlConnector.lag(run.context.config, saved.items())
+        assert lag["heartbeat"]["stages"]["total_s"] > 0
+        assert lag["bytes_behind"] is not None
+        assert lag["position"]["file"] == lag["source_position"]["file"]

@@ -73,9 +73,9 @@ def test_every_kind_of_key_gives_each_row_once(live: Live, threads: int) -> None
         assert sorted(values_sent) == list(range(1, 201)), table
         assert len([read for name, read in live.chunks if name == table and read]) > 3, table
     assert ("empty", 0) in live.chunks
-    assert [mark[1] for mark in live.marks].count(True) == 1
-    assert live.marks[0][1]
-    assert live.marks[-1][4]
+    assert [bounds[1] for bounds in live.chunk_bounds].count(True) == 1
+    assert live.chunk_bounds[0][1]
+    assert live.chunk_bounds[-1][4]
 
 
 def scribble(live: Live, rounds: int, rows: int, tables: list[str]) -> Callable[[], None]:
@@ -116,9 +116,9 @@ def test_tables_that_are_written_to_end_in_their_state(
         of = Views.of
 
         async def plain(*args: Any) -> Views:
-            found = await of(*args)
-            found.exact = False
-            return found
+            views = await of(*args)
+            views.exact = False
+            return views
 
         monkeypatch.setattr(Views, "of", plain)
     numbers(live, "a", 1000)
@@ -206,8 +206,8 @@ def test_a_table_without_a_key_comes_exactly_once(live: Live, engine: str, diffe
 
     async def play() -> None:
         await live.run([request()], SnapshotSettings(threads=1, chunk_rows=100), writing=write)
-        found = sorted((row["v"], row["t"]) for row in live.replayed_rows("k"))
-        assert found == sorted((row["v"], row["t"]) for row in await live.contents("k"))
+        replayed = sorted((row["v"], row["t"]) for row in live.replayed_rows("k"))
+        assert replayed == sorted((row["v"], row["t"]) for row in await live.contents("k"))
 
     asyncio.run(play())
     assert len(live.chunks) > 10
@@ -249,7 +249,7 @@ def test_changes_of_the_structure_and_truncation_while_it_is_read(live: Live) ->
     late = [row for (number,), row in altered.items() if number > 1500]
     assert all(row["extra"] == 7 and row["other"] == 3 and "t" not in row for row in late)
     (shown,) = running.reader.progress()
-    states = {each["table"].partition(".")[2]: each["state"] for each in shown["tables"]}
+    states = {table["table"].partition(".")[2]: table["state"] for table in shown["tables"]}
     assert states == {"altered": "done", "dropped": "vanished", "truncated": "done"}
     assert shown["state"] == "done"
 
@@ -331,15 +331,15 @@ def test_conditions_selects_surrogate_keys_and_bad_requests(live: Live) -> None:
     assert sorted(sent["a"]) == list(range(3, 1000, 10))
     assert sorted(sent["b"]) == list(range(100))
     assert sorted(sent["c"]) == list(range(500))
-    shown = {each["id"]: each for each in running.reader.progress()}
-    assert {name: each["state"] for name, each in shown.items()} == dict.fromkeys(shown, "done")
+    shown = {snapshot["id"]: snapshot for snapshot in running.reader.progress()}
+    assert {name: snapshot["state"] for name, snapshot in shown.items()} == dict.fromkeys(shown, "done")
     assert "no_such_column" in shown["wrong"]["tables"][0]["error"]
     assert shown["worse"]["tables"][0]["state"] == "failed"
     assert "may be NULL" in shown["nullable"]["tables"][0]["error"]
     assert shown["none"]["tables"] == []
 
 
-def test_rows_of_any_size_are_read_in_bounded_pieces(live: Live) -> None:
+def test_rows_of_any_size_are_read_in_bounded_chunks(live: Live) -> None:
     live.sql(
         "CREATE TABLE w (id INT PRIMARY KEY, b LONGBLOB)",
         "INSERT INTO w SELECT seq, REPEAT('x', IF(seq > 500, 300000, 10)) FROM seq_1_to_530",

@@ -64,15 +64,15 @@ class Source:
 
 @pytest.fixture
 def source(server: HasMariaDb, unique: Callable[[str], str]) -> Iterator[Source]:
-    found = Source(server, f"late_{unique('x')[-8:]}")
-    found.run(
+    source = Source(server, f"late_{unique('x')[-8:]}")
+    source.run(
         "CREATE DATABASE {db}",
         "CREATE DATABASE {db}_x",
         "CREATE TABLE {db}.a (id INT PRIMARY KEY, v INT)",
         "INSERT INTO {db}.a VALUES (1, 1), (2, 2)",
     )
-    yield found
-    found.run("DROP DATABASE {db}", "DROP DATABASE {db}_x")
+    yield source
+    source.run("DROP DATABASE {db}", "DROP DATABASE {db}_x")
 
 
 def rows(table: str, count: int) -> str:
@@ -89,23 +89,23 @@ def changes(records: list[SourceRecord]) -> list[Change]:
 
 
 async def until(
-    run: Run, condition: Callable[[list[Change]], object], found: list[Change] | None = None
+    run: Run, condition: Callable[[list[Change]], object], seen: list[Change] | None = None
 ) -> list[Change]:
     """Changes until they are what is waited for."""
-    found = [] if found is None else found
+    seen = [] if seen is None else seen
     end = asyncio.get_running_loop().time() + PATIENCE
-    while not condition(found):
-        taken = await run.take(end - asyncio.get_running_loop().time())
-        assert taken is not None, f"{found}\n{run.log.text()}"
-        found += changes(taken[1].records)
-    return found
+    while not condition(seen):
+        batch = await run.take(end - asyncio.get_running_loop().time())
+        assert batch is not None, f"{seen}\n{run.log.text()}"
+        seen += changes(batch[1].records)
+    return seen
 
 
 def snapshots(run: Run) -> dict[str, tuple[str, str, int]]:
     """State, origin and rows of each snapshot, as REST shows them."""
     return {
-        each["id"]: (each["state"], each["origin"], each["rows_done"])
-        for each in MySqlConnector.snapshots(run.context.config, [], run.offsets.items())
+        snapshot["id"]: (snapshot["state"], snapshot["origin"], snapshot["rows_done"])
+        for snapshot in MySqlConnector.snapshots(run.context.config, [], run.offsets.items())
     }
 
 
@@ -119,8 +119,8 @@ async def test_a_longer_list_reads_the_new_tables_once_beside_the_stream(source:
     )
     saved = SavedOffsets()
     async with Run(MySqlConnector, source.config("a"), offsets=saved, max_tasks=tasks) as run:
-        assert sorted(await until(run, lambda found: len(found) == 2)) == [("r", "a", 1), ("r", "a", 2)]
-        await until(run, lambda _found: snapshots(run).get("initial", ("",))[0] == "completed")
+        assert sorted(await until(run, lambda seen: len(seen) == 2)) == [("r", "a", 1), ("r", "a", 2)]
+        await until(run, lambda _seen: snapshots(run).get("initial", ("",))[0] == "completed")
     # While the connector is stopped: the table without a key must not get this row twice.
     source.run("INSERT INTO {db}.no_key VALUES (3, 3)", "INSERT INTO {db}.b VALUES (99, 9)")
     longer = source.config("a|b|no_key")
@@ -130,19 +130,19 @@ async def test_a_longer_list_reads_the_new_tables_once_beside_the_stream(source:
         return all(snapshots(run).get(name, ("",))[0] == "completed" for name in names)
 
     async with Run(MySqlConnector, longer, offsets=saved, max_tasks=tasks) as run:
-        found = await until(run, lambda _found: read(run))
+        seen = await until(run, lambda _seen: read(run))
         source.run("INSERT INTO {db}.b VALUES (100, 1)", "INSERT INTO {db}.no_key VALUES (4, 4)")
-        await until(run, lambda found: {("b", 100), ("no_key", 4)} <= {each[1:] for each in found}, found)
+        await until(run, lambda seen: {("b", 100), ("no_key", 4)} <= {change[1:] for change in seen}, seen)
         assert {snapshots(run)[name][1] for name in names} == {"new"}
-        assert [each for each in found if each[1] == "a"] == []
+        assert [change for change in seen if change[1] == "a"] == []
         # With several tasks one of them may read the last rows still; each row comes once all the same.
-        assert sorted(row for _, table, row in found if table == "no_key") == [1, 2, 3, 4]
-        assert sorted({row for op, table, row in found if (op, table) == ("r", "b")} - {100}) == [*range(1, 36), 99]
+        assert sorted(row for _, table, row in seen if table == "no_key") == [1, 2, 3, 4]
+        assert sorted({row for op, table, row in seen if (op, table) == ("r", "b")} - {100}) == [*range(1, 36), 99]
     for number in (tasks, 3 - tasks):  # a restart, and another division into tasks
         async with Run(MySqlConnector, longer, offsets=saved, max_tasks=number) as run:
             source.run(f"INSERT INTO {{db}}.b VALUES ({200 + number}, 1)")
-            found = await until(run, lambda found, row=200 + number: ("c", "b", row) in found)  # type: ignore[misc]
-            assert [each for each in found if each[0] == "r"] == []
+            seen = await until(run, lambda seen, row=200 + number: ("c", "b", row) in seen)  # type: ignore[misc]
+            assert [change for change in seen if change[0] == "r"] == []
 
 
 async def test_a_created_table_is_not_read_and_a_renamed_one_is(source: Source) -> None:
@@ -151,7 +151,7 @@ async def test_a_created_table_is_not_read_and_a_renamed_one_is(source: Source) 
     )
     saved = SavedOffsets()
     async with Run(MySqlConnector, source.config(), offsets=saved) as run:
-        await until(run, lambda _found: snapshots(run).get("initial", ("",))[0] == "completed")
+        await until(run, lambda _seen: snapshots(run).get("initial", ("",))[0] == "completed")
         source.run(
             "CREATE TABLE IF NOT EXISTS {db}.made (id INT PRIMARY KEY, v INT)",
             "INSERT INTO {db}.made VALUES (1, 1)",
@@ -159,11 +159,11 @@ async def test_a_created_table_is_not_read_and_a_renamed_one_is(source: Source) 
             "INSERT INTO {db}.shown VALUES (3, 3)",
         )
         name = f"new-{source.name}.shown"
-        found = await until(run, lambda _found: snapshots(run).get(name, ("",))[0] == "completed")
-        await until(run, lambda found: ("c", "shown", 3) in found, found)
-        assert [each for each in found if each[1] == "made"] == [("c", "made", 1)]
-        assert sorted({row for op, table, row in found if table == "shown"}) == [1, 2, 3]
-        assert {("r", "shown", 1), ("r", "shown", 2)} <= set(found)
+        seen = await until(run, lambda _seen: snapshots(run).get(name, ("",))[0] == "completed")
+        await until(run, lambda seen: ("c", "shown", 3) in seen, seen)
+        assert [change for change in seen if change[1] == "made"] == [("c", "made", 1)]
+        assert sorted({row for op, table, row in seen if table == "shown"}) == [1, 2, 3]
+        assert {("r", "shown", 1), ("r", "shown", 2)} <= set(seen)
         assert list(snapshots(run)) == ["initial", name]
     # Made while the connector is stopped: its rows are in the binlog. A table of that name was gone before.
     source.run(
@@ -175,25 +175,25 @@ async def test_a_created_table_is_not_read_and_a_renamed_one_is(source: Source) 
         "RENAME TABLE {db}_x.hidden TO {db}.shown",
     )
     async with Run(MySqlConnector, source.config(), offsets=saved) as run:
-        found = await until(run, lambda _found: snapshots(run).get(f"{name}~2", ("",))[0] == "completed")
+        seen = await until(run, lambda _seen: snapshots(run).get(f"{name}~2", ("",))[0] == "completed")
         source.run("INSERT INTO {db}.later VALUES (2, 2)")
-        await until(run, lambda found: ("c", "later", 2) in found, found)
-        assert [each for each in found if each[1] == "later"] == [("c", "later", 1), ("c", "later", 2)]
-        assert [each for each in found if each[1] == "shown"] == [("r", "shown", 7)]
+        await until(run, lambda seen: ("c", "later", 2) in seen, seen)
+        assert [change for change in seen if change[1] == "later"] == [("c", "later", 1), ("c", "later", 2)]
+        assert [change for change in seen if change[1] == "shown"] == [("r", "shown", 7)]
 
 
 async def test_a_snapshot_of_a_new_table_resumes_where_it_was_stopped(source: Source) -> None:
     source.run("CREATE TABLE {db}.b (id INT PRIMARY KEY, v INT)", rows("b", 100))
     saved = SavedOffsets()
     async with Run(MySqlConnector, source.config("a"), offsets=saved) as run:
-        await until(run, lambda _found: snapshots(run).get("initial", ("",))[0] == "completed")
-    found: list[Change] = []
+        await until(run, lambda _seen: snapshots(run).get("initial", ("",))[0] == "completed")
+    seen: list[Change] = []
     async with Run(MySqlConnector, source.config("a|b"), offsets=saved) as run:
-        await until(run, lambda found: len(found) >= 20, found)
-    assert len(found) < 100
+        await until(run, lambda seen: len(seen) >= 20, seen)
+    assert len(seen) < 100
     async with Run(MySqlConnector, source.config("a|b"), offsets=saved) as run:
-        await until(run, lambda found: len(found) >= 100, found)
-    assert sorted(found) == [("r", "b", row) for row in range(1, 101)]
+        await until(run, lambda seen: len(seen) >= 100, seen)
+    assert sorted(seen) == [("r", "b", row) for row in range(1, 101)]
 
 
 @pytest.mark.parametrize(
@@ -205,8 +205,8 @@ async def test_no_table_is_read_where_the_options_say_so(source: Source, more: d
     async with Run(MySqlConnector, source.config("a", **more), offsets=saved) as run:
         assert await run.take(PATIENCE) is not None
         source.run("INSERT INTO {db}.a VALUES (3, 3)")
-        await until(run, lambda found: ("c", "a", 3) in found)
+        await until(run, lambda seen: ("c", "a", 3) in seen)
     async with Run(MySqlConnector, source.config("a|b", **more), offsets=saved) as run:
         source.run("INSERT INTO {db}.b VALUES (2, 2)")
-        assert await until(run, lambda found: ("c", "b", 2) in found) == [("c", "b", 2)]
+        assert await until(run, lambda seen: ("c", "b", 2) in seen) == [("c", "b", 2)]
         assert [name for name in snapshots(run) if name.startswith("new-")] == []

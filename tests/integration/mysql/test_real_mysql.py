@@ -62,18 +62,18 @@ async def test_partial_updates_of_documents_give_whole_rows(
         }
         try:
             async with Run(MySqlConnector, properties) as run:
-                found: list[dict[str, Any]] = []
+                values: list[dict[str, Any]] = []
 
                 async def until(count: int) -> None:
                     end = asyncio.get_running_loop().time() + PATIENCE
-                    while len(found) < count:
-                        taken = await run.take(end - asyncio.get_running_loop().time())
-                        assert taken is not None, run.log.text()
-                        assert not taken[1].bad
-                        found.extend(record.value for record in taken[1].records if record.value is not None)
+                    while len(values) < count:
+                        batch = await run.take(end - asyncio.get_running_loop().time())
+                        assert batch is not None, run.log.text()
+                        assert not batch[1].bad
+                        values.extend(record.value for record in batch[1].records if record.value is not None)
 
                 await until(1)
-                assert found[0]["op"] == "r"
+                assert values[0]["op"] == "r"
                 run_all(
                     "BEGIN",
                     "UPDATE d SET j = JSON_SET(j, '$.a[1]', 'new') WHERE id = 1",
@@ -82,11 +82,11 @@ async def test_partial_updates_of_documents_give_whole_rows(
                     "COMMIT",
                 )
                 await until(4)
-                assert [value["op"] for value in found[1:]] == ["u"] * 3
+                assert [value["op"] for value in values[1:]] == ["u"] * 3
                 ((stored, number),) = run_all("SELECT j, n FROM d")
-                assert json.loads(found[-1]["after"]["j"]) == json.loads(stored)
-                assert found[-1]["after"]["n"] == number == 1
-                for before, after in itertools.pairwise(found):
+                assert json.loads(values[-1]["after"]["j"]) == json.loads(stored)
+                assert values[-1]["after"]["n"] == number == 1
+                for before, after in itertools.pairwise(values):
                     assert after["before"] == before["after"]
         finally:
             run_all(f"DROP DATABASE {name}")

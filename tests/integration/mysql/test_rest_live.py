@@ -35,7 +35,7 @@ async def verify(*arguments: str) -> tuple[int | None, str]:
     return process.returncode, output.decode()
 
 
-def test_pulls_are_steered_and_the_topic_is_verified(mariadb: MariaDb, bootstrap: str, tmp_path: Path) -> None:
+def test_snapshots_are_steered_and_the_topic_is_verified(mariadb: MariaDb, bootstrap: str, tmp_path: Path) -> None:
     name = f"live_{secrets.token_hex(4)}"
     with (
         closing(
@@ -79,10 +79,11 @@ def test_pulls_are_steered_and_the_topic_is_verified(mariadb: MariaDb, bootstrap
             return answer
 
         def state(request: str) -> dict[str, Any]:
-            return next(each for each in ask("GET", "snapshots") if each["id"] == request)
+            return next(snapshot for snapshot in ask("GET", "snapshots") if snapshot["id"] == request)
 
         eventually(
-            lambda: any(each["state"] == "completed" for each in ask("GET", "snapshots")), "the first snapshot ends"
+            lambda: any(snapshot["state"] == "completed" for snapshot in ask("GET", "snapshots")),
+            "the first snapshot ends",
         )
         for statement in (
             "UPDATE t SET a = a + 1 WHERE id < 100",
@@ -105,7 +106,8 @@ def test_pulls_are_steered_and_the_topic_is_verified(mariadb: MariaDb, bootstrap
         eventually(lambda: state(other)["state"] in {"cancelled", "completed"}, "the snapshot is cancelled")
         ask("DELETE", f"snapshots/{request}")
         eventually(
-            lambda: [each["id"] for each in ask("GET", "snapshots")] == ["initial", other], "the request is forgotten"
+            lambda: [snapshot["id"] for snapshot in ask("GET", "snapshots")] == ["initial", other],
+            "the request is forgotten",
         )
         at = f"{datetime.now(UTC) - timedelta(hours=2):%H:%M}"
         tomorrow = ask("POST", "snapshots", {"tables": [f"{name}.t"], "start_at": at})
@@ -121,7 +123,7 @@ def test_pulls_are_steered_and_the_topic_is_verified(mariadb: MariaDb, bootstrap
         assert shown["rows_done"] == 4999
         ask("DELETE", f"snapshots/{soon['id']}")
         eventually(lambda: ask("GET", "lag")["bytes_behind"] == 0, "it has read everything")
-        assert [(each["table"], each["version"]) for each in ask("GET", "tables")] == [(f"{name}.t", 1)]
+        assert [(table["table"], table["version"]) for table in ask("GET", "tables")] == [(f"{name}.t", 1)]
         # What the log does not have is not sent, until somebody asks for it.
         for statement in ("SET sql_log_bin = 0", "INSERT INTO t VALUES (9500, 1, 1, NOW(3))", "SET sql_log_bin = 1"):
             cursor.execute(statement)

@@ -83,7 +83,7 @@ def write(connection: pymysql.Connection[Any], chance: random.Random) -> None:
                 if statement == 0:
                     cursor.execute(
                         "INSERT INTO a VALUES "
-                        + ", ".join(f"({key * 40 + each}, {number})" for each in range(9))
+                        + ", ".join(f"({key * 40 + index}, {number})" for index in range(9))
                         + " ON DUPLICATE KEY UPDATE v = v + 1"
                     )
                 elif statement == 1:
@@ -118,9 +118,9 @@ def is_last(record: SourceRecord) -> bool:
     return record.value is not None and record.key == {"k": "last"}
 
 
-async def read_until(run: Run, found: list[SourceRecord], stop_after: int | None) -> None:
+async def read_until(run: Run, received: list[SourceRecord], stop_after: int | None) -> None:
     """Take batches. With ``stop_after`` only that many records of this run count as acknowledged: the last batch in part."""
-    taken = 0
+    count = 0
     while True:
         before = run.offsets.copy()
         batch = await run.take(30 if stop_after is None else 2)
@@ -128,18 +128,18 @@ async def read_until(run: Run, found: list[SourceRecord], stop_after: int | None
             return  # all of it is read
         assert batch is not None, run.log.text()
         records = batch[1].records
-        if stop_after is not None and taken + len(records) >= stop_after:
-            cut = stop_after - taken
+        if stop_after is not None and count + len(records) >= stop_after:
+            cut = stop_after - count
             while cut < len(records) and (records[cut].value is None or is_second(records[cut])):
                 cut += 1  # a row is done with the last of its records: until then all of them would come again
             acknowledged = records[:cut]
             run.offsets.saved = before.saved
             for record in acknowledged:
                 run.offsets.put(record.source_partition, record.source_offset)
-            found += [record for record in acknowledged if record.value is not None]
+            received += [record for record in acknowledged if record.value is not None]
             return
-        taken += len(records)
-        found += [record for record in records if record.value is not None]
+        count += len(records)
+        received += [record for record in records if record.value is not None]
         if any(is_last(record) for record in records) and stop_after is None:
             return
 
@@ -161,39 +161,40 @@ async def test_every_change_once_however_often_it_is_stopped(
     truth: list[SourceRecord] = []
     async with Run(MySqlConnector, properties, offsets=start.copy()) as run:
         await read_until(run, truth, None)
-    wanted = [identity(record) for record in truth]
-    assert len(set(wanted)) == len(wanted) > ROWS
+    expected = [identity(record) for record in truth]
+    assert len(set(expected)) == len(expected) > ROWS
 
     saved = begin.copy()
-    found: list[SourceRecord] = []
+    received: list[SourceRecord] = []
     for number, tasks in enumerate(layouts):
         last = number == len(layouts) - 1
         async with Run(MySqlConnector, properties, offsets=saved, max_tasks=tasks) as run:
             # Every task of a new division saves its place before anything else.
-            await first_places(run, tasks, found)
+            await first_places(run, tasks, received)
             if not last:
-                await read_until(run, found, chance.randrange(1, 2 * ROWS // len(layouts)))
+                await read_until(run, received, chance.randrange(1, 2 * ROWS // len(layouts)))
             else:
-                while len(found) < len(wanted):
+                while len(received) < len(expected):
                     batch = await run.take(10)
-                    assert batch is not None, missing(wanted, found)
-                    found += [record for record in batch[1].records if record.value is not None]
-    assert sorted(map(identity, found)) == sorted(wanted), missing(wanted, found)
-    assert by_key(found) == by_key(truth)
+                    assert batch is not None, missing(expected, received)
+                    received += [record for record in batch[1].records if record.value is not None]
+    assert sorted(map(identity, received)) == sorted(expected), missing(expected, received)
+    assert by_key(received) == by_key(truth)
 
 
-async def first_places(run: Run, tasks: int, found: list[SourceRecord]) -> None:
+async def first_places(run: Run, tasks: int, received: list[SourceRecord]) -> None:
     seen: set[int] = set()
     while len(seen) < tasks:
         batch = await run.take(30)
         assert batch is not None, run.log.text()
         seen.add(batch[0])
-        found += [record for record in batch[1].records if record.value is not None]
+        received += [record for record in batch[1].records if record.value is not None]
 
 
-def missing(wanted: list[tuple[Any, ...]], found: list[SourceRecord]) -> str:
-    have = [identity(record) for record in found]
-    return f"missing {sorted(set(wanted) - set(have))[:5]}, twice {[each for each in have if have.count(each) > 1][:5]}"
+def missing(expected: list[tuple[Any, ...]], received: list[SourceRecord]) -> str:
+    received_ids = [identity(record) for record in received]
+    repeated = [record_id for record_id in received_ids if received_ids.count(record_id) > 1]
+    return f"missing {sorted(set(expected) - set(received_ids))[:5]}, twice {repeated[:5]}"
 
 
 def by_key(records: list[SourceRecord]) -> Mapping[str, list[Any]]:

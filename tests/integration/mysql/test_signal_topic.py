@@ -26,11 +26,11 @@ def order(message: str) -> bytes:
 
 
 async def wait(signals: KafkaSignals, count: int) -> list[Signal]:
-    found: list[Signal] = []
+    received: list[Signal] = []
     async with patience(20):
-        while len(found) < count:
-            found += await signals.read()
-    return found
+        while len(received) < count:
+            received += await signals.read()
+    return received
 
 
 async def test_orders_come_once_and_in_order(bootstrap: str) -> None:
@@ -40,22 +40,22 @@ async def test_orders_come_once_and_in_order(bootstrap: str) -> None:
     )
     signals = KafkaSignals(bootstrap, topic, f"{topic}-group", "p")
     try:
-        found = await wait(signals, 2)
-        assert [(each.id, each.at) for each in found] == [("one", f"{topic}-0:0"), ("two", f"{topic}-0:3")]
+        received = await wait(signals, 2)
+        assert [(signal.id, signal.at) for signal in received] == [("one", f"{topic}-0:0"), ("two", f"{topic}-0:3")]
     finally:
         await signals.close()
-    again = KafkaSignals(bootstrap, topic, f"{topic}-group", "p")
+    restarted = KafkaSignals(bootstrap, topic, f"{topic}-group", "p")
     try:
-        assert [each.id for each in await wait(again, 2)] == [
+        assert [signal.id for signal in await wait(restarted, 2)] == [
             "one",
             "two",
         ]  # not committed: they come again, as the same
-        await again.commit()
+        await restarted.commit()
     finally:
-        await again.close()
+        await restarted.close()
     await send(bootstrap, topic, (b"p", order("three")))
     last = KafkaSignals(bootstrap, topic, f"{topic}-group", "p")
     try:
-        assert [each.id for each in await wait(last, 1)] == ["three"]
+        assert [signal.id for signal in await wait(last, 1)] == ["three"]
     finally:
         await last.close()

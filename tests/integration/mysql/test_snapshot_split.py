@@ -61,8 +61,8 @@ def test_each_row_comes_once_whatever_the_column_holds(live: Live, caplog: pytes
     async def play() -> int:
         running = await live.run([request()], SnapshotSettings(threads=3, chunk_rows=37, split_columns=options))
         for table in DIVIDED | WHOLE:
-            found = sorted(repr(row) for row in live.replayed_rows(table))
-            assert found == sorted(repr(row) for row in await live.contents(table)), table
+            replayed = sorted(repr(row) for row in live.replayed_rows(table))
+            assert replayed == sorted(repr(row) for row in await live.contents(table)), table
         return len(running.connections)
 
     connections = asyncio.run(play())
@@ -121,8 +121,8 @@ def test_what_is_written_meanwhile_comes_exactly_once(
             split_columns=f"{live.database}\\.k:v",
         )
         running = await live.run([request()], settings, writing=write)
-        found = sorted((str(row["v"]), row["t"]) for row in live.replayed_rows("k"))
-        assert found == sorted((str(row["v"]), row["t"]) for row in await live.contents("k"))
+        replayed = sorted((str(row["v"]), row["t"]) for row in live.replayed_rows("k"))
+        assert replayed == sorted((str(row["v"]), row["t"]) for row in await live.contents("k"))
         (shown,) = [table for table in running.reader.progress()[0]["tables"] if table["table"].endswith(".k")]
         assert (shown["state"], shown["percent"]) == ("done", 100.0)
         assert shown["rows_done"] >= 2900
@@ -145,16 +145,16 @@ def _arrange(live: Live, way: str, monkeypatch: pytest.MonkeyPatch) -> None:
     )
 
     async def of(*args: Any) -> Views:
-        found = await views_of(*args)
-        found.exact = exact
-        return found
+        views = await views_of(*args)
+        views.exact = exact
+        return views
 
     async def open_in_turns(self: Views, connection: Any, low: BinlogPosition, **more: Any) -> BinlogPosition | None:
         async with turns:
-            found = await open_view(self, connection, low, **more)
+            view = await open_view(self, connection, low, **more)
             if statement := next(meanwhile, ""):
                 live.sql(statement)
-            return found
+            return view
 
     monkeypatch.setattr(Views, "of", of)
     if way != "same place":

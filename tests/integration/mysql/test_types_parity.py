@@ -262,9 +262,9 @@ CHARSETS = {
 
 @pytest.fixture(scope="module")
 def world(mariadb: Any) -> Iterator[World]:
-    made = World("127.0.0.1", mariadb.port, mariadb.user, mariadb.password, "millrace_types", 2101)
-    yield made
-    made.close()
+    world = World("127.0.0.1", mariadb.port, mariadb.user, mariadb.password, "millrace_types", 2101)
+    yield world
+    world.close()
 
 
 def rows_of(cases: list[tuple[str, list[tuple[str, Any]]]], table: str) -> tuple[list[str], list[dict[str, Any]]]:
@@ -286,17 +286,17 @@ def rows_of(cases: list[tuple[str, list[tuple[str, Any]]]], table: str) -> tuple
     return [f"CREATE TABLE {table} (id INT PRIMARY KEY, {columns}) CHARACTER SET utf8mb4", *inserts], expected
 
 
-def check(found: list[Any], expected: list[dict[str, Any]], cases: list[tuple[str, list[tuple[str, Any]]]]) -> None:
+def check(rows: list[Any], expected: list[dict[str, Any]], cases: list[tuple[str, list[tuple[str, Any]]]]) -> None:
     """Compare with a message that names the type."""
-    assert len(found) == len(expected)
-    for row, wanted in zip(found, expected, strict=True):
+    assert len(rows) == len(expected)
+    for row, expected_row in zip(rows, expected, strict=True):
         wrong = {
             name: (cases[int(name[1:])][0] if name != "id" else "", row[name], value)
-            for name, value in wanted.items()
+            for name, value in expected_row.items()
             if repr(row[name]) != repr(value)
         }
-        assert not wrong, f"row {wanted['id']}: type, found, wanted: {wrong}"
-        assert list(row) == list(wanted)
+        assert not wrong, f"row {expected_row['id']}: type, found, wanted: {wrong}"
+        assert list(row) == list(expected_row)
 
 
 @pytest.mark.parametrize("cases", [CASES, MARIADB_CASES], ids=["common", "mariadb"])
@@ -325,9 +325,9 @@ def test_what_must_not_be_null_falls_back_as_in_debezium(world: World) -> None:
         "INSERT INTO fallbacks VALUES (1, '0000-00-00', '0000-00-00', '0000-00-00', '2024-00-01', '0000-00-00 00:00:00')",
     )
     definition = world.definition("fallbacks")
-    wanted = {"id": 1, "d": 0, "dd": 18294, "t": 0, "td": 1580605323000004, "ts": EPOCH_ZONED}
-    assert streamed(captured, definition, mysql_values()) == [wanted]
-    assert world.pulled(definition, mysql_values()) == [wanted]
+    expected = {"id": 1, "d": 0, "dd": 18294, "t": 0, "td": 1580605323000004, "ts": EPOCH_ZONED}
+    assert streamed(captured, definition, mysql_values()) == [expected]
+    assert world.pulled(definition, mysql_values()) == [expected]
 
 
 MODES: list[tuple[dict[str, Any], str, str, Any]] = [
@@ -371,12 +371,12 @@ def test_modes(world: World) -> None:
         f"INSERT INTO modes VALUES (1, {literals})",
     )
     definition = world.definition("modes")
-    for number, (mode, kind, literal, wanted) in enumerate(MODES):
+    for number, (mode, kind, literal, expected) in enumerate(MODES):
         options = mysql_values(**({"invalid_dates": "epoch"} | mode))
         name = f"c{number}"
         [row], [pulled] = streamed(captured, definition, options), world.pulled(definition, options)
-        assert repr(row[name]) == repr(wanted), (mode, kind, literal)
-        assert repr(pulled[name]) == repr(wanted), (mode, kind, literal)
+        assert repr(row[name]) == repr(expected), (mode, kind, literal)
+        assert repr(pulled[name]) == repr(expected), (mode, kind, literal)
 
 
 def test_every_charset(world: World) -> None:
@@ -388,16 +388,16 @@ def test_every_charset(world: World) -> None:
     captured = world.capture(
         f"CREATE TABLE charsets (id INT PRIMARY KEY, {columns})", f"INSERT INTO charsets VALUES (1, {values})"
     )
-    wanted: dict[str, Any] = {"id": 1}
+    expected: dict[str, Any] = {"id": 1}
     for name, text in CHARSETS.items():
-        wanted |= {name: text, f"e_{name}": text}
+        expected |= {name: text, f"e_{name}": text}
     definition = world.definition("charsets")
     options = mysql_values(charset_errors="strict")
-    assert streamed(captured, None, options) == [wanted]
-    assert streamed(captured, definition, options) == [wanted]
+    assert streamed(captured, None, options) == [expected]
+    assert streamed(captured, definition, options) == [expected]
     # Whether the session converts results or not, the stored bytes are read.
     for session in ("SET NAMES utf8mb4", "SET character_set_results = NULL"):
-        assert world.pulled(definition, options, session=session) == [wanted]
+        assert world.pulled(definition, options, session=session) == [expected]
     world.sql("SET NAMES utf8mb4")
 
 
@@ -427,20 +427,20 @@ def test_updates_deletes_and_row_images(world: World) -> None:
         "DELETE FROM images WHERE id = 1",
     )
     definition = world.definition("images")
-    one, two = (
+    first, second = (
         {"id": 1, "a": "x", "b": b"blob", "gen": 2, "virt": 3},
         {"id": 2, "a": None, "b": None, "gen": 3, "virt": 4},
     )
-    found = streamed(captured, definition, mysql_values())
-    assert found[:2] == [one, two]
-    assert found[2:6] == [one, one | {"a": "y"}, two, two | {"a": "y"}]
-    assert found[6:8] == [{"id": 1}, {"a": "z", "gen": 2}]
-    assert found[8]["id"] == 1
-    assert "b" not in found[8]
-    assert found[9]["a"] == "w"
-    assert found[10]["id"] == 2
-    assert "b" not in found[10]
-    assert found[11] == one | {"a": "w"}
+    images = streamed(captured, definition, mysql_values())
+    assert images[:2] == [first, second]
+    assert images[2:6] == [first, first | {"a": "y"}, second, second | {"a": "y"}]
+    assert images[6:8] == [{"id": 1}, {"a": "z", "gen": 2}]
+    assert images[8]["id"] == 1
+    assert "b" not in images[8]
+    assert images[9]["a"] == "w"
+    assert images[10]["id"] == 2
+    assert "b" not in images[10]
+    assert images[11] == first | {"a": "w"}
 
 
 DEFAULTS = """CREATE TABLE defaults (id INT PRIMARY KEY AUTO_INCREMENT, i INT NOT NULL DEFAULT 7, n INT DEFAULT NULL,
@@ -482,8 +482,8 @@ DEFAULT_VALUES = {
 def check_defaults(world: World, flavor: str) -> None:
     world.sql(DEFAULTS)
     table = world.definition("defaults")
-    made = plans(table, mysql_values(comments=True, flavor=flavor))
-    schemas = {plan.column.name: plan.schema for plan in made if plan is not None}
+    column_plans = plans(table, mysql_values(comments=True, flavor=flavor))
+    schemas = {plan.column.name: plan.schema for plan in column_plans if plan is not None}
     assert {name: schema.default for name, schema in schemas.items()} == DEFAULT_VALUES
     assert schemas["c"].doc == "a comment"
     assert not schemas["i"].optional
@@ -513,10 +513,10 @@ def test_without_names_the_catalog_has_to_agree(world: World) -> None:
     assert [column.name for column in table.columns] == [column.name for column in definition.columns]
     assert table.key == ("id",)
     rows = []
-    for each in captured:
-        head = binlog_events.rows_header(each.event)
+    for change in captured:
+        head = binlog_events.rows_header(change.event)
         rows += compile_rows(table, plans(table, mysql_values()), mysql_values(), kind="write", present=head.present)(
-            each.event, head.start, len(each.event)
+            change.event, head.start, len(change.event)
         )
     check(rows, expected, CASES)
     world.sql("ALTER TABLE bare MODIFY c0 INT")
@@ -571,12 +571,12 @@ def _json_in_mysql(world: World, options: ValueOptions) -> None:
     ]
     captured = world.capture("CREATE TABLE documents (id INT PRIMARY KEY, j JSON, k JSON)", *inserts)
     definition = world.definition("documents")
-    found = streamed(captured, definition, options)
-    assert found == world.pulled(definition, options)
-    assert [row["j"] for row, (_, wanted) in zip(found, JSON_VALUES, strict=True) if wanted] == [
-        wanted for _, wanted in JSON_VALUES if wanted
+    documents = streamed(captured, definition, options)
+    assert documents == world.pulled(definition, options)
+    assert [row["j"] for row, (_, expected) in zip(documents, JSON_VALUES, strict=True) if expected] == [
+        expected for _, expected in JSON_VALUES if expected
     ]
-    assert found[1]["j"].startswith("[1.5,100.0,10000000,12345678.5,0.000100000000000000004792")
+    assert documents[1]["j"].startswith("[1.5,100.0,10000000,12345678.5,0.000100000000000000004792")
     changes = world.capture(
         "SET SESSION binlog_row_value_options = 'PARTIAL_JSON'",
         "UPDATE documents SET j = JSON_SET(j, '$.a[1]', 'new', '$.b', 2) WHERE id = 0",
@@ -587,7 +587,7 @@ def _json_in_mysql(world: World, options: ValueOptions) -> None:
         "UPDATE documents SET k = '[1]', j = JSON_SET(j, '$.b', 3) WHERE id = 0",
         "SET SESSION binlog_row_value_options = ''",
     )
-    assert any(each.event[4] == 39 for each in changes)
+    assert any(change.event[4] == 39 for change in changes)
     last = {row["id"]: row for row in streamed(changes, definition, options)[1::2]}
     pulled = {row["id"]: row for row in world.pulled(definition, options)}
     assert last == {number: pulled[number] for number in last}

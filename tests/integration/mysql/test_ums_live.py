@@ -56,8 +56,8 @@ class Source:
         ):
             for statement in statements:
                 cursor.execute(statement.replace("{db}", self.name))
-            found = cursor.fetchone()
-            return found[0] if found else None
+            row = cursor.fetchone()
+            return row[0] if row else None
 
     def config(self, **more: str) -> dict[str, str]:
         return {
@@ -77,14 +77,14 @@ class Source:
 
     def said(self, records: list[SourceRecord]) -> list[Said]:
         """The messages of the tables."""
-        found = []
+        messages = []
         for record in records:
             if not isinstance(record.value, dict) or "protocol" not in record.value:
                 continue
             schema, kind = record.value["schema"], record.value["protocol"]["type"]
             space = ums.Namespace.parse(schema["namespace"])
             index = 4 if kind in ums.WITH_ROWS else 0
-            found.append(
+            messages.append(
                 Said(
                     kind,
                     f"{space.table}.{space.version}",
@@ -92,14 +92,14 @@ class Source:
                     tuple(row["tuple"][index] for row in record.value["payload"]),
                 )
             )
-        return found
+        return messages
 
 
 @pytest.fixture
 def source(server: HasMariaDb, unique: Callable[[str], str]) -> Iterator[Source]:
-    found = Source(server, f"ums_{unique('x')[-8:]}")
-    yield found
-    found.run("DROP DATABASE {db}")
+    source = Source(server, f"ums_{unique('x')[-8:]}")
+    yield source
+    source.run("DROP DATABASE {db}")
 
 
 async def until(
@@ -108,9 +108,9 @@ async def until(
     """All messages, until they are what is waited for; ``records`` takes what they were made of."""
     end = asyncio.get_running_loop().time() + PATIENCE
     while not condition(source.said(records)):
-        taken = await run.take(end - asyncio.get_running_loop().time())
-        assert taken is not None, f"{source.said(records)}\n{run.log.text()}"
-        records += taken[1].records
+        batch = await run.take(end - asyncio.get_running_loop().time())
+        assert batch is not None, f"{source.said(records)}\n{run.log.text()}"
+        records += batch[1].records
     return source.said(records)
 
 
@@ -122,10 +122,13 @@ async def test_snapshots_and_structures_have_ends(source: Source) -> None:
     )
     records: list[SourceRecord] = []
     async with Run(MySqlConnector, source.config()) as run:
-        found = await until(
-            source, run, lambda found: len([each for each in found if each.kind == ums.BATCH_TERMINATION]) == 2, records
+        messages = await until(
+            source,
+            run,
+            lambda messages: len([message for message in messages if message.kind == ums.BATCH_TERMINATION]) == 2,
+            records,
         )
-        assert [each[:3] for each in found] == [
+        assert [message[:3] for message in messages] == [
             (ums.INITIAL, "a.1", 0),
             (ums.BATCH_TERMINATION, "a.1", 0),
             (ums.BATCH_TERMINATION, "empty_one.1", 0),
@@ -143,14 +146,14 @@ async def test_snapshots_and_structures_have_ends(source: Source) -> None:
                 }
             ]
         )
-        found = await until(
-            source, run, lambda found: any(each.kind == ums.BATCH_TERMINATION for each in found), records
+        messages = await until(
+            source, run, lambda messages: any(message.kind == ums.BATCH_TERMINATION for message in messages), records
         )
-        assert [(each.kind, each.batch) for each in found] == [
+        assert [(message.kind, message.batch) for message in messages] == [
             (ums.BATCH, 1_700_000_000_123),
             (ums.BATCH_TERMINATION, 1_700_000_000_123),
         ]
-        assert found[0].rows == ("1", "2")
+        assert messages[0].rows == ("1", "2")
         records.clear()
         source.run(
             "INSERT INTO {db}.a VALUES (3)",
@@ -160,14 +163,21 @@ async def test_snapshots_and_structures_have_ends(source: Source) -> None:
             "INSERT INTO {db}.a VALUES (5, 5)",
             "DROP TABLE {db}.a",
         )
-        found = await until(
-            source, run, lambda found: [each.kind for each in found].count(ums.INCREMENT_TERMINATION) == 2, records
+        messages = await until(
+            source,
+            run,
+            lambda messages: [message.kind for message in messages].count(ums.INCREMENT_TERMINATION) == 2,
+            records,
         )
-        assert [(each.kind, each.table) for each in found if each.kind == ums.INCREMENT_TERMINATION] == [
+        assert [(message.kind, message.table) for message in messages if message.kind == ums.INCREMENT_TERMINATION] == [
             (ums.INCREMENT_TERMINATION, "a.1"),
             (ums.INCREMENT_TERMINATION, "a.2"),
         ]
-        kinds = [(each.table, row) for each in found for row in (each.rows if each.kind == ums.INCREMENT else ("end",))]
+        kinds = [
+            (message.table, row)
+            for message in messages
+            for row in (message.rows if message.kind == ums.INCREMENT else ("end",))
+        ]
         assert kinds == [("a.1", "3"), ("a.1", "end"), ("a.2", "4"), ("a.2", "5"), ("a.2", "end")]
 
 
@@ -190,7 +200,7 @@ async def test_a_heartbeat_comes_behind_all_changes_before_its_time(source: Sour
 
     everyone = {None} if tasks == 1 else {f"{index}/{tasks}" for index in range(tasks)}
     async with Run(MySqlConnector, properties, offsets=SavedOffsets(), max_tasks=tasks) as run:
-        await until(source, run, lambda _found: parts("", "a") == everyone, records)
+        await until(source, run, lambda _messages: parts("", "a") == everyone, records)
         for key in range(1, 6):
             written = ums.datetime_text(
                 int(
@@ -199,15 +209,17 @@ async def test_a_heartbeat_comes_behind_all_changes_before_its_time(source: Sour
                 )
             )
             # Whoever has the promise of all tasks has the row.
-            found = await until(
+            messages = await until(
                 source,
                 run,
-                lambda _found, written=written: (  # type: ignore[misc]
+                lambda _messages, written=written: (  # type: ignore[misc]
                     parts(written, "a") == everyone == parts(written, "quiet")
                 ),
                 records,
             )
-            assert str(key * 5000) in {row for each in found if each.kind == ums.INCREMENT for row in each.rows}
+            assert str(key * 5000) in {
+                row for message in messages if message.kind == ums.INCREMENT for row in message.rows
+            }
     keys = {record.key for record in records if isinstance(record.value, dict) and "protocol" in record.value}
     assert {key.partition("...")[2] for key in keys if key.startswith(ums.INCREMENT_HEARTBEAT)} == {
         part or "" for part in everyone
@@ -217,6 +229,6 @@ async def test_a_heartbeat_comes_behind_all_changes_before_its_time(source: Sour
         for record in records
         if str(record.key).startswith(ums.INCREMENT_HEARTBEAT) and ".a.1." in record.key
     ]
-    assert {each.key for each in beats if isinstance(each, SameAs)} == {
+    assert {beat.key for beat in beats if isinstance(beat, SameAs)} == {
         key for key in keys if key.startswith(ums.INCREMENT + ".") and ".a.1." in key
     }

@@ -89,15 +89,15 @@ class World:
     async def records(self, **config: str) -> list[SourceRecord]:
         """The records that a snapshot would send now."""
         raw = {**self.config, **config}
-        view, pipeline, found = SourceView(CONFIG.parse(raw)), build_pipeline(raw), []
+        view, pipeline, collected = SourceView(CONFIG.parse(raw)), build_pipeline(raw), []
         try:
             await view.open(lambda _table: True)
             for entry in view.tables.values():
                 async for records in view.records(entry):
-                    found += [sent for sent in map(pipeline.apply, records) if sent is not None]
+                    collected += [sent for sent in map(pipeline.apply, records) if sent is not None]
         finally:
             await view.close()
-        return found
+        return collected
 
     async def changed(self, table: str, op: str, rows: list[Any]) -> list[SourceRecord]:
         """The records that the stream would send for a change that is already in the binlog."""
@@ -147,18 +147,18 @@ class World:
         assert [item.name for item in self.folder.iterdir()] == ["connector.json"]  # nothing is left behind
         return (
             code,
-            {each["table"].rpartition(".")[2]: each for each in json.loads(out)["tables"]} if out else None,
+            {table["table"].rpartition(".")[2]: table for table in json.loads(out)["tables"]} if out else None,
             "".join(line for line in error.splitlines(keepends=True) if not line.startswith("millrace: verifying")),
         )
 
 
 @pytest.fixture
 def world(mariadb: Any, kafka: Any, tmp_path: Path) -> Iterator[World]:
-    found = World(mariadb, kafka, tmp_path)
+    world = World(mariadb, kafka, tmp_path)
     try:
-        yield found
+        yield world
     finally:
-        found.close()
+        world.close()
 
 
 def test_equal_and_then_not(world: World, capsys: pytest.CaptureFixture[str]) -> None:
@@ -176,12 +176,12 @@ def test_equal_and_then_not(world: World, capsys: pytest.CaptureFixture[str]) ->
     asyncio.run(fill())
     code, tables, error = world.verify(capsys)
     assert (code, error) == (0, ""), f"{error} {json.dumps(tables)}"
-    assert {name: (each["rows"]["source"], each["rows"]["topic"]) for name, each in tables.items()} == {
+    assert {name: (table["rows"]["source"], table["rows"]["topic"]) for name, table in tables.items()} == {
         "t": (ROWS, ROWS),
         "pair": (500, 500),
         "loose": (4, 4),
     }
-    assert all(each["checksum"]["source"] == each["checksum"]["topic"] for each in tables.values())
+    assert all(table["checksum"]["source"] == table["checksum"]["topic"] for table in tables.values())
 
     world.sql("UPDATE t SET name = 'changed' WHERE id = 7")
     world.sql("DELETE FROM t WHERE id = 8")
@@ -189,14 +189,14 @@ def test_equal_and_then_not(world: World, capsys: pytest.CaptureFixture[str]) ->
     world.sql("DELETE FROM loose WHERE v = 'x' LIMIT 1")
     code, tables, _ = world.verify(capsys)
     assert code == 1
-    found = tables["t"]
-    assert (found["missing"], found["extra"], found["different"], found["equal"]) == (1, 1, 1, False)
-    assert found["examples"] == {"missing": ['{"id":8000}'], "extra": ['{"id":8}'], "different": ['{"id":7}']}
-    sides = {row["kind"]: (row["source"], row["topic"]) for row in found["differences"]}
+    table = tables["t"]
+    assert (table["missing"], table["extra"], table["different"], table["equal"]) == (1, 1, 1, False)
+    assert table["examples"] == {"missing": ['{"id":8000}'], "extra": ['{"id":8}'], "different": ['{"id":7}']}
+    sides = {row["kind"]: (row["source"], row["topic"]) for row in table["differences"]}
     assert sides["different"] == ({"name": '"changed"'}, {"name": '"näme 7"'})
     assert (sides["missing"][0]["id"], sides["missing"][1]) == ("8000", None)
     assert (sides["extra"][0], sides["extra"][1]["name"]) == (None, '"näme 8"')
-    assert found["key_ranges"] == [[0, 4095], [4096, 8191]]
+    assert table["key_ranges"] == [[0, 4095], [4096, 8191]]
     assert (tables["loose"]["extra"], tables["loose"]["examples"]) == (1, {"extra": ['{"v":"x"}']})
     assert tables["pair"]["equal"]
     assert world.verify(capsys, "--tables", r".*\.pair")[0] == 0
@@ -293,7 +293,7 @@ def test_the_command_shows_both_sides_of_rows_that_differ(world: World, capsys: 
 
 def test_the_connector_is_waited_for_where_it_can_be_asked(world: World) -> None:
     worker = {"bootstrap.servers": world.kafka}
-    place = {"file": "", "pos": 4}
+    position = {"file": "", "pos": 4}
     asked: list[int] = []
 
     def offsets() -> list[dict[str, Any]]:
@@ -302,28 +302,28 @@ def test_the_connector_is_waited_for_where_it_can_be_asked(world: World) -> None
             asyncio.run(world.send(asyncio.run(world.records())))
             with world.server.cursor() as cursor:
                 cursor.execute("SHOW MASTER STATUS")
-                place["file"], place["pos"] = cursor.fetchall()[0][:2]
+                position["file"], position["pos"] = cursor.fetchall()[0][:2]
         return [
-            {"partition": {"server": world.prefix}, "offset": dict(place)},
+            {"partition": {"server": world.prefix}, "offset": dict(position)},
             {"partition": {"server": world.prefix, "snapshot": "initial"}, "offset": {"state": "done"}},
         ]
 
-    made = build_verification(
+    verification = build_verification(
         world.config, worker, VerificationRequest(wanted=lambda _table: True, offsets=offsets, folder=str(world.folder))
     )
-    reports = asyncio.run(made.run())
+    reports = asyncio.run(verification.run())
     assert all(report.equal for report in reports)
-    assert (len(asked), made.notes) == (2, [])
+    assert (len(asked), verification.notes) == (2, [])
     late = build_verification(
         world.config,
         worker,
         VerificationRequest(
             wanted=lambda _table: True,
             timeout_s=0.0,
-            offsets=lambda: [{"partition": {"server": world.prefix}, "offset": {"file": place["file"], "pos": 4}}],
+            offsets=lambda: [{"partition": {"server": world.prefix}, "offset": {"file": position["file"], "pos": 4}}],
         ),
     )
-    with pytest.raises(Retriable, match=rf"did not reach .* within 0 s; it is at {place['file']}:4"):
+    with pytest.raises(Retriable, match=rf"did not reach .* within 0 s; it is at {position['file']}:4"):
         asyncio.run(late.run())
 
 

@@ -60,7 +60,7 @@ async def test_everything_written_before_and_after_the_start_is_read_once(
             assert len(sink.records) == 501
             assert sum(log.positions.values()) == 501
     for partition in range(5):
-        offsets = [offset for found, offset, *_ in sink.records if found == partition]
+        offsets = [offset for number, offset, *_ in sink.records if number == partition]
         assert offsets == sorted(set(offsets))
 
 
@@ -91,26 +91,26 @@ async def test_aborted_transactions_are_invisible_and_markers_do_not_hang_the_re
             await (producer.commit_transaction() if commit else producer.abort_transaction())
         # the log ends in an aborted record and its marker
         async with (
-            reading(bootstrap, topic, committed) as one,
-            reading(bootstrap, topic, uncommitted, isolation="read_uncommitted") as other,
+            reading(bootstrap, topic, committed) as committed_log,
+            reading(bootstrap, topic, uncommitted, isolation="read_uncommitted") as uncommitted_log,
         ):
             assert committed.values == [b"1", b"3"]
             assert uncommitted.values == [b"1", b"2", b"3", b"4"]
             # an open transaction delays no reader: its records are not visible yet
             await producer.begin_transaction()
             await producer.send_and_wait(topic, b"5", key=b"k")
-            await one.read_to_end(10)
-            await other.read_to_end(10)
+            await committed_log.read_to_end(10)
+            await uncommitted_log.read_to_end(10)
             assert committed.values == [b"1", b"3"]
             assert uncommitted.values[-1] == b"5"
             # unless one asks for it
             with pytest.raises(Retriable, match=r"is read up to \d+ of \d+\. A transaction that is open there"):
-                await one.read_to_end(0.3, open_transactions=True)
-            waiting = asyncio.create_task(one.read_to_end(10, open_transactions=True))
+                await committed_log.read_to_end(0.3, open_transactions=True)
+            waiting = asyncio.create_task(committed_log.read_to_end(10, open_transactions=True))
             await producer.commit_transaction()
             await waiting
             assert committed.values == [b"1", b"3", b"5"]
-            await other.read_to_end(10)
+            await uncommitted_log.read_to_end(10)
 
 
 async def test_records_of_a_callers_transaction_appear_with_its_commit(
@@ -129,7 +129,7 @@ async def test_records_of_a_callers_transaction_appear_with_its_commit(
         assert sink.values == [b"1", b"2"]
 
 
-async def test_a_fenced_writer_is_told_so(bootstrap: str, unique: Callable[[str], str]) -> None:
+async def test_a_fenced_writer_gets_a_fenced_error(bootstrap: str, unique: Callable[[str], str]) -> None:
     topic, identity = unique("log"), unique("tx")
     await create_topic(bootstrap, topic)
     sink = Collected()

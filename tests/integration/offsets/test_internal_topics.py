@@ -43,8 +43,8 @@ async def test_numbers_can_be_left_to_the_broker(bootstrap: str, unique: Callabl
 
 async def test_all_at_once_one_makes_it_and_nobody_fails(bootstrap: str, unique: Callable[[str], str]) -> None:
     topic = InternalTopic("config", unique("configs"), 1, 1)
-    made = await asyncio.gather(*[ensure_internal_topic({"bootstrap_servers": bootstrap}, topic) for _ in range(5)])
-    assert sum(made) == 1
+    created = await asyncio.gather(*[ensure_internal_topic({"bootstrap_servers": bootstrap}, topic) for _ in range(5)])
+    assert sum(created) == 1
 
 
 async def test_an_existing_topic_with_another_policy_stops_the_start(

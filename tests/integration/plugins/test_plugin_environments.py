@@ -25,8 +25,8 @@ STRING = "org.apache.kafka.connect.storage.StringConverter"
 def environments(worker: MillraceWorker) -> dict[str, Any]:
     status, body = worker.request("GET", "/admin/plugins")
     assert status == 200, body
-    found: dict[str, Any] = body
-    return found
+    answer: dict[str, Any] = body
+    return answer
 
 
 def hosts(worker: MillraceWorker) -> dict[str, list[str]]:
@@ -48,14 +48,14 @@ def versions(worker: MillraceWorker, name: str) -> list[str | None]:
 
 
 def read(bootstrap: str, topic: str, count: int) -> list[ReadRecord]:
-    found: list[ReadRecord] = []
+    records: list[ReadRecord] = []
 
     def enough() -> bool:
-        found[:] = read_topic(bootstrap, topic)
-        return len(found) >= count
+        records[:] = read_topic(bootstrap, topic)
+        return len(records) >= count
 
     wait_for(enough, f"{count} records of {topic}")
-    return found
+    return records
 
 
 def test_plugins_that_can_not_be_in_one_process(
@@ -202,7 +202,7 @@ def test_plugins_come_and_go_while_a_worker_runs(
     # A later version is added: running connectors continue as they were, and use it after a restart.
     put(installed, "millrace_example-2", plugin_path)
     status, body = worker.request("PUT", "/admin/plugins/refresh")
-    assert [each["name"] for each in body["environments"]] == ["example-1.2.3", WHEEL]
+    assert [environment["name"] for environment in body["environments"]] == ["example-1.2.3", WHEEL]
     assert [host["pid"] for host in body["hosts"]] == [first]
     assert versions(worker, name) == ["1.2.3", "1.2.3"]
     # The one host that there may be has to end first: not before both units have left it.
@@ -240,7 +240,7 @@ def test_one_process_has_one_environment(
 ) -> None:
     put(installed, "example-1.2.3", plugin_path)
     worker = millrace(processes=0, properties={"plugin.path": str(plugin_path)})
-    found = errors(
+    problems = errors(
         worker,
         {
             "connector.class": "FileStreamSource",
@@ -250,6 +250,6 @@ def test_one_process_has_one_environment(
             "transforms.s.type": "stamp",
         },
     )
-    assert "runs everything in one process (--processes 0" in found["transforms.s.type"][0]
+    assert "runs everything in one process (--processes 0" in problems["transforms.s.type"][0]
     status, body = worker.request("PUT", "/connectors/c/config", {"connector.class": "countdown", "topic": "t"})
     assert (status, "runs everything in one process" in body["message"]) == (400, True), body

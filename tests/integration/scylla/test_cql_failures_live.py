@@ -94,9 +94,9 @@ async def acquire(settings: SessionSettings, deadline_s: float = 60) -> CqlSessi
 
 @pytest.fixture
 async def session(settings: SessionSettings) -> AsyncIterator[CqlSession]:
-    taken = await acquire(settings)
-    yield taken
-    await taken.release()
+    session = await acquire(settings)
+    yield session
+    await session.release()
 
 
 async def answers(session: CqlSession, deadline_s: float) -> None:

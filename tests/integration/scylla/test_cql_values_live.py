@@ -43,9 +43,9 @@ def settings(address: str) -> SessionSettings:
 
 @pytest.fixture
 async def session(settings: SessionSettings) -> AsyncIterator[CqlSession]:
-    taken = await CqlSession.acquire(settings)
-    yield taken
-    await taken.release()
+    session = await CqlSession.acquire(settings)
+    yield session
+    await session.release()
 
 
 @pytest.fixture
@@ -167,14 +167,14 @@ async def test_every_type(session: CqlSession, keyspace: str) -> None:
 
     names = ", ".join(f"c{index}" for index in range(len(kinds)))
     query = f"SELECT {names} FROM {keyspace}.t WHERE pk = ?"
-    for wanted in (types, None):
+    for requested_types in (types, None):
         for number, (text, _, value) in enumerate(LIVE):
-            page = await session.page(query, (number,), fetch_size=10, types=wanted, consistency="ONE")
+            page = await session.page(query, (number,), fetch_size=10, types=requested_types, consistency="ONE")
             (row,) = page.rows
             assert row[kinds.index(text)] == value, text
             assert type(row[kinds.index(text)]) is type(value), text
             assert all(other is None for index, other in enumerate(row) if index != kinds.index(text)), text
-        assert (await session.page(query, (-1,), fetch_size=10, types=wanted)).rows == [(None,) * len(kinds)]
+        assert (await session.page(query, (-1,), fetch_size=10, types=requested_types)).rows == [(None,) * len(kinds)]
 
     # Values that were read can be bound again, and come back as they were.
     table = ", ".join("?" for _ in kinds)
@@ -251,8 +251,8 @@ async def test_paging(session: CqlSession, keyspace: str) -> None:
     assert (stats.queries, stats.rows, stats.errors, stats.in_flight) == (len(states) - 1, 105, 0, 0)
     assert stats.latency_s > 0
     # A paging state resumes from its position, also a second time.
-    again = await session.page(text, (1,), fetch_size=10, state=states[3])
-    assert again.rows == rows[30:40]
+    repeated = await session.page(text, (1,), fetch_size=10, state=states[3])
+    assert repeated.rows == rows[30:40]
     assert len(await session.query(f"SELECT * FROM {keyspace}.p WHERE pk = ?", (1,))) == 105
 
 
@@ -341,7 +341,7 @@ async def test_large_cells(settings: SessionSettings, keyspace: str, compression
 
 async def test_equal_settings_share_one_connection(settings: SessionSettings) -> None:
     sessions = await asyncio.gather(*(CqlSession.acquire(settings) for _ in range(5)))
-    assert len({id(each._shared) for each in sessions}) == 1
+    assert len({id(session._shared) for session in sessions}) == 1
     other = await CqlSession.acquire(
         cql_session(
             contact_points=settings.contact_points, consistency="ONE", connections_per_host=2, compression="lz4"
@@ -349,9 +349,9 @@ async def test_equal_settings_share_one_connection(settings: SessionSettings) ->
     )
     assert other._shared is not sessions[0]._shared
     assert (await other.query("SELECT key FROM system.local")) == [{"key": "local"}]
-    for each in sessions[:-1]:
-        await each.release()
-        await each.release()
+    for session in sessions[:-1]:
+        await session.release()
+        await session.release()
     assert await sessions[-1].query("SELECT key FROM system.local", ()) == [{"key": "local"}]
     await sessions[-1].release()
     await other.release()

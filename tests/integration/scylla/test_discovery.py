@@ -53,23 +53,23 @@ def scylla(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Emulation]:
 @pytest.fixture
 def scylla_keyspace(scylla: Emulation) -> Iterator[Keyspaces]:
     """Makes keyspaces and drops them after the test."""
-    made: list[str] = []
+    keyspaces: list[str] = []
 
     def make(*, tablets: bool = False) -> str:
-        made.append(f"k{secrets.token_hex(5)}")
-        scylla.create_keyspace(made[-1], tablets=tablets)
-        return made[-1]
+        keyspaces.append(f"k{secrets.token_hex(5)}")
+        scylla.create_keyspace(keyspaces[-1], tablets=tablets)
+        return keyspaces[-1]
 
     yield make
-    for each in made:
-        scylla.drop_keyspace(each)
+    for keyspace in keyspaces:
+        scylla.drop_keyspace(keyspace)
 
 
 @pytest_asyncio.fixture
 async def session(scylla: Emulation) -> AsyncIterator[CqlSession]:
-    found = await CqlSession.acquire(session_settings(configured(scylla)))
-    yield found
-    await found.release()
+    session = await CqlSession.acquire(session_settings(configured(scylla)))
+    yield session
+    await session.release()
 
 
 def now_ms() -> int:
@@ -82,10 +82,10 @@ async def test_generations_of_vnodes_and_their_groups(
     start = await asyncio.to_thread(scylla.new_generation, 8, 3, 2)
     table = TableId(scylla_keyspace(), "t")
     assert await discovery.table_source(session, table) == "v2"
-    known = await discovery.load_generations(session, table)
-    assert [each.start_ms for each in known] == await asyncio.to_thread(scylla.generations)
-    assert known[-1] == Generation(start, None)
-    groups = await discovery.load_groups(session, table, known[-1])
+    generations = await discovery.load_generations(session, table)
+    assert [generation.start_ms for generation in generations] == await asyncio.to_thread(scylla.generations)
+    assert generations[-1] == Generation(start, None)
+    groups = await discovery.load_groups(session, table, generations[-1])
     assert len(groups) == 16
     assert {len(group.streams) for group in groups} == {3}
     assert [group.name for group in groups] == [str(index) for index in range(16)]
@@ -157,9 +157,9 @@ async def test_tablets_have_generations_of_their_own(
 ) -> None:
     keyspace = scylla_keyspace(tablets=True)
     table, other = TableId(keyspace, "t"), TableId(keyspace, "other")
-    for each in (table, other):
+    for table_id in (table, other):
         scylla.create_table(
-            f"CREATE TABLE {each} (pk int PRIMARY KEY, v text) WITH cdc = {{'enabled': true}}", tablets=4
+            f"CREATE TABLE {table_id} (pk int PRIMARY KEY, v text) WITH cdc = {{'enabled': true}}", tablets=4
         )
     assert await discovery.table_source(session, table) == "tablets"
     (first,) = await discovery.load_generations(session, table)
@@ -178,8 +178,8 @@ async def test_tablets_have_generations_of_their_own(
     mixed = [*await discovery.load_groups(session, table, second), *await discovery.load_groups(session, other, others)]
     for share in assign_groups(mixed, 3):
         text = encode_share(share, {table: 8, other: 4})
-        found = await discovery.task_groups(session, {keys.TASK_GROUPS: text})
-        assert sorted(group.name for group in found) == sorted(group.name for group in share)
+        decoded = await discovery.task_groups(session, {keys.TASK_GROUPS: text})
+        assert sorted(group.name for group in decoded) == sorted(group.name for group in share)
 
 
 async def test_older_list_of_streams_until_it_was_rewritten(scylla: Emulation, session: CqlSession) -> None:
@@ -211,7 +211,7 @@ async def test_definitions_follow_alter_drop_and_create(
         "'preimage': 'full', 'ttl': 60}"
     )
     first = await load_history(session, table)
-    assert [(each.name, each.kind) for each in first.newest.columns] == [
+    assert [(column.name, column.kind) for column in first.newest.columns] == [
         ("pk", "partition_key"),
         ("Ck", "clustering"),
         ("s", "static"),
@@ -230,7 +230,7 @@ async def test_definitions_follow_alter_drop_and_create(
     between = time.time_ns() // 1000
     scylla.alter_table(f"ALTER TABLE {full} DROP v")
     second = await load_history(session, table, first)
-    assert [[each.name for each in version.columns[3:]] for version in second.versions] == [
+    assert [[column.name for column in version.columns[3:]] for version in second.versions] == [
         ["home", "tags", "v"],
         ["home", "n", "tags", "v"],
         ["home", "n", "tags"],
@@ -255,7 +255,7 @@ async def test_definitions_follow_alter_drop_and_create(
     scylla.create_table(f"CREATE TABLE {full} (pk int PRIMARY KEY, z int) WITH cdc = {{'enabled': true}}")
     fourth = await load_history(session, table, third)
     assert fourth.table_id != third.table_id
-    assert [each.name for each in fourth.newest.columns] == ["pk", "z"]
+    assert [column.name for column in fourth.newest.columns] == ["pk", "z"]
     assert fourth.version_at(between) == third.versions[1]
 
 
@@ -291,26 +291,26 @@ async def test_validation_asks_the_cluster(scylla: Emulation, scylla_keyspace: K
     scylla.create_table(f"CREATE TABLE {keyspace}.plain (pk int PRIMARY KEY, v int)")
 
     async def complaints(*tables: str, **more: str) -> list[tuple[str, str]]:
-        return [(each.name, each.message) for each in await check_cluster(configured(scylla, *tables, **more))]
+        return [(problem.name, problem.message) for problem in await check_cluster(configured(scylla, *tables, **more))]
 
     assert await complaints(f"{keyspace}.good", f"{keyspace}.images") == []
     both = {"cdc.output.format": "advanced", "cdc.include.before": "full", "cdc.include.after": "only-updated"}
     assert await complaints(f"{keyspace}.images", **both) == []
-    found = await complaints(f"{keyspace}.good", **both)
-    assert [name for name, _ in found] == ["cdc.include.before", "cdc.include.after"]
-    assert "'preimage': true" in found[0][1]
-    found = await complaints(f"{keyspace}.plain", f"{keyspace}.gone")
-    assert [name for name, _ in found] == [keys.TABLES] * 3
-    assert "ALTER TABLE" in found[0][1]
-    assert "There is no table" in found[1][1]
-    assert "none of scylla.table.names can be read" in found[2][1]
-    some = await check_cluster(configured(scylla, f"{keyspace}.good", f"{keyspace}.plain", f"{keyspace}.gone"))
-    assert [(each.name, each.warning) for each in some] == [(keys.TABLES, True)] * 2
+    problems = await complaints(f"{keyspace}.good", **both)
+    assert [name for name, _ in problems] == ["cdc.include.before", "cdc.include.after"]
+    assert "'preimage': true" in problems[0][1]
+    problems = await complaints(f"{keyspace}.plain", f"{keyspace}.gone")
+    assert [name for name, _ in problems] == [keys.TABLES] * 3
+    assert "ALTER TABLE" in problems[0][1]
+    assert "There is no table" in problems[1][1]
+    assert "none of scylla.table.names can be read" in problems[2][1]
+    warnings = await check_cluster(configured(scylla, f"{keyspace}.good", f"{keyspace}.plain", f"{keyspace}.gone"))
+    assert [(problem.name, problem.warning) for problem in warnings] == [(keys.TABLES, True)] * 2
 
 
 async def test_validation_without_a_cluster(unused_tcp_port: int) -> None:
     config = CONFIG.parse({"topic.prefix": "p", keys.HOSTS: f"127.0.0.1:{unused_tcp_port}", keys.TABLES: "ks.t"})
-    ((name, message),) = [(each.name, each.message) for each in await check_cluster(config)]
+    ((name, message),) = [(problem.name, problem.message) for problem in await check_cluster(config)]
     assert name == keys.HOSTS
     assert "can't be asked" in message
 
@@ -326,14 +326,14 @@ async def test_generations_change_while_the_connector_runs(scylla: Emulation, sc
     vnodes, tablets = scylla_keyspace(), scylla_keyspace(tablets=True)
     names = [f"{vnodes}.a", f"{vnodes}.b", f"{tablets}.c"]
     await asyncio.to_thread(scylla.new_generation, 4, 2)
-    for each in names:
+    for table in names:
         scylla.create_table(
-            f"CREATE TABLE {each} (pk int PRIMARY KEY, v int) WITH cdc = {{'enabled': true}}", tablets=4
+            f"CREATE TABLE {table} (pk int PRIMARY KEY, v int) WITH cdc = {{'enabled': true}}", tablets=4
         )
 
     def write(value: int) -> None:
-        for each in names:
-            scylla.apply(*(Insert(each, {"pk": key, "v": value}) for key in range(10)))
+        for table in names:
+            scylla.apply(*(Insert(table, {"pk": key, "v": value}) for key in range(10)))
 
     raw = {
         "topic.prefix": "p",

@@ -51,10 +51,10 @@ def test_java_offsets_are_taken_over(
         changes.setdefault(vnode, []).append((uuid.UUID(bytes=logged.time), logged.stream, number))
     # Where the Java connector stopped: behind the middle change of each vnode, in the window that holds all of them, however
     # long it took to write them.
-    window_end_ms = max((time.time - _EPOCH) // 10_000 for made in changes.values() for time, _, _ in made)
+    window_end_ms = max((time.time - _EPOCH) // 10_000 for writes in changes.values() for time, _, _ in writes)
     offsets, expected = [], set[int]()
-    for vnode, made in changes.items():
-        time, stream, _ = made[len(made) // 2]
+    for vnode, writes in changes.items():
+        time, stream, _ = writes[len(writes) // 2]
         offsets.append(
             {
                 "partition": {
@@ -72,7 +72,7 @@ def test_java_offsets_are_taken_over(
             }
         )
         # It may have stopped in the middle of the change, so that one comes again.
-        expected |= {number for _, _, number in made[len(made) // 2 :]}
+        expected |= {number for _, _, number in writes[len(writes) // 2 :]}
     config = {  # an existing configuration of the Java connector, as it is
         "connector.class": "com.scylladb.cdc.debezium.connector.ScyllaConnector",
         "topic.prefix": keyspace,
@@ -111,8 +111,8 @@ def test_java_offsets_are_taken_over(
     ask("PUT", f"/{keyspace}/resume")
 
     def arrived() -> list[int]:
-        found = read_topic(bootstrap, f"{keyspace}.{table}", committed=True)
-        return [json.loads(record.key or b"{}")["id"] for record in found]
+        records = read_topic(bootstrap, f"{keyspace}.{table}", committed=True)
+        return [json.loads(record.key or b"{}")["id"] for record in records]
 
     assert wait_until(lambda: expected <= set(arrived()), 120), f"{expected - set(arrived())} did not come"
     assert sorted(arrived()) == sorted(expected), "something came that the Java connector had delivered, or came twice"

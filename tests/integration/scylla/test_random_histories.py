@@ -94,8 +94,8 @@ def disjoint_writes(chance: random.Random, table: str) -> list[Write]:
     partitions: set[int] = set()
     for _ in range(chance.choice([1, 1, 1, 2, 4])):
         write = random_write(chance, table)
-        given = write.values if isinstance(write, Insert) else write.key
-        pk, ck = given["pk"], given.get("ck")
+        cells = write.values if isinstance(write, Insert) else write.key
+        pk, ck = cells["pk"], cells.get("ck")
         if pk in partitions or (ck is None and any(row[0] == pk for row in rows)) or (pk, ck) in rows:
             continue
         if ck is None:
@@ -167,18 +167,18 @@ class History:
         stop_after = self.chance.choice([0, 1, 2, 5, 10_000])
         run = Run(ScyllaConnector, self.config, offsets=self.offsets, max_tasks=tasks)
         async with run:
-            taken, clock = 0, asyncio.get_running_loop().time
+            batch_count, clock = 0, asyncio.get_running_loop().time
             # It makes progress however long its start takes: else a slow machine would restart it forever.
-            begun, quiet_at = False, clock() + _PATIENCE_S
-            while not done() and taken < stop_after and clock() < quiet_at:
-                found = await run.take(0.5)
-                if found is None:
+            started, quiet_at = False, clock() + _PATIENCE_S
+            while not done() and batch_count < stop_after and clock() < quiet_at:
+                task_batch = await run.take(0.5)
+                if task_batch is None:
                     continue
-                batch = found[1]
+                batch = task_batch[1]
                 # Positions are given in quiet times too.
-                if batch.records or (batch.offsets and not begun):
-                    begun, quiet_at = True, clock() + _QUIET_S
-                taken += bool(batch.records)
+                if batch.records or (batch.offsets and not started):
+                    started, quiet_at = True, clock() + _QUIET_S
+                batch_count += bool(batch.records)
                 assert not batch.bad, batch.bad
                 self.records += batch.records
 
@@ -219,12 +219,12 @@ class History:
 
 def contents(updates: Table) -> dict[tuple[Any, Any], dict[str, Any]]:
     """Rows by key, as the base table is shown."""
-    found = {}
+    by_key = {}
     for name, (static, rows) in updates.contents().items():
         (pk,) = updates.partitions[name].key
         for row in rows:
-            found[pk, row["ck"]] = {"pk": pk, **static, **row}
-    return found
+            by_key[pk, row["ck"]] = {"pk": pk, **static, **row}
+    return by_key
 
 
 @pytest.mark.parametrize("tablets", [pytest.param(False, marks=pytest.mark.slow), True], ids=["vnodes", "tablets"])
@@ -267,9 +267,9 @@ def assert_folds(history: History) -> None:
     assert folded_rows(history) == base_rows(history)
 
 
-def unlike(one: Mapping[Any, Any], other: Mapping[Any, Any]) -> list[Any]:
+def unlike(first: Mapping[Any, Any], second: Mapping[Any, Any]) -> list[Any]:
     """Return the keys that differ, each with its two values."""
-    return [(key, one.get(key), other.get(key)) for key in {**one, **other} if one.get(key) != other.get(key)]
+    return [(key, first.get(key), second.get(key)) for key in {**first, **second} if first.get(key) != second.get(key)]
 
 
 def folded_rows(history: History) -> dict[tuple[Any, Any], dict[str, Any]]:
@@ -307,8 +307,8 @@ def plain(name: str, value: Any) -> Any:
 def version_columns(client: Emulation, table: TableId) -> list[ScyllaColumn]:
     """The table's columns as the merge wants them."""
     return [
-        ScyllaColumn(each.name, each.type, each.kind, each.position, each.descending)  # type: ignore[arg-type]
-        for each in client.table(str(table)).columns
+        ScyllaColumn(column.name, column.type, column.kind, column.position, column.descending)  # type: ignore[arg-type]
+        for column in client.table(str(table)).columns
     ]
 
 
@@ -372,16 +372,16 @@ def test_every_change_comes_once_with_its_own_images(
 def assert_images_chain(records: list[SourceRecord]) -> None:
     """For each row in the order of write times: what a change found is what the one before it left."""
     left: dict[tuple[Any, Any], Any] = {}
-    known: set[tuple[Any, Any]] = set()
-    for record in sorted(records, key=lambda each: each.value["source"]["ts_us"]):
+    followed: set[tuple[Any, Any]] = set()
+    for record in sorted(records, key=lambda record: record.value["source"]["ts_us"]):
         value, key = record.value, (record.key.get("pk"), record.key.get("ck"))
         if key[1] is None:  # static rows and deletes of many rows: what they leave behind is not followed
-            known.clear()
+            followed.clear()
             continue
-        if key in known and value["before"] is not None:
+        if key in followed and value["before"] is not None:
             assert simple(value["before"]) == simple(left[key]), (key, value["before"], left[key])
         left[key] = value["after"]
-        known.add(key)
+        followed.add(key)
 
 
 def simple(row: Mapping[str, Any] | None) -> dict[str, Any]:

@@ -225,15 +225,15 @@ async def test_tablets_spread_over_tasks(scylla: Emulation, scylla_keyspace: Cal
     rig = Rig(scylla.address, full)
     tasks = await rig.tasks(3)
     assert len(tasks) == 3
-    found: list[int] = []
+    partition_keys: list[int] = []
 
     async def read(task: ScyllaTask) -> None:
         async with aclosing(task.batches()) as stream:
             async for batch in stream:
-                found.extend(cell(record, "pk") for record in batch.records)
-                if len(found) >= 30:
+                partition_keys.extend(cell(record, "pk") for record in batch.records)
+                if len(partition_keys) >= 30:
                     break
 
     async with patience(DEADLINE):
         await asyncio.gather(*map(read, tasks))
-    assert sorted(found) == list(range(30))
+    assert sorted(partition_keys) == list(range(30))

@@ -87,14 +87,14 @@ def random_write(chance: random.Random, table: str) -> Write:
 
 
 def expected(scylla: Emulation, table: str) -> dict[Key, dict[str, Any]]:
-    found: dict[Key, dict[str, Any]] = {}
+    by_key: dict[Key, dict[str, Any]] = {}
     for row in scylla.base_rows(table):
         if row["st"] is not None:
-            found[row["pk"], None] = {"st": row["st"]}
+            by_key[row["pk"], None] = {"st": row["st"]}
         cells = {name: row[name] for name in ("a", "b") if row[name] is not None}
         if row["ck"] is not None and cells:
-            found[row["pk"], row["ck"]] = cells
-    return found
+            by_key[row["pk"], row["ck"]] = cells
+    return by_key
 
 
 def finished(offsets: SavedOffsets, table: str) -> bool:
@@ -162,8 +162,8 @@ def test_what_was_in_the_table_and_what_is_written_meanwhile(
                 while True:
                     async with Run(ScyllaConnector, config, offsets=offsets, max_tasks=3) as run:
                         for _ in range(60 if restarts else 1_000_000):
-                            found = await run.take(0.5)
-                            for record in found[1].records if found else ():
+                            batch = await run.take(0.5)
+                            for record in batch[1].records if batch else ():
                                 copy.apply(record)
                             if finished(offsets, table) and not stop.is_set():
                                 stop.set()
@@ -230,10 +230,10 @@ async def test_numbers_of_a_snapshot_over_restarts(scylla: Emulation, scylla_key
             async with Run(ScyllaConnector, config, offsets=offsets) as run:
                 until = read.total() + 20
                 while read.total() < until and not all(finished(offsets, table) for table in tables):
-                    found = await run.take(0.5)
+                    batch = await run.take(0.5)
                     read.update(
                         f"{record.value['source']['keyspace_name']}.{record.value['source']['table_name']}"
-                        for record in (found[1].records if found else ())
+                        for record in (batch[1].records if batch else ())
                         if record.value and record.value["op"] == "r"
                     )
                     if (now := number(run, "RemainingTableCount")) is not None:
@@ -309,27 +309,27 @@ def test_places_sort_as_this_server_sorts(
             for key in keys[at : at + 50]
         )
         scylla.execute(f"BEGIN UNLOGGED BATCH {rows} APPLY BATCH")
-    place = place_of(
+    encode_position = place_of(
         [
             ScyllaColumn(f"c{n}", CqlType(kind), "clustering", n, reversed=back)
             for n, (kind, back) in enumerate(zip(kinds, orders, strict=True))
         ]
     )
     decoders = [make_decoder(CqlType(kind)) for kind in kinds]
-    assert place is not None
+    assert encode_position is not None
 
-    places = [
-        place([decode(row[f"c{n}"] or b"") for n, decode in enumerate(decoders)])
+    positions = [
+        encode_position([decode(row[f"c{n}"] or b"") for n, decode in enumerate(decoders)])
         for row in scylla.execute(f"SELECT c0, c1, c2 FROM {table} WHERE pk = 1")  # noqa: S608
     ]
 
-    known = [each for each in places if each is not None]
-    assert len(known) == len(places) == len(set(known)) == len(keys)
-    assert known == sorted(known)
+    complete = [position for position in positions if position is not None]
+    assert len(complete) == len(positions) == len(set(complete)) == len(keys)
+    assert complete == sorted(complete)
 
 
 @pytest.mark.parametrize(
-    ("wanted", "tablets"),
+    ("read_new", "tablets"),
     [
         (True, False),
         (False, True),
@@ -339,7 +339,7 @@ def test_places_sort_as_this_server_sorts(
     ids=["wanted-vnodes", "not wanted-tablets", "wanted-tablets", "not wanted-vnodes"],
 )
 async def test_tables_that_come_later_are_read_by_the_running_connector_and_once(
-    scylla: Emulation, scylla_keyspace: Callable[..., str], *, tablets: bool, wanted: bool
+    scylla: Emulation, scylla_keyspace: Callable[..., str], *, tablets: bool, read_new: bool
 ) -> None:
     keyspace = scylla_keyspace(tablets=tablets)
     if scylla.emulated and not scylla.generations():
@@ -359,8 +359,8 @@ async def test_tables_that_come_later_are_read_by_the_running_connector_and_once
     async def take_until(run: Run, condition: Callable[[], bool]) -> None:
         async with patience(60):
             while not condition():
-                found = await run.take(0.5)
-                for record in found[1].records if found else ():
+                batch = await run.take(0.5)
+                for record in batch[1].records if batch else ():
                     if record.value is not None:
                         name = f"{record.value['source']['keyspace_name']}.{record.value['source']['table_name']}"
                         (reads if record.value["op"] == "r" else changes)[name, record.key["pk"]] += 1
@@ -379,7 +379,7 @@ async def test_tables_that_come_later_are_read_by_the_running_connector_and_once
         "snapshot.mode": "initial",
         "heartbeat.interval.ms": "50",
         "scylla.discovery.interval.ms": "200",
-        "snapshot.new.tables": str(wanted).lower(),
+        "snapshot.new.tables": str(read_new).lower(),
     }
     create(first)
     create(later)
@@ -411,7 +411,7 @@ async def test_tables_that_come_later_are_read_by_the_running_connector_and_once
             insert(later, 15)  # as by a node that does not know of cdc yet
         await take_until(run, made_again(later, old))
         await take_until(run, change(later, 100))
-        expected_reads.update((later, pk) for pk in range(10, 16 if scylla.emulated else 15) if wanted)
+        expected_reads.update((later, pk) for pk in range(10, 16 if scylla.emulated else 15) if read_new)
         assert reads == expected_reads
         # A table that is dropped and recreated with cdc.
         old = ids(first)
@@ -420,7 +420,7 @@ async def test_tables_that_come_later_are_read_by_the_running_connector_and_once
         insert(first, *range(20, 25))
         await take_until(run, made_again(first, old))
         await take_until(run, change(first, 101))
-        expected_reads.update((first, pk) for pk in range(20, 25) if wanted)
+        expected_reads.update((first, pk) for pk in range(20, 25) if read_new)
         assert reads == expected_reads
     # The list is longer, and streams are of a new generation.
     create(third)
@@ -432,5 +432,5 @@ async def test_tables_that_come_later_are_read_by_the_running_connector_and_once
         await take_until(run, lambda: finished(offsets, third))
         for number, table in enumerate((first, later, third), 102):
             await take_until(run, change(table, number))
-    expected_reads.update((third, pk) for pk in range(30, 35) if wanted)
+    expected_reads.update((third, pk) for pk in range(30, 35) if read_new)
     assert reads == expected_reads

@@ -91,8 +91,8 @@ def test_a_table_is_read_again_while_it_is_written(scylla: Emulation, table: str
                     async with Run(ScyllaConnector, config, offsets=offsets, max_tasks=3) as run:
                         run.instruct([request])
                         for _ in range(1_000_000):
-                            found = await run.take(0.5)
-                            for record in found[1].records if found else ():
+                            batch = await run.take(0.5)
+                            for record in batch[1].records if batch else ():
                                 copy.apply(record)
                             if len(copy.reads) > PARTITIONS and not moved:
                                 moved = True
@@ -154,8 +154,8 @@ def test_rest(
         "conditions" in ask("POST", "/snapshots", {"tables": [table], "conditions": {table: "pk > 1"}}, 400)["message"]
     )
 
-    made = ask("POST", "/snapshots", {"tables": [table]}, 201)
-    path = f"/snapshots/{made['id']}"
+    snapshot = ask("POST", "/snapshots", {"tables": [table]}, 201)
+    path = f"/snapshots/{snapshot['id']}"
     wait_for(lambda: ask("GET", path)["rows_done"] > 0, "rows were read")
     ask("PUT", f"{path}/pause", status=202)
     assert ask("GET", path)["state"] == "paused"
@@ -168,7 +168,7 @@ def test_rest(
     second = ask("POST", "/snapshots", {"tables": [table], "id": "second"}, 201)
     ask("PUT", f"/snapshots/{second['id']}/cancel", status=202)
     assert ask("GET", "/snapshots/second")["state"] == "cancelled"
-    for identity in ("second", made["id"]):
+    for identity in ("second", snapshot["id"]):
         ask("DELETE", f"/snapshots/{identity}", status=204)
 
     def saved() -> list[Any]:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
 #: Whatever is planted begins like this, so that one search finds all of them.
-MARK: Final = "Planted7"
+SECRET_PREFIX: Final = "Planted7"
 
 
 #: Answers that hold a connector's configuration as it was written.
@@ -37,7 +37,7 @@ class Planted:
         self.where: dict[str, str] = {}
 
     def __call__(self, where: str) -> str:
-        secret = f"{MARK}x{len(self.where):03d}x"
+        secret = f"{SECRET_PREFIX}x{len(self.where):03d}x"
         self.where[secret] = where
         return secret
 
@@ -88,7 +88,7 @@ def connectors(plant: Planted, folder: Path, dead_letters: str) -> dict[str, dic
     # A record that can't be converted, and whose text an error quotes, is a connector's password.
     (folder / "bad.txt").write_text((folder / "values.properties").read_text().splitlines()[0].partition("=")[2] + "\n")
 
-    def given(key: str) -> str:
+    def refer_to(key: str) -> str:
         return f"${{file:{folder}/values.properties:{key}}}"
 
     running = {"connector.class": "datagen", "topic": "leaks", "tasks.max": "1", "records.per.second": "5"}
@@ -109,7 +109,7 @@ def connectors(plant: Planted, folder: Path, dead_letters: str) -> dict[str, dic
             "client.secret": plant("undeclared: secret"),
             "endpoint.url": f"https://u:{plant('url')}@example.org/x",
             "access.key": plant("undeclared: key"),
-            "provided.password": given("password"),
+            "provided.password": refer_to("password"),
             "transforms": "hash",
             "transforms.hash.type": "org.apache.kafka.connect.transforms.InsertHeader",
             "transforms.hash.header": "h",
@@ -124,7 +124,7 @@ def connectors(plant: Planted, folder: Path, dead_letters: str) -> dict[str, dic
             "database.server.id": "77",
             "database.ssl.keystore.password": plant("mysql: keystore"),
         },
-        "provided": {**mysql, "database.password": given("password"), "database.server.id": "78"},
+        "provided": {**mysql, "database.password": refer_to("password"), "database.server.id": "78"},
         "scylla": {
             "connector.class": "scylla",
             "topic.prefix": "x",
@@ -156,12 +156,12 @@ def connectors(plant: Planted, folder: Path, dead_letters: str) -> dict[str, dic
             "file": str(folder / "in.txt"),
             "topic": "leaks2",
             "value.converter": avro,
-            "value.converter.schema.registry.url": given("url"),
+            "value.converter.schema.registry.url": refer_to("url"),
             "errors.retry.timeout": "0",
         },
         "wrong": {
             **mysql,
-            "database.port": given("number"),
+            "database.port": refer_to("number"),
             "database.password": plant("mysql: refused password"),
             "connect.timeout.ms": plant("undeclared or wrong: a number").replace("x", "y"),
         },
@@ -175,7 +175,7 @@ def connectors(plant: Planted, folder: Path, dead_letters: str) -> dict[str, dic
             "file": str(folder / "bad.txt"),
             "topic": "leaks4",
             "errors.tolerance": "all",
-            "some.password": given("password"),
+            "some.password": refer_to("password"),
             "errors.deadletterqueue.topic.name": dead_letters,
             "errors.deadletterqueue.topic.replication.factor": "1",
             "transforms": "cast",
@@ -184,8 +184,11 @@ def connectors(plant: Planted, folder: Path, dead_letters: str) -> dict[str, dic
             "transforms.cast.type": "org.apache.kafka.connect.transforms.Cast$Value",
             "transforms.cast.spec": "int32",
         },
-        "nothing": {"connector.class": f"org.acme.{MARK}.None", "some.password": plant("unknown class: password")},
-        "topic": {**running, "topic": given("topic")},
+        "nothing": {
+            "connector.class": f"org.acme.{SECRET_PREFIX}.None",
+            "some.password": plant("unknown class: password"),
+        },
+        "topic": {**running, "topic": refer_to("topic")},
         "spark": {
             "connector.class": "spark_jobs.SparkJob",
             "source.topics": "t",
@@ -316,20 +319,20 @@ def test_rest_shows_no_secret(aftermath: tuple[MillraceWorker, Rest], plant: Pla
     """But a connector's configuration as its user wrote it, for whom it is shown as Kafka Connect shows it."""
     written = tuple({where for where in plant.where.values() if not where.startswith(("worker:", "provided:"))})
     leaks = [
-        (path, found, text)
+        (path, leaked, text)
         for path, text in aftermath[1].answers
-        if (found := plant.found_in(text, written if ECHO.match(path) and '"error_code"' not in text else ()))
+        if (leaked := plant.found_in(text, written if ECHO.match(path) and '"error_code"' not in text else ()))
     ]
     assert not leaks
 
 
 def test_logs_show_no_secret(aftermath: tuple[MillraceWorker, Rest], plant: Planted) -> None:
     lines = aftermath[0].log_path.read_text(encoding="utf-8").splitlines()
-    assert not [(line[:300], found) for line in lines if (found := plant.found_in(line))]
+    assert not [(line[:300], leaked) for line in lines if (leaked := plant.found_in(line))]
 
 
-def content(bootstrap: str, topic: str, wanted: int = 0) -> list[Any]:
-    """Read the records of a topic up to its end; waits until there are ``wanted``."""
+def content(bootstrap: str, topic: str, minimum: int = 0) -> list[Any]:
+    """Read the records of a topic up to its end; waits until there are ``minimum``."""
     from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartition
 
     consumer = Consumer(
@@ -344,20 +347,20 @@ def content(bootstrap: str, topic: str, wanted: int = 0) -> list[Any]:
     try:
         open_ = set(consumer.list_topics(topic, 10).topics[topic].partitions)
         consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in open_])
-        found: list[Any] = []
+        messages: list[Any] = []
         for _ in range(200):
-            if not open_ and len(found) >= wanted:
+            if not open_ and len(messages) >= minimum:
                 break
             message = consumer.poll(0.2)
             if message is not None and message.error() is None:
-                found.append(message)
+                messages.append(message)
             elif (
                 message is not None
                 and (error := message.error()) is not None
                 and error.code() == KafkaError._PARTITION_EOF
             ):
                 open_.discard(message.partition())
-        return found
+        return messages
     finally:
         consumer.close()
 
@@ -369,8 +372,8 @@ def test_topics_hold_only_what_users_wrote(
     written = tuple({where for where in plant.where.values() if not where.startswith(("worker:", "provided:"))})
     for kind in ("configs", "status", "offsets"):
         text = "".join(
-            f"{each.key()!r} {each.value()!r} {each.headers()!r}\n"
-            for each in content(kafka.bootstrap, f"{aftermath[0].group}-{kind}")
+            f"{record.key()!r} {record.value()!r} {record.headers()!r}\n"
+            for record in content(kafka.bootstrap, f"{aftermath[0].group}-{kind}")
         )
         assert not plant.found_in(text, written if kind == "configs" else ()), kind
         assert text
@@ -380,7 +383,7 @@ def test_dead_letters_headers_show_no_secret(
     aftermath: tuple[MillraceWorker, Rest], kafka: HasBootstrap, plant: Planted
 ) -> None:
     letters = content(kafka.bootstrap, f"{aftermath[0].group}-dead", 1)
-    assert MARK in str(letters[0].value())  # the record itself is data
+    assert SECRET_PREFIX in str(letters[0].value())  # the record itself is data
     headers = str(letters[0].headers())
     assert "exception.stacktrace" in headers
     assert "[hidden]" in headers

@@ -83,7 +83,7 @@ class World:
 
     def connector(self, kind: str, password: str) -> dict[str, str]:
         address = f"127.0.0.1:{self.ways[kind].port}"
-        own = {
+        kind_options = {
             "cassandra": {
                 "cassandra.hosts": address,
                 "cassandra.username": self.name,
@@ -109,7 +109,7 @@ class World:
             "tasks.max": "1",
             "topic.prefix": f"{self.name}{kind[0]}",
             "errors.retry.delay.max.ms": "500",
-            **own,
+            **kind_options,
         }
 
     def close(self) -> None:
@@ -120,9 +120,9 @@ class World:
 
 @pytest.fixture
 def world(node: ScyllaEmulation) -> Iterator[World]:
-    made = World(node)
-    yield made
-    made.close()
+    world = World(node)
+    yield world
+    world.close()
 
 
 class Reader:
@@ -141,17 +141,17 @@ class Reader:
             }
         )
         self._consumer.subscribe([f"^{prefix}[.].*"])
-        self._found: set[int] = set()
+        self._ids: set[int] = set()
 
-    def until(self, wanted: int, deadline_s: float = 40) -> set[int]:
-        """All ids so far, once there are ``wanted`` different ones or time is over."""
+    def until(self, count: int, deadline_s: float = 40) -> set[int]:
+        """All ids so far, once there are ``count`` different ones or time is over."""
         deadline = time.monotonic() + deadline_s
-        while len(self._found) < wanted and time.monotonic() < deadline:
+        while len(self._ids) < count and time.monotonic() < deadline:
             message = self._consumer.poll(0.2)
             key = message.key() if message is not None and message.error() is None else None
             if key is not None:
-                self._found.add(json.loads(key)["payload"]["id"])
-        return set(self._found)
+                self._ids.add(json.loads(key)["payload"]["id"])
+        return set(self._ids)
 
     def close(self) -> None:
         self._consumer.close()

@@ -81,9 +81,9 @@ class Shop:
 
 @pytest.fixture
 def shop(mariadb: HasMariaDb) -> Iterator[Shop]:
-    made = Shop(mariadb)
-    yield made
-    made.close()
+    shop = Shop(mariadb)
+    yield shop
+    shop.close()
 
 
 @pytest.fixture(scope="module")
@@ -116,8 +116,8 @@ def connector(shop: Shop, password: str, **more: str) -> dict[str, str]:
     }
 
 
-def ids(bootstrap: str, topic: str, wanted: int) -> set[int]:
-    """The ids in a topic, once there are ``wanted`` different ones or time is over."""
+def ids(bootstrap: str, topic: str, count: int) -> set[int]:
+    """The ids in a topic, once there are ``count`` different ones or time is over."""
     from confluent_kafka import Consumer
 
     consumer = Consumer(
@@ -130,15 +130,15 @@ def ids(bootstrap: str, topic: str, wanted: int) -> set[int]:
         }
     )
     consumer.subscribe([topic])
-    found: set[int] = set()
+    read_ids: set[int] = set()
     deadline = time.monotonic() + 40
     try:
-        while len(found) < wanted and time.monotonic() < deadline:
+        while len(read_ids) < count and time.monotonic() < deadline:
             message = consumer.poll(0.2)
             key = message.key() if message is not None and message.error() is None else None
             if key is not None:
-                found.add(json.loads(key)["payload"]["id"])
-        return found
+                read_ids.add(json.loads(key)["payload"]["id"])
+        return read_ids
     finally:
         consumer.close()
 

@@ -43,8 +43,8 @@ _ANSWERS: Final = ("", "/config", "/tasks", "/tasks-config", "/status", "/progre
 def login(kind: KafkaListener, kafka: SecuredKafka, folder: Path) -> dict[str, str]:
     """Java client properties for a listener, with their secrets behind references to a file; PEM stores without their type."""
     folder.mkdir(parents=True, exist_ok=True)
-    held = folder / "held.properties"
-    held.write_text(f"kafka={USERS['worker']}\nkey={KEY_PASSWORD}\n")
+    secrets_file = folder / "held.properties"
+    secrets_file.write_text(f"kafka={USERS['worker']}\nkey={KEY_PASSWORD}\n")
     trust = {"ssl.truststore.location": str(kafka.stores / "trust.pem")}
     if kind is SCRAM:
         return {
@@ -52,7 +52,7 @@ def login(kind: KafkaListener, kafka: SecuredKafka, folder: Path) -> dict[str, s
             "sasl.mechanism": "SCRAM-SHA-512",
             **trust,
             "sasl.jaas.config": jaas_config("worker", "HERE", "SCRAM-SHA-512").replace(
-                "HERE", f"${{file:{held}:kafka}}"
+                "HERE", f"${{file:{secrets_file}:kafka}}"
             ),
         }
     store = kafka.authority.issue("worker").write_pem(folder / "worker.pem", KEY_PASSWORD)
@@ -60,7 +60,7 @@ def login(kind: KafkaListener, kafka: SecuredKafka, folder: Path) -> dict[str, s
         "security.protocol": "SSL",
         **trust,
         "ssl.keystore.location": str(store),
-        "ssl.key.password": f"${{file:{held}:key}}",
+        "ssl.key.password": f"${{file:{secrets_file}:key}}",
     }
 
 
@@ -85,25 +85,25 @@ def seen(folder: Path) -> dict[str, str]:
 
 def of_processes(pids: list[int]) -> dict[str, str]:
     """Arguments and environments of processes, as everybody or the same user may see them."""
-    found = {}
+    contents = {}
     for pid in pids:
         for name in ("cmdline", "environ"):
             try:
-                found[f"/proc/{pid}/{name}"] = (
+                contents[f"/proc/{pid}/{name}"] = (
                     Path(f"/proc/{pid}/{name}").read_text(errors="replace").replace("\0", " ")
                 )
             except OSError:
                 continue
-    return found
+    return contents
 
 
-def leaks(texts: dict[str, str], folder: Path) -> list[tuple[str, str]]:
+def leaks(contents: dict[str, str], folder: Path) -> list[tuple[str, str]]:
     """Find secrets in the content of files: passwords, and the client's private key in its unencrypted form."""
     planted = [USERS["worker"], KEY_PASSWORD]
     if (folder / "worker.pem").exists():
         key = load_pem_private_key((folder / "worker.pem").read_bytes(), KEY_PASSWORD.encode())
         planted += key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode().splitlines()[1:-1]
-    return [(where, secret) for where, text in texts.items() for secret in planted if secret in text]
+    return [(where, secret) for where, text in contents.items() for secret in planted if secret in text]
 
 
 def records(
@@ -112,8 +112,8 @@ def records(
     """Committed records, sorted: partition, key, value, headers."""
     return sorted(
         (
-            (each.partition, each.key, each.value, each.headers)
-            for each in read_topic(kafka.cluster.bootstrap, topic, committed=True)
+            (record.partition, record.key, record.value, record.headers)
+            for record in read_topic(kafka.cluster.bootstrap, topic, committed=True)
         ),
         key=repr,
     )
@@ -133,15 +133,15 @@ def worker(
     request: pytest.FixtureRequest, secured: SecuredKafka, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[MillraceWorker]:
     monkeypatch.setenv("MILLRACE_HOME", str(tmp_path / "home"))
-    made = MillraceWorker(tmp_path / "worker", secured.cluster.secured(request.param), group=f"jobs-{secrets.token_hex(4)}",
+    worker = MillraceWorker(tmp_path / "worker", secured.cluster.secured(request.param), group=f"jobs-{secrets.token_hex(4)}",
                           port=None, processes=1, properties={
         "config.providers": "file", "config.providers.file.class": "FileConfigProvider",
         "task.shutdown.graceful.timeout.ms": "20000", **login(request.param, secured, tmp_path / "login")})  # fmt: skip
-    made.start()
+    worker.start()
     try:
-        yield made
+        yield worker
     finally:
-        made.stop()
+        worker.stop()
 
 
 def test_a_connector_s_job_takes_the_worker_s_login(
@@ -168,8 +168,8 @@ def test_a_connector_s_job_takes_the_worker_s_login(
     def progress() -> dict[str, Any]:
         body = worker.request("GET", "/connectors/copy/progress")[1]
         assert worker.states("copy")[1] != ["FAILED"], worker.request("GET", "/connectors/copy/status")
-        found: dict[str, Any] = body["tasks"][0] if body.get("tasks") else {}
-        return found
+        first_task: dict[str, Any] = body["tasks"][0] if body.get("tasks") else {}
+        return first_task
 
     def copied(count: int) -> None:
         worker.wait_for(
@@ -302,12 +302,12 @@ def test_the_materializer_by_spark_submit(
     file = tmp_path / "job.yaml"
     schema = tmp_path / "update.avsc"
     schema.write_text(_LOAD.schema)
-    given = {"bootstrap.servers": secured.cluster.secured(kind), **login(kind, secured, tmp_path / "login")}
+    kafka_options = {"bootstrap.servers": secured.cluster.secured(kind), **login(kind, secured, tmp_path / "login")}
     file.write_text(
         json.dumps(
             {
                 "name": topic,
-                "kafka": given,
+                "kafka": kafka_options,
                 "source": {"topics": topic, "format": "partition-update"},
                 "transform": {"type": "materialize"},
                 "materializer": {"output.encoding": "json", "input.schemas": str(schema)},
@@ -358,9 +358,10 @@ def test_the_materializer_by_spark_submit(
     ] == ["started", "stopped"]
     assert check(_LOAD, secured.cluster.bootstrap, f"{topic}.rows")[0] == _LOAD.events()
     assert any("java" in text for text in processes.values())
-    found = seen(tmp_path / "events")
-    assert any("SparkListenerJobEnd" in text for text in found.values())
+    event_files = seen(tmp_path / "events")
+    assert any("SparkListenerJobEnd" in text for text in event_files.values())
     left = seen(tmp_path / "home") | seen(tmp_path / "checkpoint") | seen(tmp_path / "state")
     assert (
-        leaks(processes | found | left | {"output": out.read_text(), "log": err.read_text()}, tmp_path / "login") == []
+        leaks(processes | event_files | left | {"output": out.read_text(), "log": err.read_text()}, tmp_path / "login")
+        == []
     )

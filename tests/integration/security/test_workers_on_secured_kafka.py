@@ -82,7 +82,7 @@ def properties_of(kind: KafkaListener, kafka: SecuredKafka, folder: Path) -> dic
 def workers(secured: SecuredKafka, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, MillraceWorker]]:
     """A worker on each listener, all started at once, each with a connector that reads a file."""
     folder = tmp_path_factory.mktemp("workers")
-    made = {
+    workers = {
         kind.name: MillraceWorker(
             folder / kind.name,
             secured.cluster.secured(kind),
@@ -96,8 +96,8 @@ def workers(secured: SecuredKafka, tmp_path_factory: pytest.TempPathFactory) -> 
 
     def start(name: str) -> None:
         (folder / name / "lines.txt").write_text("".join(f"line {number}\n" for number in range(50)))
-        made[name].start()
-        made[name].create(
+        workers[name].start()
+        workers[name].create(
             "lines",
             {
                 "connector.class": "file",
@@ -110,10 +110,10 @@ def workers(secured: SecuredKafka, tmp_path_factory: pytest.TempPathFactory) -> 
 
     try:
         with ThreadPoolExecutor(4) as pool:
-            list(pool.map(start, made))
-        yield made
+            list(pool.map(start, workers))
+        yield workers
     finally:
-        for worker in made.values():
+        for worker in workers.values():
             worker.kill()
 
 
@@ -133,14 +133,14 @@ def records(kafka: SecuredKafka, topic: str, count: int, **more: Any) -> list[by
     )
     try:
         consumer.subscribe([topic])
-        found: list[bytes] = []
+        values: list[bytes] = []
         for _ in range(100):
             message = consumer.poll(0.2)
             if message is not None and message.error() is None:
-                found.append(message.value() or b"")
-            if len(found) >= count:
+                values.append(message.value() or b"")
+            if len(values) >= count:
                 break
-        return found
+        return values
     finally:
         consumer.close()
 
@@ -327,7 +327,7 @@ def refused_logins(kafka: SecuredKafka, folder: Path) -> dict[str, tuple[str, di
     }
 
 
-async def test_clients_are_told_why_they_are_not_let_in(secured: SecuredKafka, tmp_path: Path) -> None:
+async def test_clients_learn_why_they_are_refused(secured: SecuredKafka, tmp_path: Path) -> None:
     for name, (where, properties, message) in refused_logins(secured, tmp_path).items():
         arguments = client_arguments({**properties, "bootstrap.servers": where}, "producer").arguments
         with pytest.raises(BrokerLoginRefused, match=message) as caught:

@@ -87,8 +87,8 @@ def _receivers(mail: str, webhook: str) -> dict[str, Any]:
     config["global"] |= {"smtp_smarthost": mail, "smtp_require_tls": False}
     config["route"] |= {"receiver": "mail-and-webhook", "group_wait": "100ms", "group_interval": "100ms"}
     for receiver in config["receivers"]:
-        for each in receiver.get("webhook_configs", ()):
-            each["url"] = f"http://{webhook}/"
+        for entry in receiver.get("webhook_configs", ()):
+            entry["url"] = f"http://{webhook}/"
     return config
 
 
@@ -115,7 +115,7 @@ def test_an_alert_arrives_by_mail_and_at_a_webhook_and_so_does_its_end(
             tell_alertmanager(folder, manager.address)
             prometheus(state_dir=folder, targets=[outside.address], rules=[_impatient_rules(tmp_path)], interval=0.5)
 
-            def told(status: str) -> bool:
+            def is_notified(status: str) -> bool:
                 return any(
                     (alert["labels"]["alertname"], alert["status"]) == ("MillraceConnectorFailed", status)
                     for call in outside.calls
@@ -128,10 +128,10 @@ def test_an_alert_arrives_by_mail_and_at_a_webhook_and_so_does_its_end(
                     for mail in sink.mails
                 )
 
-            eventually(lambda: told("firing"), "the webhook is told of the alert", every=0.1)
+            eventually(lambda: is_notified("firing"), "the webhook is notified of the alert", every=0.1)
             eventually(lambda: mailed("FIRING"), "the mail of the alert has come", every=0.1)
             outside.failed = False
-            eventually(lambda: told("resolved"), "the webhook is told of the end", every=0.1)
+            eventually(lambda: is_notified("resolved"), "the webhook is notified of the end", every=0.1)
             eventually(lambda: mailed("RESOLVED"), "the mail of the end has come", every=0.1)
         mail = sink.mails[0]
         assert (mail["From"], mail["To"]) == ("millrace@example.com", "operators@example.com")

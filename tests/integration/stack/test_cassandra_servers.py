@@ -79,9 +79,9 @@ def test_a_change_reaches_the_logs_of_all_replicas_and_a_killed_member_comes_bac
         f"CREATE TABLE {keyspace}.t (pk int PRIMARY KEY, v text) WITH cdc = true",
         f"INSERT INTO {keyspace}.t (pk, v) VALUES (1, 'mark-{keyspace}')",
     )
-    mark = f"mark-{keyspace}".encode()
+    marker = f"mark-{keyspace}".encode()
     eventually(
-        lambda: all(_logged(each, mark) for each in cassandra_cluster.directories.values()),
+        lambda: all(_logged(directory, marker) for directory in cassandra_cluster.directories.values()),
         "the row is in every node's log",
         20,
     )
@@ -101,7 +101,9 @@ def test_a_node_joins_with_its_share_of_the_data_and_another_leaves(tmp_path: Pa
     rows = 200
     count = "SELECT count(*) FROM joining.t"
     cluster = CassandraCluster(tmp_path, nodes=1, jvm_options=FAST_START, say=say)
-    (jmx,) = (int(each.rpartition("=")[2]) for each in cluster.members[0].service.command if "cassandra.jmx" in each)
+    (jmx,) = (
+        int(option.rpartition("=")[2]) for option in cluster.members[0].service.command if "cassandra.jmx" in option
+    )
     # Somebody else takes a port before the node does: it starts with another one.
     with socket.create_server((LOOPBACK, jmx)), cluster:
         cluster.execute(
@@ -126,7 +128,7 @@ def test_a_node_joins_with_its_share_of_the_data_and_another_leaves(tmp_path: Pa
 
 
 @pytest.mark.slow
-def test_ports_that_are_taken_before_the_start_are_chosen_anew(tmp_path: Path) -> None:
+def test_ports_that_are_in_use_before_the_start_are_replaced(tmp_path: Path) -> None:
     """In truth, each in turn: the one between nodes, then that for clients, then the emulation's."""
     with ExitStack() as stack:
         node = CassandraNode(tmp_path / "cassandra", port=None, jvm_options=FAST_START)
@@ -151,7 +153,7 @@ def test_ports_that_are_taken_before_the_start_are_chosen_anew(tmp_path: Path) -
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("version", [each for each in VERSIONS if each != "5.0"])
+@pytest.mark.parametrize("version", [version for version in VERSIONS if version != "5.0"])
 def test_other_versions(version: str, tmp_path: Path) -> None:
     # 6.0 writes the older form of its log unless it need not run together with older nodes.
     settings = {"storage_compatibility_mode": "NONE"} if version == "6.0" else {}

@@ -31,8 +31,8 @@ def test_postgres_keeps_what_was_committed_over_a_kill(tmp_path: Path) -> None:
             server.stop()  # does not wait for this client
         assert not server.running
     assert "fast shutdown" in server.log_path.read_text(encoding="utf-8")
-    again = Postgres(tmp_path, port=None)
-    with again, psycopg.connect(again.dsn) as connection:
+    restarted = Postgres(tmp_path, port=None)
+    with restarted, psycopg.connect(restarted.dsn) as connection:
         assert connection.execute("SELECT a FROM t").fetchall() == [(1,)]
 
 

@@ -75,12 +75,12 @@ def demo(tmp_path: Path) -> Iterator[Demo]:
         MATERIALIZERS[PAYMENTS]: masks(r"shop\.payments\.method", "md5"),
         **{name: masks(r"shop\.customers\.name", "md5") for name in (HISTORY, WAREHOUSE)},
     }
-    made = Demo(tmp_path, detached=False, options=options)
+    demo = Demo(tmp_path, detached=False, options=options)
     try:
-        made.start()
-        yield made
+        demo.start()
+        yield demo
     finally:
-        made.stop()
+        demo.stop()
 
 
 def plant(shop: Shop, number: int) -> None:
@@ -115,12 +115,12 @@ def plant(shop: Shop, number: int) -> None:
 
 def found_in(demo: Demo, values: tuple[str, ...]) -> dict[str, set[str]]:
     """The outputs that hold each value."""
-    places: dict[str, set[str]] = {value: set() for value in values}
+    outputs: dict[str, set[str]] = {value: set() for value in values}
 
-    def look(place: str, data: bytes) -> None:
+    def look(output: str, data: bytes) -> None:
         for value in values:
             if value.encode() in data:
-                places[value].add(place)
+                outputs[value].add(output)
 
     for topic in AdminClient({"bootstrap.servers": demo.kafka.bootstrap}).list_topics(timeout=30).topics:
         for record in read_topic(demo.kafka.bootstrap, topic):
@@ -139,15 +139,15 @@ def found_in(demo: Demo, values: tuple[str, ...]) -> dict[str, set[str]]:
             look(f"REST {path}", json.dumps(worker.request("GET", path)[1]).encode())
     for file in demo.folder.rglob("*"):
         if file.is_file() and file.relative_to(demo.folder).parts[0] not in SERVERS:
-            place = str(file.relative_to(demo.folder))
-            look(place, file.read_bytes())
+            output = str(file.relative_to(demo.folder))
+            look(output, file.read_bytes())
             if file.suffix == ".parquet":
-                look(place, repr(pq.read_table(file).to_pylist()).encode())
+                look(output, repr(pq.read_table(file).to_pylist()).encode())
     with psycopg.connect(demo.postgres.dsn) as connection:
         for table in TABLES:
             rows = connection.execute(sql.SQL("SELECT * FROM {}").format(sql.Identifier(short_name(table)))).fetchall()
             look(f"PostgreSQL {short_name(table)}", repr(rows).encode())
-    return places
+    return outputs
 
 
 def requests_in(log: Path) -> show.Rows:
@@ -190,18 +190,18 @@ def test_no_output_of_the_demo_shows_a_masked_value(demo: Demo) -> None:
         eventually(lambda: bool(requests()), "the log is read", LIMIT_S)
         demo.requests.rotate()
         shop.trade(30)
-        wanted = {
+        expected = {
             table: {tuple(row[name] for name in show.KEYS[table]) for row in shop.rows(table)} for table in TABLES
         }
 
         def arrived() -> bool:
             return all(
-                set(show.select_rows(demo.postgres, short_name(table), show.KEYS[table])) == wanted[table]
+                set(show.select_rows(demo.postgres, short_name(table), show.KEYS[table])) == expected[table]
                 for table in TABLES
             )
 
         assert wait_until(arrived, LIMIT_S, 0.5), {
-            table: set(show.select_rows(demo.postgres, short_name(table), show.KEYS[table])) ^ wanted[table]
+            table: set(show.select_rows(demo.postgres, short_name(table), show.KEYS[table])) ^ expected[table]
             for table in TABLES
         }
         lines = requests_in(demo.requests.path)
@@ -211,12 +211,12 @@ def test_no_output_of_the_demo_shows_a_masked_value(demo: Demo) -> None:
 
         def written() -> bool:
             """Whether the history has its file of customers: it is closed later than PostgreSQL has the rows."""
-            return any(place.startswith(HISTORY_FOLDER) for place in found_in(demo, (hashed,))[hashed])
+            return any(output.startswith(HISTORY_FOLDER) for output in found_in(demo, (hashed,))[hashed])
 
         eventually(written, "the masked values are written", LIMIT_S, every=2.0)
-        places = found_in(demo, (CITY, ITEM, METHOD, NAME, hashed))
+        outputs = found_in(demo, (CITY, ITEM, METHOD, NAME, hashed))
     for value, allowed in ALLOWED.items():
-        assert places[value] <= allowed, (value, places[value] - allowed)
-    assert UPDATES[PAYMENTS] in places[METHOD], "the search finds what is there"
-    assert ROWS[CUSTOMERS] in places[NAME]
-    assert "PostgreSQL customers" in places[hashed]
+        assert outputs[value] <= allowed, (value, outputs[value] - allowed)
+    assert UPDATES[PAYMENTS] in outputs[METHOD], "the search finds what is there"
+    assert ROWS[CUSTOMERS] in outputs[NAME]
+    assert "PostgreSQL customers" in outputs[hashed]

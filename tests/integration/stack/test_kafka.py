@@ -31,11 +31,11 @@ async def _read(bootstrap: str, topic: str) -> list[bytes]:
         end = (await consumer.end_offsets([partition]))[partition]
         values: list[bytes] = []
         while await consumer.position(partition) < end:
-            values += [record.value async for record in _some(consumer)]
+            values += [record.value async for record in _read_batch(consumer)]
         return values
 
 
-async def _some(consumer: AIOKafkaConsumer):  # type: ignore[no-untyped-def]  # noqa: ANN202
+async def _read_batch(consumer: AIOKafkaConsumer):  # type: ignore[no-untyped-def]  # noqa: ANN202
     for records in (await consumer.getmany(timeout_ms=1000)).values():
         for record in records:
             yield record
@@ -79,15 +79,15 @@ def test_a_broker_keeps_its_data_over_a_kill(tmp_path: Path, unique: Unique) -> 
     assert is_free(int(address.rpartition(":")[2]))
 
     # The same folder again: a new handle, perhaps other ports, the same data.
-    with KafkaCluster(tmp_path, port=None, jvm_options=FAST_START) as again:
-        assert asyncio.run(_read(again.bootstrap, topic)) == [b"before", b"after"]
+    with KafkaCluster(tmp_path, port=None, jvm_options=FAST_START) as restarted:
+        assert asyncio.run(_read(restarted.bootstrap, topic)) == [b"before", b"after"]
 
 
 def test_a_taken_port_is_avoided(tmp_path: Path, bootstrap: str) -> None:
-    taken = int(bootstrap.rpartition(":")[2])
-    kafka = KafkaCluster(tmp_path, port=taken)
+    used_port = int(bootstrap.rpartition(":")[2])
+    kafka = KafkaCluster(tmp_path, port=used_port)
     (broker,) = kafka.prepare()
-    assert broker.ports.client != taken
+    assert broker.ports.client != used_port
 
 
 def test_a_broker_that_cannot_start_shows_why(tmp_path: Path) -> None:
@@ -100,7 +100,7 @@ def test_a_broker_that_cannot_start_shows_why(tmp_path: Path) -> None:
     assert not kafka.broker(0).running
 
 
-def test_a_wrong_property_is_told_when_the_storage_is_formatted(tmp_path: Path) -> None:
+def test_a_wrong_property_is_reported_when_the_storage_is_formatted(tmp_path: Path) -> None:
     with pytest.raises(StackError, match=r"(?s)could not be formatted.*num\.io\.threads"):
         KafkaCluster(tmp_path, port=None, properties={"num.io.threads": "many"}).start()
 
@@ -123,7 +123,7 @@ def test_three_brokers_lose_one_and_nothing_else(kafka_cluster: KafkaCluster, un
     asyncio.run(_send(addresses, topic, [b"1"]))
     for broker in kafka_cluster.brokers:
         broker.kill()
-        survivor = next(each for each in kafka_cluster.brokers if each.running)
+        survivor = next(broker for broker in kafka_cluster.brokers if broker.running)
         eventually(lambda port=survivor.ports.client: live_brokers(port) == 2, "two brokers answer")  # type: ignore[misc]
         asyncio.run(_send(addresses, topic, [f"without {broker.node}".encode()]))
         broker.start()

@@ -99,9 +99,9 @@ def test_changes_and_their_log(scylla: Emulation, scylla_keyspace: Keyspace) -> 
         Insert(table, {"pk": 2, "ck": 1, "v": "b"}, ttl=500),
         timestamp_us=1_000_000 * int(time.time()) + 7,
     )
-    assert [len(each.rows) for each in applied.logged] == [2, 2]
-    assert len({each.time for each in applied.logged}) == 2
-    assert {uuid_ticks(each.time) for each in applied.logged} == {applied.timestamp_us * 10}
+    assert [len(change.rows) for change in applied.logged] == [2, 2]
+    assert len({change.time for change in applied.logged}) == 2
+    assert {uuid_ticks(change.time) for change in applied.logged} == {applied.timestamp_us * 10}
     rows = scylla.log_cells(table)
     assert len(rows) == 4
     for logged in applied.logged:
@@ -160,7 +160,7 @@ def random_write(chance: random.Random, table: str) -> Any:
         return Delete(table, {"pk": key["pk"]})
     if kind == 2:
         return DeleteRange(table, {"pk": key["pk"]}, lower=1, lower_inclusive=chance.random() < 0.5)
-    if kind < 6 and not any(isinstance(each, Append | Prepend | Remove | SetAt) for each in value.values()):
+    if kind < 6 and not any(isinstance(cell, Append | Prepend | Remove | SetAt) for cell in value.values()):
         return Insert(table, {**key, **value})
     return Update(table, {"pk": key["pk"]} if value.keys() & {"st", "sl"} else key, value)
 
@@ -180,7 +180,9 @@ def test_postimages_are_what_cassandra_has(scylla: Emulation, scylla_keyspace: K
 
     def shown(row: dict[str, bytes]) -> dict[str, Any]:
         values = {name: decode[name](cell) for name, cell in row.items() if name in decode}
-        return {name: [each["value"] for each in value] if name in lists else value for name, value in values.items()}
+        return {
+            name: [element["value"] for element in value] if name in lists else value for name, value in values.items()
+        }
 
     chance = random.Random(seed)
     before: dict[tuple[int, int], dict[str, Any]] = {}
@@ -191,21 +193,21 @@ def test_postimages_are_what_cassandra_has(scylla: Emulation, scylla_keyspace: K
             image = shown(row)
             there = before if row["cdc$operation"][0] == 0 else after
             if "ck" in image:
-                found = there.get((image["pk"], image["ck"]))
-                if found is None:
+                shown_row = there.get((image["pk"], image["ck"]))
+                if shown_row is None:
                     # An update that leaves only nulls: the row is gone for readers.
                     assert row["cdc$operation"][0] == 9
                     assert set(image) == {"pk", "ck"}
                     continue
-                wanted = {
-                    name: value for name, value in found.items() if value is not None and name not in {"st", "sl"}
+                expected = {
+                    name: value for name, value in shown_row.items() if value is not None and name not in {"st", "sl"}
                 }
             else:
-                found = next((each for each in there.values() if each["pk"] == image["pk"]), None)
-                if found is None:
+                shown_row = next((row for row in there.values() if row["pk"] == image["pk"]), None)
+                if shown_row is None:
                     continue
-                wanted = {name: found[name] for name in ("pk", "st", "sl") if found[name] is not None}
-            assert image == wanted
+                expected = {name: shown_row[name] for name in ("pk", "st", "sl") if shown_row[name] is not None}
+            assert image == expected
         before = after
 
 
@@ -222,8 +224,8 @@ def test_schema_changes_reach_the_log(scylla: Emulation, scylla_keyspace: Keyspa
     assert scylla.table(table).options["ttl"] == "60"
     assert scylla.table(table).preimage == "full"
     names = {
-        each["column_name"]
-        for each in session.execute(
+        row["column_name"]
+        for row in session.execute(
             "SELECT column_name FROM system_schema.columns WHERE keyspace_name = %s AND table_name = 't_scylla_cdc_log'",
             [keyspace],
         )
@@ -235,15 +237,17 @@ def test_schema_changes_reach_the_log(scylla: Emulation, scylla_keyspace: Keyspa
     scylla.drop_table(table)
     with pytest.raises(StackError, match="no table"):
         scylla.table(table)
-    again = make(scylla, keyspace)
-    assert scylla.apply(Insert(again, {"pk": 1, "ck": 1, "n": 1})).logged
+    recreated = make(scylla, keyspace)
+    assert scylla.apply(Insert(recreated, {"pk": 1, "ck": 1, "n": 1})).logged
 
 
 def test_tablets(scylla: Emulation, scylla_keyspace: Keyspace, session: Session) -> None:
     keyspace = scylla_keyspace(tablets=True, initial_tablets=4)
     table = make(scylla, keyspace)
-    found = session.execute("SELECT * FROM system_schema.scylla_keyspaces WHERE keyspace_name = %s", [keyspace]).one()
-    assert found["initial_tablets"] == 4
+    keyspace_row = session.execute(
+        "SELECT * FROM system_schema.scylla_keyspaces WHERE keyspace_name = %s", [keyspace]
+    ).one()
+    assert keyspace_row["initial_tablets"] == 4
     first = scylla.apply(Insert(table, {"pk": 1, "ck": 1})).logged[0]
     # Later than the first, and still before now for the next write.
     second = scylla.split_tablets(table, 8, start_ms=uuid_ticks(first.time) // 10_000 + 1)
@@ -262,8 +266,8 @@ def test_tablets(scylla: Emulation, scylla_keyspace: Keyspace, session: Session)
         [{row["stream_id"] for row in session.execute(streams, [keyspace, "t", start, state])} for state in range(3)]
         for start in starts
     ]
-    assert [len(each) for each in states[0]] == [4, 0, 0]
-    assert [len(each) for each in states[1]] == [8, 4, 8]
+    assert [len(group) for group in states[0]] == [4, 0, 0]
+    assert [len(group) for group in states[1]] == [8, 4, 8]
     assert states[1][1] == states[0][0]
     assert states[1][2] == states[1][0]
     assert first.stream in states[0][0]
@@ -292,9 +296,9 @@ def test_a_new_generation_takes_the_changes_from_its_start(
             token = token_of([logged.rows[0]["pk"]])
             streams = vnodes[next((end for end in ends if token <= end), ends[0])]
             assert logged.stream in streams
-            own = struct.unpack(">q", logged.stream[:8])[0]
-            assert shard_of(own, len(streams)) == shard_of(token, len(streams)) or own in ends
-        assert not {each.stream for each in old} & {each.stream for each in new}
+            stream_token = struct.unpack(">q", logged.stream[:8])[0]
+            assert shard_of(stream_token, len(streams)) == shard_of(token, len(streams)) or stream_token in ends
+        assert not {change.stream for change in old} & {change.stream for change in new}
         expired = session.execute(
             "SELECT time, expired FROM system_distributed.cdc_generation_timestamps WHERE key = 'timestamps'"
         )
@@ -308,7 +312,7 @@ def test_no_change_misses_a_generation_that_begins_while_it_is_written(
     scylla: Emulation, scylla_keyspace: Keyspace
 ) -> None:
     table = make(scylla, scylla_keyspace())
-    made: list[int] = []
+    generations: list[int] = []
     logged: list[Logged] = []
     stop = threading.Event()
 
@@ -321,7 +325,7 @@ def test_no_change_misses_a_generation_that_begins_while_it_is_written(
         try:
             for _ in range(10):
                 before = len(logged)
-                made.append(scylla.new_generation(vnodes=2, shards=2))
+                generations.append(scylla.new_generation(vnodes=2, shards=2))
                 eventually(
                     lambda before=before: writer.done() or len(logged) >= before + 10,  # type: ignore[misc]
                     "ten more rows are written",
@@ -330,14 +334,16 @@ def test_no_change_misses_a_generation_that_begins_while_it_is_written(
         finally:
             stop.set()
     writer.result()
-    streams = {start: {stream for each in scylla.ring(table, start).streams for stream in each} for start in made}
+    streams = {
+        start: {stream for vnode in scylla.ring(table, start).streams for stream in vnode} for start in generations
+    }
     try:
         for change in logged:
-            begun = [start for start in made if start <= uuid_ticks(change.time) // 10_000]
-            assert not begun or change.stream in streams[begun[-1]], change
+            started = [start for start in generations if start <= uuid_ticks(change.time) // 10_000]
+            assert not started or change.stream in streams[started[-1]], change
         assert len(logged) >= 100
     finally:
-        for start in made:
+        for start in generations:
             scylla.expire_generation(start)
 
 

@@ -49,8 +49,8 @@ def test_the_reference_runs_a_connector(worker: JavaConnect, tmp_path: Path, uni
         "an offset is saved",
         every=0.1,
     )
-    for each in (name, f"{name}-sink"):
-        assert worker.request("DELETE", f"/connectors/{each}") == (204, None)
+    for connector in (name, f"{name}-sink"):
+        assert worker.request("DELETE", f"/connectors/{connector}") == (204, None)
     status, body = worker.request("GET", f"/connectors/{name}")
     assert status == 404
     assert body["error_code"] == 404
@@ -84,17 +84,17 @@ def test_the_runtimes_own_test_connectors_can_be_used(worker: JavaConnect, uniqu
 @pytest.mark.slow
 def test_two_workers_of_a_group_are_a_cluster(java_connect: Callable[..., JavaConnect], unique: Unique) -> None:
     group = unique("cluster")
-    one, two = java_connect(group=group), java_connect(group=group)
+    first, second = java_connect(group=group), java_connect(group=group)
     name = unique("c")
     config = {"connector.class": "FileStreamSource", "file": "/dev/null", "topic": name, "tasks.max": "1"}
     eventually(
-        lambda: one.request("PUT", f"/connectors/{name}/config", config)[0] in {200, 201},
+        lambda: first.request("PUT", f"/connectors/{name}/config", config)[0] in {200, 201},
         "the connector is accepted",
         every=0.2,
     )
-    eventually(lambda: two.request("GET", "/connectors")[1] == [name], "the other worker knows it", every=0.1)
-    one.stop()
-    two.stop()
+    eventually(lambda: second.request("GET", "/connectors")[1] == [name], "the other worker knows it", every=0.1)
+    first.stop()
+    second.stop()
 
 
 def test_the_reference_runs_standalone(

@@ -16,15 +16,15 @@ if TYPE_CHECKING:
     from connectors.api import Instruction, Position
 
 _TASK = {"task": "0"}
-_OWN = {"id": "own", "origin": "initial", "rows": 1_000_000, "state": "running"}
+_INITIAL = {"id": "own", "origin": "initial", "rows": 1_000_000, "state": "running"}
 
 
 def merged(instructions: Sequence[Instruction]) -> dict[str, dict[str, Any]]:
     """Snapshots by id: the connector's own, and those asked for."""
-    found: dict[str, dict[str, Any]] = {"own": dict(_OWN)}
+    snapshots: dict[str, dict[str, Any]] = {"own": dict(_INITIAL)}
     for asked in instructions:
-        found[asked["id"]] = {**found.get(asked["id"], {}), **asked}
-    return found
+        snapshots[asked["id"]] = {**snapshots.get(asked["id"], {}), **asked}
+    return snapshots
 
 
 class AskedTask(SourceTask):
@@ -32,15 +32,15 @@ class AskedTask(SourceTask):
 
     def __init__(self, context: Any) -> None:
         super().__init__(context)
-        self.wanted: dict[str, dict[str, Any]] = {}
-        self.told = 0
+        self.requested: dict[str, dict[str, Any]] = {}
+        self.instructed = 0
 
     def instruct(self, instructions: Sequence[Instruction]) -> None:
-        self.wanted = merged(instructions)
-        self.told += 1
+        self.requested = merged(instructions)
+        self.instructed += 1
 
     async def batches(self) -> AsyncGenerator[Batch, None]:
-        assert self.told, "instruct comes before batches"
+        assert self.instructed, "instruct comes before batches"
         incarnation = uuid.uuid4().hex
         saved = {
             partition["snapshot"]: dict(offset)
@@ -50,18 +50,18 @@ class AskedTask(SourceTask):
         while True:
             await asyncio.sleep(0.02)
             offsets: list[tuple[Position, Position | None]] = [
-                (_TASK, {"incarnation": incarnation, "told": self.told, "waits": self.context.config["waits"]})
+                (_TASK, {"incarnation": incarnation, "told": self.instructed, "waits": self.context.config["waits"]})
             ]
-            offsets += [({"snapshot": gone}, None) for gone in saved.keys() - self.wanted.keys()]
-            for gone in saved.keys() - self.wanted.keys():
+            offsets += [({"snapshot": gone}, None) for gone in saved.keys() - self.requested.keys()]
+            for gone in saved.keys() - self.requested.keys():
                 del saved[gone]
             records = []
-            for row in self.wanted.values():
+            for row in self.requested.values():
                 state = saved.setdefault(row["id"], {"state": "waiting", "done": 0})
                 if state["state"] not in {"completed", "cancelled"} and state["state"] != row["state"]:
                     state["state"] = row["state"]
                     offsets.append(({"snapshot": row["id"]}, dict(state)))
-            for row in sorted(self.wanted.values(), key=lambda row: -row.get("priority", 0)):
+            for row in sorted(self.requested.values(), key=lambda row: -row.get("priority", 0)):
                 state = saved[row["id"]]
                 if state["state"] == "running":
                     state["done"] += 1

@@ -30,9 +30,9 @@ class Marker:
         if not self._name:
             return True
         path = Path(self._name)
-        known = path.exists()
+        existed = path.exists()
         path.touch()
-        return not known
+        return not existed
 
 
 class CounterTask(SourceTask):
@@ -143,8 +143,10 @@ class CounterConnector(SourceConnector):
     )
 
     async def task_configs(self, max_tasks: int) -> list[dict[str, str]]:
-        own = {"password": self.context.config["password"].value} if self.context.config["password"] else {}
-        return [{"split": str(number), **own} for number in range(self.context.config["splits"] or max_tasks)]
+        password_config = {"password": self.context.config["password"].value} if self.context.config["password"] else {}
+        return [
+            {"split": str(number), **password_config} for number in range(self.context.config["splits"] or max_tasks)
+        ]
 
     async def start(self) -> None:
         if self.context.config["watch"]:
@@ -154,9 +156,9 @@ class CounterConnector(SourceConnector):
         if self.context.config["watch"]:
             self._watch.cancel()
 
-    async def _watch_offsets(self, wanted: int) -> None:
+    async def _watch_offsets(self, target: int) -> None:
         """Ask for a new split once a position has been saved that far."""
-        while not any(offset["n"] >= wanted for _, offset in self.context.offsets.items()):
+        while not any(offset["n"] >= target for _, offset in self.context.offsets.items()):
             await self.context.refresh_offsets()
             await asyncio.sleep(0.05)
         self.context.request_task_reconfiguration()

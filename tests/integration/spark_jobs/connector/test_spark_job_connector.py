@@ -82,27 +82,27 @@ class Bench:
         return body
 
     def status(self) -> dict[str, Any]:
-        found: dict[str, Any] = self.get(f"/connectors/{self.name}/status")
-        return found
+        status: dict[str, Any] = self.get(f"/connectors/{self.name}/status")
+        return status
 
     def task(self) -> dict[str, Any]:
         tasks = self.status()["tasks"]
         return tasks[0] if tasks else {"state": "NONE"}
 
     def progress(self) -> dict[str, Any]:
-        found: dict[str, Any] = self.get(f"/connectors/{self.name}/progress")["tasks"][0]
-        return found
+        progress: dict[str, Any] = self.get(f"/connectors/{self.name}/progress")["tasks"][0]
+        return progress
 
     def pid(self) -> int:
         return int(eventually(lambda: self.progress().get("pid"), "the job has a process", LIMIT_S))
 
     def wait_task(self, state: str) -> dict[str, Any]:
         def reached() -> bool:
-            found = self.task()["state"]
-            assert found in {state, "NONE", "UNASSIGNED", "RUNNING", "PAUSED", "RESTARTING"} or state == "RUNNING", (
+            current = self.task()["state"]
+            assert current in {state, "NONE", "UNASSIGNED", "RUNNING", "PAUSED", "RESTARTING"} or state == "RUNNING", (
                 self.about()
             )
-            return bool(found == state)
+            return bool(current == state)
 
         eventually(reached, f"the task is {state}", LIMIT_S, detail=self.about)
         return self.task()
@@ -175,7 +175,7 @@ def test_the_life_of_a_job(bench: Bench) -> None:
     first = bench.pid()
     shown = [visible(pid) for pid in (first, *find_other_processes(first))]
     assert any(b"java" in text for text in shown)
-    assert not any(each.encode() in text for text in shown for each in (SECRET, KEY))
+    assert not any(secret.encode() in text for text in shown for secret in (SECRET, KEY))
 
     # How far it is: progress, offsets of the consumer group, topics, metrics.
     progress = eventually(
@@ -185,7 +185,7 @@ def test_the_life_of_a_job(bench: Bench) -> None:
         detail=bench.progress,
     )
     assert (progress["phase"], progress["lag"], progress["records_written"]) == ("running", {"total": 0, "max": 0}, 20)
-    assert sorted((each["partition"], each["offset"]) for each in progress["partitions"]) == [(0, 10), (1, 10)]
+    assert sorted((entry["partition"], entry["offset"]) for entry in progress["partitions"]) == [(0, 10), (1, 10)]
     assert bench.get(f"/connectors/{name}/offsets")["offsets"] == [
         {"partition": {"kafka_topic": bench.topic, "kafka_partition": partition}, "offset": {"kafka_offset": 10}}
         for partition in (0, 1)

@@ -45,7 +45,7 @@ class ConsoleTarget(SinkTarget):
     def stored(self, column: Column, value: Any) -> Any:
         """Nulls are left out, in structs, too."""
         if column.type.typeName() == "struct":
-            return {name: each for name, each in value.items() if each is not None}
+            return {name: member for name, member in value.items() if member is not None}
         return in_json(column, value)
 
 

@@ -69,7 +69,7 @@ def test_tables_lines_and_records(spark: SparkSession, capsys: pytest.CaptureFix
     assert {line["table_"] for line in lines} == {"shop.notes"}
     assert sink(spark, **{"sink.console.content": "records", "sink.console.format": "json"}).write(changes) == 3
     records = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert [(each["key"], each["value"], each["offset"]) for each in records] == [
+    assert [(record["key"], record["value"], record["offset"]) for record in records] == [
         ("key", f"value {number}", number) for number in range(3)
     ]
 

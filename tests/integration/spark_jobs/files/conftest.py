@@ -28,10 +28,10 @@ class Sinks:
     spark: SparkSession
     path: Path
 
-    def make(self, job: str = "job", path: str | None = None, **given: Any) -> FilesSink:
+    def make(self, job: str = "job", path: str | None = None, **options: Any) -> FilesSink:
         """A sink that is open; options without their prefix, ``_`` for ``.``."""
         raw = {"sink.files.path": path or str(self.path)} | {
-            "sink.files." + name.replace("_", "."): str(value) for name, value in given.items()
+            "sink.files." + name.replace("_", "."): str(value) for name, value in options.items()
         }
         config = Config(dict(CONFIG.parse(raw)), raw)
         sink = FilesSink(JobContext(job, config, self.spark, logging.LoggerAdapter(logging.getLogger("test"), {})))

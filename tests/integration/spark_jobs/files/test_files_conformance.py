@@ -33,8 +33,8 @@ class FilesTarget(SinkTarget):
         return {"sink.files.path": str(self.path), **self._options}
 
     def rows(self, schema: TableSchema) -> list[dict[str, Any]]:
-        found = history.find_tables(self.spark, str(self.path))
-        if schema.namespace not in {name for each in found for name in each.namespaces}:
+        tables = history.find_tables(self.spark, str(self.path))
+        if schema.namespace not in {name for table in tables for name in table.namespaces}:
             return []
         rows = history.read(self.spark, str(self.path), schema.namespace).collect()
         return [row.asDict(recursive=True) for row in rows]

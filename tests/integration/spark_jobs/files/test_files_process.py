@@ -65,11 +65,11 @@ def test_a_killed_job_that_loses_its_checkpoint(spark: SparkSession, bootstrap: 
         before = history.read(spark, str(tmp_path / "history")).count()
         assert 200 <= before < RECORDS, "killed in the middle"
         shutil.rmtree(tmp_path / "checkpoint")
-        again = Job(
+        second_job = Job(
             {**config, "trigger.mode": "available-now", "source.max.offsets.per.trigger": "250"}, tmp_path / "second"
         )
-        again.start()
-        assert again.process.wait(300) == 0, again.log()
+        second_job.start()
+        assert second_job.process.wait(300) == 0, second_job.log()
         rows = history.read(spark, str(tmp_path / "history"))
         assert sorted(row.id for row in rows.select("id").collect()) == list(range(RECORDS))
         assert rows.select("kafka_partition_", "kafka_offset_").distinct().count() == RECORDS

@@ -39,7 +39,9 @@ ORDERS = Shape("shop.orders", "id", {"id": LongType(), "state": StringType()})
 
 
 def inserts(first: int, after: int, **more: Any) -> list[Change]:
-    return [Change(each, {"state": f"s{each}"}, "i", each, each, each, **more) for each in range(first, after)]
+    return [
+        Change(number, {"state": f"s{number}"}, "i", number, number, number, **more) for number in range(first, after)
+    ]
 
 
 def ids(spark: SparkSession, sinks: Sinks, table: str = "shop.orders") -> list[int]:
@@ -53,15 +55,15 @@ def test_replayed_batches_and_a_lost_checkpoint_change_nothing(spark: SparkSessi
     assert sink.write(batch(spark, 1, [(ORDERS, inserts(10, 15))])) == 0, "the same batch again"
     assert sink.context.metrics["files_replays_total"] == 1
     # The checkpoint is lost: batch ids start again from 0 and batches end at other offsets.
-    again = sinks.make()
-    assert again.write(batch(spark, 0, [(ORDERS, inserts(0, 12))])) == 0
-    assert again.write(batch(spark, 1, [(ORDERS, inserts(12, 20))])) == 5
+    restarted = sinks.make()
+    assert restarted.write(batch(spark, 0, [(ORDERS, inserts(0, 12))])) == 0
+    assert restarted.write(batch(spark, 1, [(ORDERS, inserts(12, 20))])) == 5
     assert ids(spark, sinks) == list(range(20))
 
 
-def test_offsets_of_a_topic_made_anew_are_not_skipped_in_silence(spark: SparkSession, sinks: Sinks) -> None:
+def test_offsets_of_a_recreated_topic_are_not_skipped_in_silence(spark: SparkSession, sinks: Sinks) -> None:
     sinks.make().write(batch(spark, 0, [(ORDERS, inserts(0, 10))]))
-    other = [Change(each, {"state": "new"}, "i", each, each + 5000, each) for each in range(4)]
+    other = [Change(number, {"state": "new"}, "i", number, number + 5000, number) for number in range(4)]
     with pytest.raises(Fatal, match=r"deleted and recreated.*sink\.files\.source\.id"):
         sinks.make().write(batch(spark, 0, [(ORDERS, other)]))
     assert sinks.make(source_id="second").write(batch(spark, 0, [(ORDERS, other)])) == 4
@@ -136,7 +138,7 @@ def awkward(seed: int) -> dict[str, Any]:
 def test_rows_come_back_as_they_were_also_after_the_table_grew(spark: SparkSession, sinks: Sinks, kind: str) -> None:
     shape = Shape("shop.things", "id", EVERYTHING)
     sink = sinks.make(format=kind, listing="immediate" if kind == "avro" else "finished")
-    changes = [Change(each, awkward(each), "u", each, each * 1.000001, each) for each in range(60)]
+    changes = [Change(number, awkward(number), "u", number, number * 1.000001, number) for number in range(60)]
     changes = [
         replace(change, values={**change.values, "at": LAST_OF_ORC})
         if kind == "orc" and change.values["at"] == LAST_BEFORE_1970
@@ -152,10 +154,10 @@ def test_rows_come_back_as_they_were_also_after_the_table_grew(spark: SparkSessi
         Change(2**40, {"text": "t", "more": "m", "address": {"street": "s", "lines": None, "zip": 1}}, "i", 99, 99, 99)
     ]
     sink.write(batch(spark, 1, [(grown, late)]))
-    found = {row.id: row for row in history.read(spark, str(sinks.path)).collect()}
-    assert len(found) == 61
+    rows_by_id = {row.id: row for row in history.read(spark, str(sinks.path)).collect()}
+    assert len(rows_by_id) == 61
     for change in changes:
-        row = found[change.key]
+        row = rows_by_id[change.key]
         assert row.ums_ts_.replace(tzinfo=UTC) == change.time, "microseconds are kept"
         for name, value in change.values.items():
             got = row[name]
@@ -165,12 +167,12 @@ def test_rows_come_back_as_they_were_also_after_the_table_grew(spark: SparkSessi
                 assert got.zip is None
                 got = {"street": got.street, "lines": got.lines}
             assert (bytes(got) if isinstance(got, bytearray) else got) == value, (name, change.key)
-    assert (found[2**40].more, found[2**40].address.zip, found[2**40].amount) == ("m", 1, None)
+    assert (rows_by_id[2**40].more, rows_by_id[2**40].address.zip, rows_by_id[2**40].amount) == ("m", 1, None)
     sink._rolling = type(sink._rolling)(inactivity=0, retention=0)
     for _ in range(4):
         sink.idle()
     merged = {row.id: row for row in history.read(spark, str(sinks.path)).collect()}
-    assert merged == found
+    assert merged == rows_by_id
     assert sink.context.metrics["files_small"] == 0
 
 
@@ -204,12 +206,12 @@ def test_several_tables_versions_and_levels(spark: SparkSession, sinks: Sinks) -
         (Shape("mysql.db01.shop.customers.1.0.0", "id", ORDERS.columns), inserts(6, 8)),
     ]
     assert sink.write(batch(spark, 0, parts)) == 8
-    assert [each.name for each in history.find_tables(spark, str(sinks.path))] == ["shop/customers", "shop/orders"]
+    assert [table.name for table in history.find_tables(spark, str(sinks.path))] == ["shop/customers", "shop/orders"]
     assert ids(spark, sinks, "mysql.db01.shop.orders.*") == list(range(6))
     assert ids(spark, sinks, "shop/customers") == [6, 7]
     small = sinks.path / "shop" / "orders" / "_small"
-    buckets = sorted({each.parent.relative_to(small).as_posix().split("/", 1)[1] for each in small.rglob("*.parquet")})
-    assert buckets == [f"ums_date_=2026-11-20/ums_hour_=00/by_state=s{each}" for each in range(6)]
+    buckets = sorted({file.parent.relative_to(small).as_posix().split("/", 1)[1] for file in small.rglob("*.parquet")})
+    assert buckets == [f"ums_date_=2026-11-20/ums_hour_=00/by_state=s{number}" for number in range(6)]
 
 
 def test_directories_name_the_rows_own_shard(spark: SparkSession, sinks: Sinks) -> None:
@@ -223,12 +225,15 @@ def test_directories_name_the_rows_own_shard(spark: SparkSession, sinks: Sinks) 
         Change(key, {"database_partition": shard, "table_partition": 7}, "i", offset, offset, offset)
         for offset, (shard, key) in enumerate([(1, 1), (2, 1), (1, 2), (2, 3)])
     ]
-    made = batch(spark, 0, [(shape, changes)])
-    sharded = [replace(each, schema=replace(each.schema, sharded=True)) for each in made.changes()]
-    given = replace(made, changes=lambda: sharded)
-    assert sink.write(given) == 4
-    assert sinks.make().write(given) == 4, "another layout is another table"
-    assert sinks.make(partition_by="{table}/{database_partition}-{table_partition}/date").write(given) == 0
+    unsharded = batch(spark, 0, [(shape, changes)])
+    sharded = [
+        replace(table_changes, schema=replace(table_changes.schema, sharded=True))
+        for table_changes in unsharded.changes()
+    ]
+    sharded_batch = replace(unsharded, changes=lambda: sharded)
+    assert sink.write(sharded_batch) == 4
+    assert sinks.make().write(sharded_batch) == 4, "another layout is another table"
+    assert sinks.make(partition_by="{table}/{database_partition}-{table_partition}/date").write(sharded_batch) == 0
     assert (ids(spark, sinks, "orders/1-7"), ids(spark, sinks, "orders/2-7")) == ([1, 2], [1, 3])
 
 
@@ -241,11 +246,11 @@ def test_a_mounted_file_system_and_plain_python_read_the_same(spark: SparkSessio
     assert sink.write(batch(spark, 0, [(ORDERS, inserts(0, 10))])) == 0
     sink.idle()
     assert sink.context.metrics["files_small"] == 0
-    again = sinks.make(path="viewfs://h6/data")
-    assert again.write(batch(spark, 5, [(ORDERS, inserts(0, 12))])) == 2
+    mounted = sinks.make(path="viewfs://h6/data")
+    assert mounted.write(batch(spark, 5, [(ORDERS, inserts(0, 12))])) == 2
     assert history.read(spark, "viewfs://h6/data").count() == 12
     assert ids(spark, sinks) == list(range(12)), "the same directory by its local name"
     files = history.current_files(str(sinks.path / "shop.orders"))
     assert len(files) == 2
-    assert all(Path(each).is_file() for each in files)
+    assert all(Path(file).is_file() for file in files)
     assert spark.read.parquet(*files).count() == 12

@@ -36,8 +36,8 @@ def story(seed: int, length: int) -> list[Change]:
         changes.append(Change(key, values, op, number // 2 if op == "b" else number, second, number))
     repeats = [dice.choice(changes) for _ in range(length // 10)]
     changes += [
-        Change(each.key, each.values, each.op, each.id, each.second, length + index)
-        for index, each in enumerate(repeats)
+        Change(change.key, change.values, change.op, change.id, change.second, length + index)
+        for index, change in enumerate(repeats)
     ]
     return changes
 
@@ -85,9 +85,11 @@ def test_a_range_of_time_and_wrong_questions(spark: SparkSession, sinks: Sinks) 
     changes = story(2, 60)
     write(spark, sinks, changes)
     since, until = EPOCH + timedelta(days=1), EPOCH + timedelta(days=2)
-    found = history.read(spark, str(sinks.path), since=since, until=until)
-    assert found.count() == sum(since <= change.time < until for change in changes)
-    assert len(found.inputFiles()) < len(history.read(spark, str(sinks.path)).inputFiles()), "other days are not opened"
+    selected = history.read(spark, str(sinks.path), since=since, until=until)
+    assert selected.count() == sum(since <= change.time < until for change in changes)
+    assert len(selected.inputFiles()) < len(history.read(spark, str(sinks.path)).inputFiles()), (
+        "other days are not opened"
+    )
     with pytest.raises(ConfigInvalid, match="there are: shop"):
         history.read(spark, str(sinks.path), "shop.customers")
     with pytest.raises(Fatal, match="version 99"):
@@ -102,10 +104,10 @@ def test_delta(spark: SparkSession, sinks: Sinks) -> None:
     assert sink.write(batch(spark, 7, [(SHAPE, first)])) == 60
     assert sink.write(batch(spark, 7, [(SHAPE, first)])) == 0, "the same batch again"
     # The checkpoint is lost: batch ids start again from 0, below those that Delta has seen; batches end at other offsets.
-    again = sinks.make(format="delta")
-    assert again.write(batch(spark, 0, [(SHAPE, changes[:30])])) == 0
+    restarted = sinks.make(format="delta")
+    assert restarted.write(batch(spark, 0, [(SHAPE, changes[:30])])) == 0
     wider = Shape("shop.orders", "id", {"id": LongType(), "state": StringType(), "n": LongType(), "more": StringType()})
-    assert again.write(batch(spark, 1, [(wider, changes[30:])])) == len(rest)
+    assert restarted.write(batch(spark, 1, [(wider, changes[30:])])) == len(rest)
     path = str(sinks.path)
     assert history.read(spark, path).count() == len(changes)
     assert dict(history.read(spark, path).dtypes)["n"] == "bigint"
@@ -114,7 +116,7 @@ def test_delta(spark: SparkSession, sinks: Sinks) -> None:
     assert (removed > added, history.read(spark, path).count()) == (True, len(changes))
     other = [Change(1, {"id": 1}, "i", 5, 5, 0)]
     with pytest.raises(Fatal, match="deleted and recreated"):
-        again.write(batch(spark, 2, [(SHAPE, other)]))
+        restarted.write(batch(spark, 2, [(SHAPE, other)]))
 
 
 @pytest.mark.parametrize("depth", [1, 2])

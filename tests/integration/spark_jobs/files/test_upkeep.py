@@ -37,22 +37,21 @@ EPOCH_1970 = datetime(1970, 1, 1, tzinfo=UTC)
 def fill(spark: SparkSession, sink: FilesSink, first: int, batches: int, size: int = 10) -> None:
     for number in range(first, first + batches):
         rows = [
-            Change(each, {"state": f"s{each}"}, "i", each, each, each)
-            for each in range(number * size, (number + 1) * size)
+            Change(key, {"state": f"s{key}"}, "i", key, key, key) for key in range(number * size, (number + 1) * size)
         ]
         sink.write(batch(spark, number, [(ORDERS, rows)]))
 
 
 def listed(path: Path) -> list[int]:
     """The ids that a reader sees who lists the directory (pyarrow, as DuckDB and Spark do: not below ``_`` names)."""
-    found: list[int] = (
+    ids: list[int] = (
         pyarrow.dataset.dataset(str(path), format="parquet", partitioning="hive")
         .to_table(columns=["id"])["id"]
         .to_pylist()
         if any(path.glob("ums_date_=*/*.parquet"))
         else []
     )
-    return sorted(found)
+    return sorted(ids)
 
 
 def ids(frame: Any) -> list[int]:
@@ -310,9 +309,9 @@ def test_a_crash_at_any_step_of_rolling_and_compaction(spark: SparkSession, sink
             assert ids(history.read(spark, str(path))) == list(range(40))
 
     assert crashes(merge, range(1, 60)) >= 5
-    for each in seen[:-1]:
+    for listed_ids in seen[:-1]:
         # Sight of a listing: rolled rows once; while inputs give way to a merged file rows may be there twice, never missing.
-        assert set(each) in (set(range(20)), set(range(40)))
+        assert set(listed_ids) in (set(range(20)), set(range(40)))
     assert seen[-1] == listed(path) == list(range(40))
     # Files of commands that crashed before they added them to the log are removed an hour later.
     later = HistoryDirectory(spark, HadoopStorage(spark, str(path)), clock=lambda: now_ms() + 2 * ORPHAN_AGE)

@@ -85,6 +85,6 @@ class Bench:
         consumer = Consumer({"bootstrap.servers": self.bootstrap, "group.id": group})
         try:
             parts = [TopicPartition(topic, number) for number in range(self.partitions[topic])]
-            return {each.partition: each.offset for each in consumer.committed(parts, timeout=20)}
+            return {entry.partition: entry.offset for entry in consumer.committed(parts, timeout=20)}
         finally:
             consumer.close()

@@ -30,8 +30,8 @@ def bench(bootstrap: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> It
     monkeypatch.setenv("MILLRACE_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("PYTHONPATH", str(PLUGIN))
     quiet: dict[str, str | int | float | bool] = {"bootstrap.servers": bootstrap}
-    made = Bench(bootstrap, tmp_path, AdminClient(quiet), Producer(quiet))
-    yield made
-    if made.topics:
-        for future in made.admin.delete_topics(list(dict.fromkeys(made.topics))).values():
+    bench = Bench(bootstrap, tmp_path, AdminClient(quiet), Producer(quiet))
+    yield bench
+    if bench.topics:
+        for future in bench.admin.delete_topics(list(dict.fromkeys(bench.topics))).values():
             future.exception(30)

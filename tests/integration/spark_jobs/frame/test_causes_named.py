@@ -87,8 +87,8 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", "--lazy", str(folder)], check=True)
 
 
-@pytest.mark.parametrize("what", ["checkpoint.location", "sink.files.path"])
-def test_a_full_disk_is_named_and_waited_for(spark: SparkSession, bench: Bench, small_disk: Path, what: str) -> None:
+@pytest.mark.parametrize("option", ["checkpoint.location", "sink.files.path"])
+def test_a_full_disk_is_named_and_waited_for(spark: SparkSession, bench: Bench, small_disk: Path, option: str) -> None:
     topic = bench.topic(partitions=1)
     bench.send(topic, ['{"id": 1}', '{"id": 2}'])
     job = bench.job(
@@ -99,7 +99,7 @@ def test_a_full_disk_is_named_and_waited_for(spark: SparkSession, bench: Bench, 
             "source.key.encoding": "bytes",
             "sink.type": "files",
             "sink.files.path": str(bench.folder / "history"),
-            what: str(small_disk / "place"),
+            option: str(small_disk / "place"),
             "errors.retry.delay.max.ms": "500",
         },
     )

@@ -53,7 +53,7 @@ def test_a_job_runs_on_a_standalone_cluster(bench: Bench, cluster: StandaloneClu
             check=False,
         )
     else:
-        for name in [each for each in job if each.startswith("spark.")]:
+        for name in [option for option in job if option.startswith("spark.")]:
             del job[name]
         path = package.build_zip(bench.folder)
         command, environment = submit_command(
@@ -72,5 +72,5 @@ def test_a_job_runs_on_a_standalone_cluster(bench: Bench, cluster: StandaloneClu
     rows = bench.rows(job)
     assert sorted(row["number"] for row in rows) == list(range(400))
     # Executors got the code as a zip; they did not find it installed.
-    places = {Path(row["ran_in"]).parent.parent.name for row in rows}
-    assert all(name.startswith("millrace-") and name.endswith(".zip") for name in places), places
+    archives = {Path(row["ran_in"]).parent.parent.name for row in rows}
+    assert all(name.startswith("millrace-") and name.endswith(".zip") for name in archives), archives

@@ -34,8 +34,8 @@ def letters(bootstrap: str, unique: Callable[[str], str]) -> DeadLetters:
             "errors.deadletterqueue.topic.name": unique("dead"),
         }
     )
-    found: DeadLetters = pickle.loads(pickle.dumps(DeadLetters.from_config("j", config)))  # noqa: S301 - as Spark does
-    return found
+    letters: DeadLetters = pickle.loads(pickle.dumps(DeadLetters.from_config("j", config)))  # noqa: S301 - as Spark does
+    return letters
 
 
 def test_what_its_own_topic_took_the_dead_letter_topic_takes_too(letters: DeadLetters, bootstrap: str) -> None:

@@ -36,8 +36,8 @@ class Process:
 
     def events(self, kind: str) -> list[dict[str, Any]]:
         lines = self._events.read_text().splitlines(keepends=True)
-        found = [json.loads(line) for line in lines if line.endswith("\n")]
-        return [event for event in found if event["event"] == kind]
+        events = [json.loads(line) for line in lines if line.endswith("\n")]
+        return [event for event in events if event["event"] == kind]
 
     def wait(self, condition: Any, text: str) -> None:
         eventually(lambda: condition() or self.process.poll() is not None, text, 120, detail=self.log)

@@ -123,13 +123,13 @@ def read(bench: Bench, topic: str) -> list[tuple[Any, dict[str, Any]]]:
     consumer = Consumer({"bootstrap.servers": bench.bootstrap, "group.id": "unused"})
     consumer.assign([TopicPartition(topic, 0, 0)])
     _, end = consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=20)
-    found: list[tuple[Any, dict[str, Any]]] = []
-    while len(found) < end:
+    records: list[tuple[Any, dict[str, Any]]] = []
+    while len(records) < end:
         message = consumer.poll(20)
         assert message is not None
-        found.append((message.value(), dict(message.headers() or [])))
+        records.append((message.value(), dict(message.headers() or [])))
     consumer.close()
-    return found
+    return records
 
 
 def test_a_bad_record_stops_the_job_by_default(spark: SparkSession, bench: Bench) -> None:
@@ -165,8 +165,8 @@ def test_retries_failing_tasks_and_a_stop_while_retrying(spark: SparkSession, be
     assert going.of("stopped")[0]["reason"] == "test"
     order.unlink()
     # The batch that was given up comes again, with the same number and the same records.
-    again = run(spark, job | NOW)
-    assert again.end() == 0, again.events
+    restarted = run(spark, job | NOW)
+    assert restarted.end() == 0, restarted.events
     assert [(row["batch"], row["value"]) for row in bench.rows(job)] == [(0, "0"), (0, "1"), (1, "2"), (2, "3")]
     bench.order(job, "task Fatal")
     bench.send(topic, ["4"])
@@ -216,17 +216,17 @@ def test_a_topic_that_is_replaced_while_the_job_runs(spark: SparkSession, bench:
     assert [row["value"] for row in bench.rows(job)] == ["0", "1", "2"]
 
 
-@pytest.mark.parametrize("what", ["topic", "kafka"])
-def test_what_is_missing_at_the_start_is_named(bench: Bench, what: str, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("missing", ["topic", "kafka"])
+def test_what_is_missing_at_the_start_is_named(bench: Bench, missing: str, capsys: pytest.CaptureFixture[str]) -> None:
     from spark_jobs.cli import main
 
     job = bench.job("frame-no-such-topic")
-    if what == "kafka":
+    if missing == "kafka":
         job["kafka.bootstrap.servers"] = "127.0.0.1:1"
     assert main(["validate", "--check", str(bench.file(job))]) == 1
     said = capsys.readouterr().err
     assert (
-        "topic frame-no-such-topic does not exist" if what == "topic" else "Kafka at 127.0.0.1:1 does not answer"
+        "topic frame-no-such-topic does not exist" if missing == "topic" else "Kafka at 127.0.0.1:1 does not answer"
     ) in said
 
 

@@ -119,8 +119,8 @@ def test_the_lag_of_what_is_not_read_yet_and_of_a_kafka_that_is_away(own_kafka: 
         admin.create_partitions([NewPartitions(topic, 2)])[topic].result(30)
 
         def seen() -> bool:
-            found = watch.refresh({(topic, 0): 4}, 30)
-            return found is not None and (found.position, found.ends) == (
+            progress = watch.refresh({(topic, 0): 4}, 30)
+            return progress is not None and (progress.position, progress.ends) == (
                 {(topic, 0): 4, (topic, 1): 0},
                 {(topic, 0): 5, (topic, 1): 0},
             )
@@ -139,5 +139,5 @@ def test_the_lag_of_what_is_not_read_yet_and_of_a_kafka_that_is_away(own_kafka: 
         eventually(seen, "the lag is known again")
         assert troubles.current() is None
     finally:
-        for each in (watch, late):
-            each.close()
+        for watcher in (watch, late):
+            watcher.close()

@@ -42,10 +42,10 @@ def run_with_kills(spark: SparkSession, job: dict[str, str]) -> Run:
     going = run(spark, job)
     for number in range(1, KILLS + 1):
 
-        def crashed(wanted: int = number) -> bool:
-            if len(going.of("retrying")) < wanted and not going.code:
+        def crashed(count: int = number) -> bool:
+            if len(going.of("retrying")) < count and not going.code:
                 kill_workers(spark)
-            return len(going.of("retrying")) >= wanted or bool(going.code)
+            return len(going.of("retrying")) >= count or bool(going.code)
 
         # Not too often: a batch whose workers never get on fails the job.
         eventually(crashed, f"{number} crashes are seen", 120, every=0.1)
@@ -57,7 +57,7 @@ def run_with_kills(spark: SparkSession, job: dict[str, str]) -> Run:
     assert going.end() == 0, going.events[-1]
     crashes = going.of("retrying")
     assert len(crashes) >= KILLS
-    assert all("a Python worker process died" in each["error"] for each in crashes)
+    assert all("a Python worker process died" in crash["error"] for crash in crashes)
     return going
 
 
@@ -108,8 +108,8 @@ def test_a_table_holds_every_row_once(spark: SparkSession, bench: Bench, postgre
     table = topic.replace("-", "_")
     run_with_kills(spark, job | {"sink.jdbc.table": table})
     with psycopg.connect(postgres.dsn) as connection:
-        found = connection.execute(f"SELECT id FROM {table} ORDER BY id").fetchall()  # noqa: S608 - the test's own name
-    assert [row[0] for row in found] == list(range(RECORDS))
+        rows = connection.execute(f"SELECT id FROM {table} ORDER BY id").fetchall()  # noqa: S608 - the test's own name
+    assert [row[0] for row in rows] == list(range(RECORDS))
 
 
 def test_a_batch_that_kills_its_workers_every_time_fails_the_job(spark: SparkSession, bench: Bench) -> None:

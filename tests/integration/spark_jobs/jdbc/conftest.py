@@ -231,7 +231,7 @@ def arrow(schema: TableSchema, rows: Sequence[Mapping[str, Any]]) -> pa.Table:
     )
     full = []
     for number, row in enumerate(rows):
-        given = {
+        full_row = {
             "ums_ts_": 1_780_000_000_000_000 + int(row.get("ums_id_", 0)),
             "ums_op_": "i",
             "kafka_topic_": "topic",
@@ -239,8 +239,10 @@ def arrow(schema: TableSchema, rows: Sequence[Mapping[str, Any]]) -> pa.Table:
             "kafka_offset_": number,
             **row,
         }
-        given.setdefault("ums_uid_", f"u{given['kafka_partition_']}-{given['kafka_offset_']}-{given['ums_id_']}")
-        full.append(given)
+        full_row.setdefault(
+            "ums_uid_", f"u{full_row['kafka_partition_']}-{full_row['kafka_offset_']}-{full_row['ums_id_']}"
+        )
+        full.append(full_row)
     return pa.table({name: pa.array([row.get(name) for row in full], kind) for name, kind in types.items()})
 
 
@@ -250,15 +252,15 @@ def rig() -> Iterator[Callable[..., Rig]]:
 
     Without a session (`spark=...`) a batch is one task in this process: the same code, a hundredth of the time.
     """
-    made: list[Rig] = []
+    rigs: list[Rig] = []
 
     def make(chosen: Database, spark: SparkSession | None = None, **options: str) -> Rig:
-        made.append(Rig(spark, chosen, options))
-        return made[-1]
+        rigs.append(Rig(spark, chosen, options))
+        return rigs[-1]
 
     yield make
-    for each in made:
-        each.sink.close()
+    for rig in rigs:
+        rig.sink.close()
 
 
 def simple(table: str, *extra: Column) -> TableSchema:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 PATIENCE = 30.0
 #: A table whose changes say how far the stream has come.
-MARK = "zz_mark"
+MARKER_TABLE = "zz_mark"
 
 
 class Pipeline:
@@ -52,13 +52,13 @@ class Pipeline:
         self.databases = [f"{self.prefix}_{name}" for name in databases]
         self._spark, self._bootstrap = spark, bootstrap
         self._offsets = SavedOffsets()
-        self._marks = 0
+        self._marker_number = 0
         self._server = pymysql.connect(
             host="127.0.0.1", port=int(server.port or 0), user=server.user, password=server.password, autocommit=True
         )
         for name in self.databases:
             self.sql(f"CREATE DATABASE {name}")
-        self.sql(f"CREATE TABLE {self.databases[0]}.{MARK} (id INT PRIMARY KEY)")
+        self.sql(f"CREATE TABLE {self.databases[0]}.{MARKER_TABLE} (id INT PRIMARY KEY)")
         self.config = {
             "connector.class": "io.debezium.connector.mariadb.MariaDbConnector",
             "topic.prefix": self.prefix,
@@ -90,15 +90,15 @@ class Pipeline:
         """Run statements and return the connector's records in this form; the connector resumes where it was stopped."""
         async with Run(MySqlConnector, {**self.config, "output.format": form}, offsets=self._offsets) as run:
             self.sql(*statements)
-            self._marks += 1
-            self.sql(f"INSERT INTO {self.databases[0]}.{MARK} VALUES ({self._marks})")
+            self._marker_number += 1
+            self.sql(f"INSERT INTO {self.databases[0]}.{MARKER_TABLE} VALUES ({self._marker_number})")
             records: list[SourceRecord] = []
-            while not any(_is_mark(record, self._marks) for record in records):
-                taken = await run.take(PATIENCE)
-                assert taken is not None, f"the changes did not come; log:\n{run.log.text()}"
-                records += taken[1].records
+            while not any(_is_marker(record, self._marker_number) for record in records):
+                batch = await run.take(PATIENCE)
+                assert batch is not None, f"the changes did not come; log:\n{run.log.text()}"
+                records += batch[1].records
         rows = "payload" if form == "ums" else "op"  # other records: heartbeats, versions of tables
-        return [each for each in records if each.value is not None and rows in each.value]
+        return [record for record in records if record.value is not None and rows in record.value]
 
     def changes(self, form: str, records: Sequence[SourceRecord], **options: str) -> list[TableChanges]:
         """Read the records with a job's source, by way of a Kafka topic of their own."""
@@ -109,10 +109,10 @@ class Pipeline:
         bench.send(
             [
                 (
-                    keys.from_connect("", each.key_schema, each.key),
-                    values.from_connect("", each.value_schema, each.value),
+                    keys.from_connect("", record.key_schema, record.key),
+                    values.from_connect("", record.value_schema, record.value),
                 )
-                for each in records
+                for record in records
             ]
         )
         if form == "ums":
@@ -125,9 +125,11 @@ def sink(rig: Callable[..., Rig], database: Database, spark: SparkSession, pipel
     return rig(database, spark, **{"sink.jdbc.table": f"{pipeline.prefix}_${{table}}", **options})
 
 
-def _is_mark(record: SourceRecord, number: int) -> bool:
+def _is_marker(record: SourceRecord, number: int) -> bool:
     value = record.value or {}
     if "payload" in value:
-        return MARK in value["schema"]["namespace"] and any(row["tuple"][-1] == str(number) for row in value["payload"])
+        return MARKER_TABLE in value["schema"]["namespace"] and any(
+            row["tuple"][-1] == str(number) for row in value["payload"]
+        )
     after = value.get("after")
-    return value.get("source", {}).get("table") == MARK and after is not None and after["id"] == number
+    return value.get("source", {}).get("table") == MARKER_TABLE and after is not None and after["id"] == number

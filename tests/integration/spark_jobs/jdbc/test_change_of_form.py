@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def pipeline(mariadb: MariaDb, spark: SparkSession, bootstrap: str) -> Iterator[Pipeline]:
-    made = Pipeline(mariadb, spark, bootstrap, ["shop"])
+    pipeline = Pipeline(mariadb, spark, bootstrap, ["shop"])
     try:
-        yield made
+        yield pipeline
     finally:
-        made.close()
+        pipeline.close()
 
 
 @pytest.mark.slow
@@ -50,17 +50,17 @@ async def test_debezium_and_ums_in_turn_into_one_table(
         written.append((form, records))
         into.restart()  # a job with another source.format
         assert into.sink.write(into.batch(*pipeline.changes(form, records))) > 0
-    wanted = sorted((int(key), int(value)) for key, value in pipeline.sql(f"SELECT id, v FROM {table}"))
+    expected = sorted((int(key), int(value)) for key, value in pipeline.sql(f"SELECT id, v FROM {table}"))
 
-    def found() -> list[tuple[int, int]]:
+    def read_target() -> list[tuple[int, int]]:
         return sorted(postgresql.query(f"SELECT id, v FROM {pipeline.prefix}_orders WHERE ums_active_ = 1"))
 
-    assert found() == wanted
+    assert read_target() == expected
     # What came first once more, in either form: it is older and changes nothing.
     for form, records in written[:2]:
         into.restart()
         into.sink.write(into.batch(*pipeline.changes(form, records)))
-    assert found() == wanted
+    assert read_target() == expected
     file, position = divmod(postgresql.query(f"SELECT max(ums_id_) FROM {pipeline.prefix}_orders")[0][0], 10**12)
-    place = pipeline.sql("SHOW MASTER STATUS")[0]
-    assert (file, position <= int(place[1])) == (int(place[0].rpartition(".")[2]), True)
+    master_status = pipeline.sql("SHOW MASTER STATUS")[0]
+    assert (file, position <= int(master_status[1])) == (int(master_status[0].rpartition(".")[2]), True)

@@ -87,10 +87,10 @@ def test_templates_and_schemas(rig: Callable[..., Rig], postgresql: Database, ta
     )
     full = TableSchema(f"mysql.db01.shop.{table}.3.0.0", simple(table).columns)
     job.write(full, [{"id": 1, "ums_id_": 1}, {"id": 2, "ums_id_": 2, "ums_op_": "d"}])
-    found = postgresql.query(
+    tables = postgresql.query(
         "SELECT table_name FROM information_schema.tables WHERE table_schema = %s ORDER BY 1", (f"s_{table}",)
     )
-    assert found == [(f"mysql_shop_{table}",), (f"mysql_shop_{table}_ums",)]
+    assert tables == [(f"mysql_shop_{table}",), (f"mysql_shop_{table}_ums",)]
     # The next version of the source's table is the same table.
     job.write(TableSchema(f"mysql.db01.shop.{table}.4.0.0", simple(table, Column("x", t.IntegerType())).columns), [])
 

@@ -33,13 +33,13 @@ if TYPE_CHECKING:
 @pytest.fixture(params=["postgresql", "mariadb"])
 def server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Postgres | MariaDb]:
     """A server of the test's own, to be killed."""
-    made = (Postgres if request.param == "postgresql" else MariaDb)(tmp_path, port=None, durable=False)
+    server = (Postgres if request.param == "postgresql" else MariaDb)(tmp_path, port=None, durable=False)
     try:
-        _ = made.service
+        _ = server.service
     except Unavailable as reason:
         pytest.skip(str(reason))
-    with made:
-        yield made
+    with server:
+        yield server
 
 
 @pytest.mark.proves("into jdbc insert", "exactly-once", killed=["server"])
@@ -159,14 +159,14 @@ def test_bad_rows_are_put_aside_where_that_is_wanted(rig: Callable[..., Rig], db
         """Takes reports as the job's dead letters do."""
 
         def __init__(self) -> None:
-            self.taken: list[tuple[Any, ...]] = []
+            self.reported: list[tuple[Any, ...]] = []
 
         def __enter__(self) -> None: ...
 
         def __exit__(self, *_: object) -> None: ...
 
         def report(self, *where: Any, stage: str) -> None:
-            self.taken.append((*where[:3], str(where[5]), stage))
+            self.reported.append((*where[:3], str(where[5]), stage))
 
     letters = Letters()
     job = rig(db)
@@ -178,8 +178,8 @@ def test_bad_rows_are_put_aside_where_that_is_wanted(rig: Callable[..., Rig], db
     ]
     done = job.task(simple(table), rows, letters)
     assert (done["rows"], done["loaded"], done["bad"], done["error"]) == (40, 38, 2, None)
-    assert [each[:3] for each in letters.taken] == [("topic", 0, 3), ("topic", 0, 17)]
-    assert "with id=3" in letters.taken[0][3]
+    assert [letter[:3] for letter in letters.reported] == [("topic", 0, 3), ("topic", 0, 17)]
+    assert "with id=3" in letters.reported[0][3]
     assert _count(db, table) == 38
 
 

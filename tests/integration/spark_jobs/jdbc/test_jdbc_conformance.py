@@ -63,17 +63,17 @@ class JdbcTarget(SinkTarget):
         floats = {column.name for column in schema.columns if column.type.typeName() == "float"}
         # MariaDB and MySQL show six digits of a float.
         quoted = ", ".join(
-            f"{name} + 0e0" if each in floats else name for each in columns for name in [self.db.quote(each)]
+            f"{name} + 0e0" if column in floats else name for column in columns for name in [self.db.quote(column)]
         )
         alive = " WHERE ums_active_ = 1" if self.supports.upsert else ""
-        found = self.db.query(f"SELECT {quoted} FROM {self.db.quote(name)}{alive}")
+        rows = self.db.query(f"SELECT {quoted} FROM {self.db.quote(name)}{alive}")
         nested = {column.name for column in schema.columns if column.type.typeName() in ("array", "map", "struct")}
         return [
             {
-                each: json.loads(value) if each in nested and isinstance(value, str) else value
-                for each, value in zip(columns, row, strict=True)
+                column: json.loads(value) if column in nested and isinstance(value, str) else value
+                for column, value in zip(columns, row, strict=True)
             }
-            for row in found
+            for row in rows
         ]
 
     def stored(self, column: Column, value: Any) -> Any:
@@ -126,8 +126,8 @@ def gate(db: Database) -> Iterator[Gate | None]:
     if not db.login.address.hosts:
         yield None
         return
-    with Gate(*db.login.address.hosts[0]) as made:
-        yield made
+    with Gate(*db.login.address.hosts[0]) as gate:
+        yield gate
 
 
 def each_case_on_each_database() -> list[ParameterSet]:

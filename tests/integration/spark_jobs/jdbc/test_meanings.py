@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from tests.integration.spark_jobs.jdbc.conftest import Database, Rig
 
-ONE, TWO = "50554d6e-29bb-11e5-b345-feff819cdc9f", "ffffffff-ffff-ffff-ffff-ffffffffffff"
+FIRST_ID, SECOND_ID = "50554d6e-29bb-11e5-b345-feff819cdc9f", "ffffffff-ffff-ffff-ffff-ffffffffffff"
 MOMENT = datetime(2026, 3, 29, 2, 30, 0, 123456, UTC)  # a local time that Europe's clocks skip
 NANOS = (3 * 3600 + 4 * 60 + 5) * 10**9 + 6_007_008
 COLUMNS = (
@@ -38,9 +38,9 @@ ROW = {
     "price": Decimal("1.1"),
 }
 ROWS: list[dict[str, Any]] = [
-    {"id": ONE, "at": NANOS, **ROW, "ums_id_": 1},
-    {"id": TWO, "at": None, "ums_id_": 2},
-    {"id": ONE, "at": NANOS + 10**9, **ROW, "ums_id_": 3},
+    {"id": FIRST_ID, "at": NANOS, **ROW, "ums_id_": 1},
+    {"id": SECOND_ID, "at": None, "ums_id_": 2},
+    {"id": FIRST_ID, "at": NANOS + 10**9, **ROW, "ums_id_": 3},
 ]
 
 
@@ -73,12 +73,12 @@ def test_they_arrive_as_such(rig: Callable[..., Rig], server_db: Database, table
             "decimal(38,18)",
         ]
     )
-    found = server_db.rows(table, "id, at, local, price")
-    wanted = datetime(2026, 3, 29, 2, 30, 0, 123456)  # noqa: DTZ001 - this type has none
+    rows = server_db.rows(table, "id, at, local, price")
+    local_time = datetime(2026, 3, 29, 2, 30, 0, 123456)  # noqa: DTZ001 - this type has none
     at = time(3, 4, 6, 6007) if postgresql else timedelta(hours=3, minutes=4, seconds=6, microseconds=6007)
-    own: Any = uuid.UUID if postgresql else str
-    assert sorted(found, key=str) == sorted(
-        [(own(ONE), at, wanted, Decimal("1.1")), (own(TWO), None, None, None)], key=str
+    id_type: Any = uuid.UUID if postgresql else str
+    assert sorted(rows, key=str) == sorted(
+        [(id_type(FIRST_ID), at, local_time, Decimal("1.1")), (id_type(SECOND_ID), None, None, None)], key=str
     )
     shown = "zoned::text, number::text" if postgresql else "zoned, number"
     assert server_db.query(f"SELECT {shown} FROM {table} WHERE at IS NOT NULL") == [
@@ -86,9 +86,11 @@ def test_they_arrive_as_such(rig: Callable[..., Rig], server_db: Database, table
     ]
     # A delete, an older change of the row, and the same table found again by a new run.
     job.restart()
-    job.write(schema_of(table), [{"id": ONE, "ums_op_": "d", "ums_id_": 5}, {"id": ONE, "at": NANOS, "ums_id_": 4}])
+    job.write(
+        schema_of(table), [{"id": FIRST_ID, "ums_op_": "d", "ums_id_": 5}, {"id": FIRST_ID, "at": NANOS, "ums_id_": 4}]
+    )
     living = "WHERE ums_active_ = 1" if not options else ""
-    assert server_db.query(f"SELECT id FROM {table} {living}") == [(own(TWO),)]
+    assert server_db.query(f"SELECT id FROM {table} {living}") == [(id_type(SECOND_ID),)]
 
 
 @pytest.fixture(params=["postgresql", "mariadb"])
@@ -103,16 +105,20 @@ def test_spellings_of_one_uuid_are_one_key(rig: Callable[..., Rig], uuid_db: Dat
     job.write(
         schema_of(table),
         [
-            {"id": ONE.upper(), "at": 1_000, "ums_id_": 1},
-            {"id": ONE, "at": 2_000, "ums_id_": 2},
-            {"id": f"{{{TWO.upper()}}}", "ums_id_": 3},
+            {"id": FIRST_ID.upper(), "at": 1_000, "ums_id_": 1},
+            {"id": FIRST_ID, "at": 2_000, "ums_id_": 2},
+            {"id": f"{{{SECOND_ID.upper()}}}", "ums_id_": 3},
         ],
     )
-    assert sorted(str(row[0]) for row in uuid_db.rows(table, "id")) == [ONE, TWO]
+    assert sorted(str(row[0]) for row in uuid_db.rows(table, "id")) == [FIRST_ID, SECOND_ID]
     job.write(
-        schema_of(table), [{"id": ONE, "ums_op_": "d", "ums_id_": 5}, {"id": ONE.upper(), "at": 3_000, "ums_id_": 6}]
+        schema_of(table),
+        [{"id": FIRST_ID, "ums_op_": "d", "ums_id_": 5}, {"id": FIRST_ID.upper(), "at": 3_000, "ums_id_": 6}],
     )
-    assert sorted((str(row[0]), row[1]) for row in uuid_db.rows(table, "id, ums_active_")) == [(ONE, 1), (TWO, 1)]
+    assert sorted((str(row[0]), row[1]) for row in uuid_db.rows(table, "id, ums_active_")) == [
+        (FIRST_ID, 1),
+        (SECOND_ID, 1),
+    ]
 
 
 @pytest.mark.parametrize("options", [{}, {"sink.jdbc.delete.mode": "real"}], ids=["soft", "real"])
@@ -120,7 +126,7 @@ def test_tables_of_an_earlier_version_keep_their_columns(
     rig: Callable[..., Rig], server_db: Database, table: str, options: dict[str, str]
 ) -> None:
     earlier = TableSchema(
-        f"shop.{table}", tuple(Column(each.name, each.type, each.nullable, each.key) for each in COLUMNS)
+        f"shop.{table}", tuple(Column(column.name, column.type, column.nullable, column.key) for column in COLUMNS)
     )
     rig(server_db, **options).write(earlier, ROWS[:1])
     before = types(server_db, table)
@@ -132,10 +138,10 @@ def test_tables_of_an_earlier_version_keep_their_columns(
         if server_db.name == "postgresql"
         else ["varchar(255)", "bigint" if server_db.name == "mysql" else "bigint(20)"]
     )
-    assert server_db.rows(table, "id, at") == [(ONE, NANOS + 10**9), (TWO, None)]
-    job.write(schema_of(table), [{"id": ONE, "ums_op_": "d", "ums_id_": 5}])
+    assert server_db.rows(table, "id, at") == [(FIRST_ID, NANOS + 10**9), (SECOND_ID, None)]
+    job.write(schema_of(table), [{"id": FIRST_ID, "ums_op_": "d", "ums_id_": 5}])
     living = "WHERE ums_active_ = 1" if not options else ""
-    assert server_db.query(f"SELECT id FROM {table} {living}") == [(TWO,)]
+    assert server_db.query(f"SELECT id FROM {table} {living}") == [(SECOND_ID,)]
 
 
 def test_times_that_are_none_of_a_day(
@@ -143,14 +149,17 @@ def test_times_that_are_none_of_a_day(
 ) -> None:
     """MySQL's go from -838:59:59 to 838:59:59; its own type holds them, PostgreSQL's interval does."""
     nanos = -(838 * 3600 + 59 * 60 + 59) * 10**9
-    rows = [{"id": ONE, "at": nanos, "ums_id_": 1}, {"id": TWO, "at": 24 * 3600 * 10**9 + 1000, "ums_id_": 2}]
-    wanted = [timedelta(microseconds=nanos // 1000), timedelta(days=1, microseconds=1)]
+    rows = [
+        {"id": FIRST_ID, "at": nanos, "ums_id_": 1},
+        {"id": SECOND_ID, "at": 24 * 3600 * 10**9 + 1000, "ums_id_": 2},
+    ]
+    expected = [timedelta(microseconds=nanos // 1000), timedelta(days=1, microseconds=1)]
     rig(maria).write(schema_of(table), rows)
-    assert [row[1] for row in maria.rows(table, "id, at")] == wanted
+    assert [row[1] for row in maria.rows(table, "id, at")] == expected
     job = rig(postgresql)
     said = rf"column at is negative.*: ALTER TABLE \"{table}\" ALTER COLUMN \"at\" TYPE interval;"
     with pytest.raises(Fatal, match=said) as no:
         job.write(schema_of(table), rows)
     postgresql.query(str(no.value).partition("holds it: ")[2].partition(";")[0])
     assert job.write(schema_of(table), rows) == 2
-    assert [row[1] for row in postgresql.rows(table, "id, at")] == wanted
+    assert [row[1] for row in postgresql.rows(table, "id, at")] == expected

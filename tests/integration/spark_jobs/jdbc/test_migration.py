@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from tests.integration.spark_jobs.jdbc.conftest import Database, Rig
 
 #: Rows of a binlog: (file number, position of the event, number of the row in it), in order of the changes.
-PLACES: Final = [
+POSITIONS: Final = [
     (1, 4, 0),
     (1, 4, 1),
     (1, 4, 20),
@@ -31,14 +31,14 @@ PLACES: Final = [
 ]
 
 
-def _page(page: str, mark: str) -> str:
+def _page(page: str, opening: str) -> str:
     """The statement on a page that follows a given string."""
     text = (ROOT / "docs" / page).read_text(encoding="utf-8")
     # Pages are wrapped: any space of the text may be the end of a line.
-    pattern = r"\s+".join(map(re.escape, mark.split())) + r"(.*?)[;`]"
-    found: list[str] = re.findall(pattern, text, re.DOTALL)
-    assert len(found) == 1, (page, mark)
-    return found[0].strip()
+    pattern = r"\s+".join(map(re.escape, opening.split())) + r"(.*?)[;`]"
+    statements: list[str] = re.findall(pattern, text, re.DOTALL)
+    assert len(statements) == 1, (page, opening)
+    return statements[0].strip()
 
 
 def _debezium(file: int, pos: int, row: int) -> int:
@@ -56,7 +56,9 @@ def test_tables_of_earlier_versions_move_to_the_order_numbers_of_today(
     old_number = {"debezium": _debezium, "ums": _ums}[form]
     schema = simple(table)
     job = rig(server_db, **{"sink.jdbc.delete.mode": "real"})
-    job.write(schema, [{"id": key, "name": "old", "ums_id_": old_number(*place)} for key, place in enumerate(PLACES)])
+    job.write(
+        schema, [{"id": key, "name": "old", "ums_id_": old_number(*position)} for key, position in enumerate(POSITIONS)]
+    )
     job.write(schema, [{"id": 100, "ums_id_": old_number(103, 500, 0), "ums_op_": "d"}])
     later = binlog_number("mysql-bin.9223", 1 << 33)
     job.write(schema, [{"id": 8, "name": "later", "ums_id_": binlog_number("mysql-bin.000104", 150_000_400)}])
@@ -65,17 +67,17 @@ def test_tables_of_earlier_versions_move_to_the_order_numbers_of_today(
     count = _page("connectors/mysql.md", "-- rows with numbers of an earlier version")
     move = _page("connectors/mysql.md", f"-- filled from output.format={form}")
     assert server_db.query(count.replace("orders", server_db.quote(table)))[0][0] > 0
-    for each in (table, f"{table}_ums"):
-        server_db.query(move.replace("orders", server_db.quote(each)))
-        assert server_db.query(count.replace("orders", server_db.quote(each))) == [(0,)]
+    for target in (table, f"{table}_ums"):
+        server_db.query(move.replace("orders", server_db.quote(target)))
+        assert server_db.query(count.replace("orders", server_db.quote(target))) == [(0,)]
 
     moved = [number for _, number in sorted(server_db.rows(table, "id, ums_id_"))]
-    for (file, pos, row), number in zip(PLACES, moved, strict=True):
+    for (file, pos, row), number in zip(POSITIONS, moved, strict=True):
         # Not below the event's first row, which is above all earlier events; not above today's number of the row.
         assert binlog_number(f"x.{file}", pos) <= number <= binlog_number(f"x.{file}", pos, row)
     assert moved == sorted(moved)
     if form == "debezium":
-        assert moved == [binlog_number(f"x.{file}", pos, row) for file, pos, row in PLACES]
+        assert moved == [binlog_number(f"x.{file}", pos, row) for file, pos, row in POSITIONS]
     assert server_db.rows(f"{table}_ums", "id, ums_id_") == [(100, binlog_number("x.103", 500))]
 
     job.restart()
@@ -89,7 +91,7 @@ def test_tables_of_earlier_versions_move_to_the_order_numbers_of_today(
         ],
     )
     names = dict(server_db.rows(table, "id, name"))
-    assert names == {**dict.fromkeys(range(len(PLACES)), "old"), 8: "later", 0: "newest"}
+    assert names == {**dict.fromkeys(range(len(POSITIONS)), "old"), 8: "later", 0: "newest"}
 
 
 def test_tables_over_scylla_move_to_write_times(rig: Callable[..., Rig], server_db: Database, table: str) -> None:

@@ -23,10 +23,10 @@ COMBINATIONS = [("upsert", "soft"), ("upsert", "real"), ("split", "real")]
 
 def newest(changes: Sequence[dict[str, Any]]) -> dict[int, dict[str, Any]]:
     """The model: per key the change with the largest ums_id_."""
-    found: dict[int, dict[str, Any]] = {}
-    for change in sorted(changes, key=lambda each: each["ums_id_"]):
-        found[change["id"]] = change
-    return found
+    by_id: dict[int, dict[str, Any]] = {}
+    for change in sorted(changes, key=lambda change: change["ums_id_"]):
+        by_id[change["id"]] = change
+    return by_id
 
 
 def living(changes: Sequence[dict[str, Any]]) -> list[tuple[Any, ...]]:
@@ -107,7 +107,12 @@ def test_writers_at_the_same_time(rig: Callable[..., Rig], db: Database, table: 
     jobs[0].write(simple(table), changes[:1])
     orders = [changes, changes[::-1], changes[45:] + changes[:45], changes[::2] + changes[1::2]]
     with ThreadPoolExecutor(4) as pool:
-        list(pool.map(lambda each: each[0].write(simple(table), each[1]), zip(jobs, orders, strict=True)))
+        list(
+            pool.map(
+                lambda job_and_order: job_and_order[0].write(simple(table), job_and_order[1]),
+                zip(jobs, orders, strict=True),
+            )
+        )
     where = "ums_active_ = 1" if deletes == "soft" else "1 = 1"
     assert sorted(db.query(f"SELECT id, name FROM {db.quote(table)} WHERE {where}"), key=repr) == living(changes)
 

@@ -91,15 +91,15 @@ def test_remembered_deletes_are_forgotten_after_the_retention(
         name = f"{table}{mode}"
         job = rig(db, **{"sink.jdbc.mode": mode, "sink.jdbc.delete.mode": "real"})
         job.write(simple(name), CHANGES)
-        held = "1 = 1" if mode == "upsert" else "ums_active_ = 0"
+        condition = "1 = 1" if mode == "upsert" else "ums_active_ = 0"
         side = db.quote(f"{name}_ums")
         job.target._expired_at -= 1000
         job.sink.idle()
-        assert db.query(f"SELECT id FROM {side} WHERE {held}") == [(2,)]
+        assert db.query(f"SELECT id FROM {side} WHERE {condition}") == [(2,)]
         db.query(f"UPDATE {side} SET written_at_ = '2020-01-01 00:00:00'")
         job.target._expired_at -= 1000
         job.sink.idle()
-        assert db.query(f"SELECT id FROM {side} WHERE {held}") == []
+        assert db.query(f"SELECT id FROM {side} WHERE {condition}") == []
         assert len(db.rows(name)) == 2
 
 
@@ -115,8 +115,8 @@ def test_insert_appends_each_change_once(rig: Callable[..., Rig], db: Database, 
     more = [*changes, {"id": 9, "name": "z", "ums_id_": 20, "kafka_partition_": 1, "kafka_offset_": 4}]
     assert job.write(simple(table), more) == 1
     assert db.rows(table, columns) == sorted([*expected, (9, "z", 20, "i")], key=repr)
-    again = rig(db, **{"sink.jdbc.mode": "insert"})  # another job has positions of its own
-    assert again.write(simple(table), changes) == len(changes)
+    second_job = rig(db, **{"sink.jdbc.mode": "insert"})  # another job has positions of its own
+    assert second_job.write(simple(table), changes) == len(changes)
 
 
 def test_rows_of_one_record_are_never_cut_apart(rig: Callable[..., Rig], db: Database, table: str) -> None:

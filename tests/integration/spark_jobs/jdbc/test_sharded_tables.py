@@ -27,14 +27,14 @@ SHARDS = list(itertools.product((1, 2), (3, 4)))
 @pytest.fixture
 def pipeline(mariadb: MariaDb, spark: SparkSession, bootstrap: str) -> Iterator[Pipeline]:
     # The mark is in the first database: a snapshot reads it last of all tables.
-    made = Pipeline(mariadb, spark, bootstrap, ["shop_2", "shop_1"])
-    made.config["logical.tables"] = rf"{made.prefix}_shop_(\d+)\.orders_(\d+):shop.orders"
+    pipeline = Pipeline(mariadb, spark, bootstrap, ["shop_2", "shop_1"])
+    pipeline.config["logical.tables"] = rf"{pipeline.prefix}_shop_(\d+)\.orders_(\d+):shop.orders"
     try:
         for shard in SHARDS:
-            made.sql(f"CREATE TABLE {physical(made, shard)} (id INT PRIMARY KEY, v INT)")
-        yield made
+            pipeline.sql(f"CREATE TABLE {physical(pipeline, shard)} (id INT PRIMARY KEY, v INT)")
+        yield pipeline
     finally:
-        made.close()
+        pipeline.close()
 
 
 def physical(pipeline: Pipeline, shard: tuple[int, int]) -> str:

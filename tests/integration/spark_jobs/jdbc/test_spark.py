@@ -82,10 +82,10 @@ def test_values_of_all_types_arrive_whole(
     assert job.sink.write(job.batch(TableChanges(schema, frame))) == 2
     assert job.sink.write(job.batch(TableChanges(schema, frame))) == 2  # found as it was made: nothing to change
     names = [name for name, *_ in TYPES[:-1]] + [_long(db, table)]
-    found = db.query(f"SELECT {', '.join(map(db.quote, names))} FROM {db.quote(table)} ORDER BY ums_id_")
-    assert found[1] == (None,) * len(TYPES)
-    for (name, kind, wanted), got in zip(TYPES, found[0], strict=True):
-        assert _plain(got, name) == _expected(wanted, kind, db.name, name), name
+    stored = db.query(f"SELECT {', '.join(map(db.quote, names))} FROM {db.quote(table)} ORDER BY ums_id_")
+    assert stored[1] == (None,) * len(TYPES)
+    for (name, kind, value), got in zip(TYPES, stored[0], strict=True):
+        assert _plain(got, name) == _expected(value, kind, db.name, name), name
     assert sorted(row[0] for row in db.query(f"SELECT id FROM {db.quote(table)}")) == ["nulls", "é key' \\"]
 
 
@@ -132,9 +132,9 @@ def test_batches_of_several_tables_replays_and_repartitioning(
             (3, "back", 16, 1),
         ]
     assert job.sink.context.metrics["jdbc_loaded_total"] == 12
-    again = rig(postgresql, spark, **{"sink.jdbc.mode": "insert"})
-    assert again.write(simple(f"{table}_log"), CHANGES) == len(CHANGES)
-    assert again.write(simple(f"{table}_log"), CHANGES) == 0
+    second_job = rig(postgresql, spark, **{"sink.jdbc.mode": "insert"})
+    assert second_job.write(simple(f"{table}_log"), CHANGES) == len(CHANGES)
+    assert second_job.write(simple(f"{table}_log"), CHANGES) == 0
 
 
 def test_a_refused_row_stops_the_job_with_its_position_and_without_its_values(

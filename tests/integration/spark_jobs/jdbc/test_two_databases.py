@@ -167,15 +167,15 @@ def test_killed_at_every_step_both_databases_have_all_or_nothing(
     if POINTS.index(kill_at) < POINTS.index("committed 0"):
         assert pair.rows(table) == before
         assert pair.in_doubt()
-    again = opened(spark, raw)
-    again.write(data.frames(spark))
-    assert again.write(data.frames(spark)) == 0
+    restarted = opened(spark, raw)
+    restarted.write(data.frames(spark))
+    assert restarted.write(data.frames(spark)) == 0
     assert pair.in_doubt() == []
     expected: Rows = [(row.values["id"], row.values["name"], row.number, row.op) for row in (*earlier, *later)]
     if mode == "upsert":
         expected = list({row[0]: row for row in expected}.values())
     assert pair.rows(table) == [sorted(expected, key=lambda row: (row[0], row[2]))] * 2
-    again.close()
+    restarted.close()
 
 
 def small(data: BatchData) -> Batch:

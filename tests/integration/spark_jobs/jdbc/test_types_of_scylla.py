@@ -50,7 +50,7 @@ VALUES: dict[str, Any] = {
     "day": date(2024, 2, 29),
     "txt": "ü",
 }
-WANTED = {**VALUES, "at": time_of_day(13, 45, 59, 123456)}
+EXPECTED = {**VALUES, "at": time_of_day(13, 45, 59, 123456)}
 NAMED = {"decimal_handling_mode": "precise", "varint_handling_mode": "precise", "scylla_logical_types": "named"}
 KINDS = {
     "pk": "uuid",
@@ -108,14 +108,14 @@ async def test_types_arrive_as_such_where_the_options_name_them(
             into = rig(postgresql, spark, **{"sink.jdbc.table": target})
             changes = await asyncio.to_thread(bench.changes, bench.source(DebeziumSource, encoding))
             assert into.sink.write(into.batch(*changes)) == 2
-            found = dict(
+            column_types = dict(
                 postgresql.query(
                     "SELECT column_name, data_type FROM information_schema.columns WHERE table_name = %s", (target,)
                 )
             )
-            assert {column: found[column] for column in kinds} == kinds
+            assert {column: column_types[column] for column in kinds} == kinds
             if name == "named":
                 empty, row = postgresql.query(f"SELECT {', '.join(TYPES)} FROM {target} ORDER BY pk")
-                assert dict(zip(TYPES, row, strict=True)) == WANTED, encoding
+                assert dict(zip(TYPES, row, strict=True)) == EXPECTED, encoding
                 assert empty == (uuid.UUID(int=0), VALUES["ck"], *[None] * 6), encoding
     client.close()

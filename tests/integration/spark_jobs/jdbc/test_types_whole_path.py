@@ -60,36 +60,36 @@ NAMES = [name for name, *_ in COLUMNS]
 
 @pytest.fixture
 def pipeline(mariadb: MariaDb, spark: SparkSession, bootstrap: str) -> Iterator[Pipeline]:
-    made = Pipeline(mariadb, spark, bootstrap, ["shop"])
+    pipeline = Pipeline(mariadb, spark, bootstrap, ["shop"])
     try:
-        yield made
+        yield pipeline
     finally:
-        made.close()
+        pipeline.close()
 
 
 async def encoded(
     records: Sequence[SourceRecord], topic: str, registry: str
 ) -> list[tuple[bytes | None, bytes | None]]:
     """Keys and values in Avro with a registry, or in JSON with schemas."""
-    made: list[Any] = [
+    converters: list[Any] = [
         AvroConverter({"schema.registry.url": registry}, is_key=key)
         if registry
         else JsonConverter({"schemas.enable": "true"}, is_key=key)
         for key in (True, False)
     ]
-    keys, values = made
+    keys, values = converters
     result = []
-    for each in records:
-        await keys.prepare(topic, each.key_schema)
-        await values.prepare(topic, each.value_schema)
+    for record in records:
+        await keys.prepare(topic, record.key_schema)
+        await values.prepare(topic, record.value_schema)
         result.append(
             (
-                keys.from_connect(topic, each.key_schema, each.key),
-                values.from_connect(topic, each.value_schema, each.value),
+                keys.from_connect(topic, record.key_schema, record.key),
+                values.from_connect(topic, record.value_schema, record.value),
             )
         )
-    for each in made:
-        await each.close()
+    for converter in converters:
+        await converter.close()
     return result
 
 
@@ -112,10 +112,10 @@ async def test_types_arrive_as_such_in_postgresql_and_parquet(
         f"INSERT INTO {table} VALUES ({', '.join(value for *_, value in COLUMNS)})",
         f"INSERT INTO {table} (id) VALUES ('ffffffff-ffff-ffff-ffff-ffffffffffff')",
     )
-    records = [each for each in records if each.value["source"]["table"] == "things"]
+    records = [record for record in records if record.value["source"]["table"] == "things"]
     listed = ", ".join(f"`{name}`" for name in NAMES)
-    wanted = [from_source(row) for row in pipeline.sql(f"SELECT {listed} FROM {table} ORDER BY id")]
-    assert len(wanted) == len(records) == 2
+    expected = [from_source(row) for row in pipeline.sql(f"SELECT {listed} FROM {table} ORDER BY id")]
+    assert len(expected) == len(records) == 2
     for encoding, url in (("enveloped", ""), ("avro", registry.url)):
         bench = Bench(spark, bootstrap, f"{pipeline.prefix}-{encoding}", url)
         bench.send(await encoded(records, bench.topic, url))
@@ -133,7 +133,7 @@ async def test_types_arrive_as_such_in_postgresql_and_parquet(
             assert into.sink.write(into.batch(*tables)) == 2
             listed = ", ".join(f'"{column}"' for column in NAMES)
             rows = postgresql.query(f"SELECT {listed} FROM {name} ORDER BY id")
-            assert differences(map(from_postgresql, rows), wanted) == [], name
+            assert differences(map(from_postgresql, rows), expected) == [], name
             types = dict(
                 postgresql.query(
                     "SELECT column_name, data_type FROM information_schema.columns WHERE table_name = %s", (name,)
@@ -145,7 +145,7 @@ async def test_types_arrive_as_such_in_postgresql_and_parquet(
         files = Sinks(spark, tmp_path / encoding)
         assert files.make().write(Batch(0, None, {(bench.topic, 0): (0, 2)}, lambda first=first: first)) == 2  # type: ignore[arg-type, misc]
         read = [row for file in files.path.rglob("*.parquet") for row in pq.ParquetFile(file).read().to_pylist()]
-        assert differences(map(from_parquet, sorted(read, key=lambda row: row["id"])), wanted) == [], encoding
+        assert differences(map(from_parquet, sorted(read, key=lambda row: row["id"])), expected) == [], encoding
 
 
 async def verify_table(topic: str, bootstrap: str, database: Database, table: str, registry: str) -> TableReport:
@@ -166,11 +166,11 @@ async def verify_table(topic: str, bootstrap: str, database: Database, table: st
     return report
 
 
-def differences(found: Iterable[dict[str, Any]], wanted: list[dict[str, Any]]) -> list[tuple[str, Any, Any]]:
+def differences(rows: Iterable[dict[str, Any]], expected: list[dict[str, Any]]) -> list[tuple[str, Any, Any]]:
     """Columns whose values differ, with both values."""
     return [
         (name, row[name], other[name])
-        for row, other in zip(found, wanted, strict=True)
+        for row, other in zip(rows, expected, strict=True)
         for name in NAMES
         if row[name] != other[name]
     ]

@@ -57,9 +57,11 @@ class KafkaTarget(SinkTarget):
     def rows(self, schema: TableSchema) -> list[dict[str, Any]]:
         topic = target_topic("${namespace}.out", "", schema.namespace)
         self.wait_for_markers(topic)
-        found = read_topic(self.bootstrap, topic, committed=True)
+        records = read_topic(self.bootstrap, topic, committed=True)
         return [
-            from_json(schema, json.loads(each.value, parse_float=Decimal)) for each in found if each.value is not None
+            from_json(schema, json.loads(record.value, parse_float=Decimal))
+            for record in records
+            if record.value is not None
         ]
 
     def wait_for_markers(self, topic: str) -> None:

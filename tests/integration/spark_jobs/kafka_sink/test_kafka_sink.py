@@ -88,19 +88,19 @@ def committed(bootstrap: str, topic: str) -> list[Any]:
         }
     )
     partitions = consumer.list_topics(topic, 20).topics[topic].partitions
-    consumer.assign([TopicPartition(topic, each, 0) for each in partitions])
-    ends, found, deadline = set(partitions), [], time.monotonic() + 60
+    consumer.assign([TopicPartition(topic, partition, 0) for partition in partitions])
+    ends, messages, deadline = set(partitions), [], time.monotonic() + 60
     while ends:
         assert time.monotonic() < deadline, f"{topic} was not read to its end"
         for message in consumer.consume(500, 0.2):  # waits that long for as many
             error = message.error()
             if error is None:
-                found.append(message)
+                messages.append(message)
             else:
                 assert error.code() == KafkaError._PARTITION_EOF
                 ends.discard(message.partition())
     consumer.close()
-    return found
+    return messages
 
 
 def sink(spark: SparkSession, bootstrap: str, name: str, topic: str, **options: str) -> KafkaSink:
@@ -114,11 +114,11 @@ def sink(spark: SparkSession, bootstrap: str, name: str, topic: str, **options: 
         **options,
     }
     definition = FRAME.extended([key for part in (KafkaSink, DebeziumSource) for key in part.config_def.keys.values()])
-    made = KafkaSink(
+    kafka_sink = KafkaSink(
         JobContext(name, definition.parse(raw), spark, logging.LoggerAdapter(logging.getLogger("test"), {}))
     )
-    made.open()
-    return made
+    kafka_sink.open()
+    return kafka_sink
 
 
 def batch(spark: SparkSession, bootstrap: str, topic: str, source: DebeziumSource | None = None) -> Batch:
@@ -130,13 +130,13 @@ def batch(spark: SparkSession, bootstrap: str, topic: str, source: DebeziumSourc
         .load()
         .select(*RAW_COLUMNS)
     )
-    made: Batch = Batch(
+    new_batch: Batch = Batch(
         0,
         raw,
         {(topic, 0): (0, COUNT // 2), (topic, 1): (0, COUNT // 2)},
-        lambda: source.changes(made) if source else [],
+        lambda: source.changes(new_batch) if source else [],
     )
-    return made
+    return new_batch
 
 
 @pytest.mark.proves("into kafka", "exactly-once", killed=["Python worker"])
@@ -152,15 +152,15 @@ def test_exactly_once_while_python_workers_are_killed(
         writer.write(batch(spark, bootstrap, topic))
     writer.write(batch(spark, bootstrap, topic))
     # A job that is started again, with the same batch once more.
-    again = sink(spark, bootstrap, writer.context.name, topic)
-    assert again.write(batch(spark, bootstrap, topic)) == 0
-    found = committed(bootstrap, f"{topic}.out")
+    restarted = sink(spark, bootstrap, writer.context.name, topic)
+    assert restarted.write(batch(spark, bootstrap, topic)) == 0
+    messages = committed(bootstrap, f"{topic}.out")
     assert sorted(
-        (message.key(), message.partition(), message.timestamp()[1], tuple(message.headers())) for message in found
+        (message.key(), message.partition(), message.timestamp()[1], tuple(message.headers())) for message in messages
     ) == sorted(
         (b'{"id":%d}' % number, number % 2, STAMP + number, (("h", b"%d" % number),)) for number in range(COUNT)
     )
-    assert [message.key() for message in found if message.value() is None] == [b'{"id":7}']
+    assert [message.key() for message in messages if message.value() is None] == [b'{"id":7}']
 
 
 def test_at_least_once_none_rows_keys_and_partitioners(
@@ -182,10 +182,10 @@ def test_at_least_once_none_rows_keys_and_partitioners(
         },
     )
     assert least.write(batch(spark, bootstrap, topic)) == COUNT
-    found = committed(bootstrap, f"{topic}.least")
-    assert len(found) == COUNT
-    assert {message.key() for message in found} == {None}
-    assert {message.partition() for message in found} == {0, 1, 2}
+    messages = committed(bootstrap, f"{topic}.least")
+    assert len(messages) == COUNT
+    assert {message.key() for message in messages} == {None}
+    assert {message.partition() for message in messages} == {0, 1, 2}
     source = DebeziumSource(least.context)
     rows = sink(
         spark,
@@ -200,11 +200,11 @@ def test_at_least_once_none_rows_keys_and_partitioners(
     )
     target = "d.t-" + unique("rows")
     assert [rows.write(batch(spark, bootstrap, topic, source)) for _ in range(2)] == [COUNT - 1, 0]
-    found = committed(bootstrap, target)
-    assert sorted(json.loads(message.value())["id"] for message in found) == [
+    messages = committed(bootstrap, target)
+    assert sorted(json.loads(message.value())["id"] for message in messages) == [
         number for number in range(COUNT) if number != 7
     ]
-    assert all(json.loads(message.key()) == {"id": json.loads(message.value())["id"]} for message in found)
+    assert all(json.loads(message.key()) == {"id": json.loads(message.value())["id"]} for message in messages)
     narrow = sink(
         spark, bootstrap, unique("narrow"), topic, **{"sink.kafka.topic": make(bootstrap, unique("narrow"), 1)}
     )
@@ -258,7 +258,7 @@ def records(topic: str, start: int, end: int) -> pa.RecordBatch:
             "offset": pa.array(range(start, end), pa.int64()),
             "timestamp": pa.array([0] * count, pa.timestamp("us", tz="UTC")),
             "key": [b"k"] * count,
-            "value": [b"%d" % each for each in range(start, end)],
+            "value": [b"%d" % number for number in range(start, end)],
         }
     )
 
@@ -301,17 +301,17 @@ def test_writers_that_follow_each_other_fence_and_continue(bootstrap: str, uniqu
         done = writer.finish()
         return done.written, done.skipped
 
-    one, two = ResidentClients(), ResidentClients()
+    first, second = ResidentClients(), ResidentClients()
     usual = settings(unique("group"))
-    assert write(one, 0, 10, usual) == (10, 0)
-    assert write(one, 10, 20, usual) == (10, 0)
-    assert write(two, 0, 30, usual) == (10, 20)
+    assert write(first, 0, 10, usual) == (10, 0)
+    assert write(first, 10, 20, usual) == (10, 0)
+    assert write(second, 0, 30, usual) == (10, 20)
     zombie = KafkaPartitionWriter(
-        usual, topic, 0, 20, 30, resident=one
+        usual, topic, 0, 20, 30, resident=first
     )  # its token is not the last one: it takes over, and skips
     zombie.write(records(topic, 20, 30))
     assert zombie.finish().skipped == 10
-    began = KafkaPartitionWriter(usual, topic, 0, 30, 40, resident=one)
+    began = KafkaPartitionWriter(usual, topic, 0, 30, 40, resident=first)
     began.write(records(topic, 30, 40))
     assert write(ResidentClients(), 30, 50, usual) == (20, 0)
     with pytest.raises(Retriable, match=r"fenced|epoch"):
@@ -452,8 +452,8 @@ def test_large_records_and_sources_that_grow(spark: SparkSession, bootstrap: str
         assert producer.flush(30) == 0
 
     def all_of(counts: dict[int, int]) -> Batch:
-        made = batch(spark, bootstrap, topic)
-        return replace(made, ranges={(topic, partition): (0, count) for partition, count in counts.items()})
+        original = batch(spark, bootstrap, topic)
+        return replace(original, ranges={(topic, partition): (0, count) for partition, count in counts.items()})
 
     send(0, b"a", os.urandom(2_000_000))  # Kafka's limit is one of compressed records
     strict = sink(
@@ -470,16 +470,16 @@ def test_large_records_and_sources_that_grow(spark: SparkSession, bootstrap: str
         strict.write(all_of({0: 2}))
     growing = sink(spark, bootstrap, unique("growing"), topic, **{"sink.kafka.topic.grow": "true"})
     asking = sink(spark, bootstrap, unique("asking"), topic, **{"sink.kafka.topic": "${topic}.second"})
-    for each in (growing, asking):
-        assert each.write(all_of({0: 2})) == 2
+    for writer in (growing, asking):
+        assert writer.write(all_of({0: 2})) == 2
     admin.create_partitions([NewPartitions(topic, 3)])[topic].result(20)
     deadline = time.monotonic() + 30
     while len(admin.list_topics(topic, 20).topics[topic].partitions) < 3:
         assert time.monotonic() < deadline
     send(2, b"new")
     assert growing.write(all_of({0: 2, 2: 1})) == 1
-    found = {(message.partition(), len(message.value())) for message in committed(bootstrap, f"{topic}.out")}
-    assert found == {(0, 1), (0, 2_000_000), (2, 3)}
+    sizes = {(message.partition(), len(message.value())) for message in committed(bootstrap, f"{topic}.out")}
+    assert sizes == {(0, 1), (0, 2_000_000), (2, 3)}
     with pytest.raises(
         Fatal, match=rf"topic {topic}\.second has fewer partitions \(1\) than {topic} \(3\).*--partitions 3"
     ):

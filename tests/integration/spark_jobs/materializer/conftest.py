@@ -127,7 +127,8 @@ class Harness:
             name = topic or self.topic
             count = len(consumer.list_topics(name, timeout=20).topics[name].partitions)
             return {
-                each: consumer.get_watermark_offsets(TopicPartition(name, each), timeout=20)[1] for each in range(count)
+                partition: consumer.get_watermark_offsets(TopicPartition(name, partition), timeout=20)[1]
+                for partition in range(count)
             }
         finally:
             consumer.close()
@@ -137,9 +138,9 @@ class Harness:
         consumer = Consumer({"bootstrap.servers": self.bootstrap, "group.id": f"millrace-{self.name}"})
         try:
             return {
-                each.partition: each.offset
-                for each in consumer.committed(
-                    [TopicPartition(self.topic, each) for each in range(self.partitions)], timeout=20
+                entry.partition: entry.offset
+                for entry in consumer.committed(
+                    [TopicPartition(self.topic, partition) for partition in range(self.partitions)], timeout=20
                 )
             }
         finally:
@@ -148,7 +149,7 @@ class Harness:
     def batch(self) -> Batch:
         """The next batch: from the checkpoint's position to the end."""
         ends = self.ends()
-        starts = {each: self.positions.get(each, 0) for each in ends}
+        starts = {partition: self.positions.get(partition, 0) for partition in ends}
         frame = (
             self.spark.read.format("kafka")
             .option("kafka.bootstrap.servers", self.bootstrap)
@@ -158,7 +159,11 @@ class Harness:
             .option("includeHeaders", "true")
             .load()
         )
-        spans = {(self.topic, each): (starts[each], ends[each]) for each in ends if ends[each] > starts[each]}
+        spans = {
+            (self.topic, partition): (starts[partition], ends[partition])
+            for partition in ends
+            if ends[partition] > starts[partition]
+        }
         return Batch(self.batches, frame, spans, list)
 
     def step(self, batch: Batch | None = None) -> int:
@@ -189,8 +194,8 @@ def read_topic(bootstrap: str, topic: str) -> list[tuple[int, bytes, bytes | Non
         }
     )
     count = len(consumer.list_topics(topic, timeout=20).topics[topic].partitions)
-    consumer.assign([TopicPartition(topic, each, 0) for each in range(count)])
-    found: list[tuple[int, bytes, bytes | None]] = []
+    consumer.assign([TopicPartition(topic, partition, 0) for partition in range(count)])
+    records: list[tuple[int, bytes, bytes | None]] = []
     ended: set[int] = set()
     deadline = time.monotonic() + 60
     try:
@@ -202,14 +207,14 @@ def read_topic(bootstrap: str, topic: str) -> list[tuple[int, bytes, bytes | Non
                 if message.error() is not None:
                     ended.add(partition)
                 else:
-                    found.append((partition, key or b"", message.value()))
+                    records.append((partition, key or b"", message.value()))
     finally:
         consumer.close()
-    return found
+    return records
 
 
 def _offsets(topic: str, positions: dict[int, int]) -> str:
-    return msgspec.json.encode({topic: {str(each): offset for each, offset in positions.items()}}).decode()
+    return msgspec.json.encode({topic: {str(partition): offset for partition, offset in positions.items()}}).decode()
 
 
 @pytest.fixture
@@ -217,15 +222,15 @@ def harness(
     spark: SparkSession, bootstrap: str, unique: Callable[[str], str], tmp_path: Path
 ) -> Iterator[Callable[..., Harness]]:
     """Makes jobs: `harness("a", partitions=2)`; their input topic exists."""
-    made: list[Harness] = []
+    harnesses: list[Harness] = []
 
     def make(prefix: str = "h4", **attributes: Any) -> Harness:
-        found = Harness(spark, bootstrap, unique(prefix), tmp_path / prefix, **attributes)
-        found.create()
-        made.append(found)
-        return found
+        new_harness = Harness(spark, bootstrap, unique(prefix), tmp_path / prefix, **attributes)
+        new_harness.create()
+        harnesses.append(new_harness)
+        return new_harness
 
     yield make
-    for each in made:
-        if each.sink is not None:
-            each.sink.close()
+    for job in harnesses:
+        if job.sink is not None:
+            job.sink.close()

@@ -34,24 +34,24 @@ def encoded(changes: list[Change]) -> list[tuple[int, bytes | None, bytes | None
     return [(partition, None, msgspec.json.encode(change)) for partition, change in changes]
 
 
-def some(rng: random.Random, count: int, partitions: int, *, keys: int = 200) -> list[Change]:
+def random_changes(rng: random.Random, count: int, partitions: int, *, keys: int = 200) -> list[Change]:
     """Random changes, also old ones, repeated ones and deletions."""
-    found: list[Change] = []
+    changes: list[Change] = []
     for _ in range(count):
         partition = rng.randrange(partitions)
-        if found and rng.random() < 0.1:
-            found.append(rng.choice(found))
+        if changes and rng.random() < 0.1:
+            changes.append(rng.choice(changes))
             continue
         key = f"{partition}-{rng.randrange(10)}-{rng.randrange(keys)}"
-        found.append((partition, {"k": key, "t": rng.randrange(10**6), "v": rng.choice([None, *range(20)])}))
-    return found
+        changes.append((partition, {"k": key, "t": rng.randrange(10**6), "v": rng.choice([None, *range(20)])}))
+    return changes
 
 
 def expected(changes: list[Change], partitions: int) -> dict[int, list[tuple[str, str, Any, Any]]]:
     """The expected output: (key, op, before, after) by partition, in order. Independent of the engine."""
     times: dict[str, int] = {}
     rows: dict[str, Any] = {}
-    found: dict[int, list[tuple[str, str, Any, Any]]] = {each: [] for each in range(partitions)}
+    events: dict[int, list[tuple[str, str, Any, Any]]] = {partition: [] for partition in range(partitions)}
     for partition, change in changes:
         keys = [change["k"]] if "k" in change else sorted(key for key in times if key.startswith(change["prefix"]))
         for key in keys:
@@ -61,20 +61,20 @@ def expected(changes: list[Change], partitions: int) -> dict[int, list[tuple[str
             before, after = rows.get(key), change.get("v")
             rows[key] = after
             if before != after:
-                found[partition].append((key, "c" if before is None else "d" if after is None else "u", before, after))
-    return found
+                events[partition].append((key, "c" if before is None else "d" if after is None else "u", before, after))
+    return events
 
 
 def written(job: Harness) -> dict[int, list[tuple[str, str, Any, Any]]]:
     """The actual output, in the form of ``expected``; ids must grow."""
-    found: dict[int, list[tuple[str, str, Any, Any]]] = {each: [] for each in range(job.partitions)}
-    last = dict.fromkeys(found, 0)
+    events: dict[int, list[tuple[str, str, Any, Any]]] = {partition: [] for partition in range(job.partitions)}
+    last = dict.fromkeys(events, 0)
     for partition, key, value in job.read():
         event = msgspec.json.decode(value or b"")
         assert event["id"] > last[partition]
         last[partition] = event["id"]
-        found[partition].append((key.decode(), event["op"], event["before"], event["after"]))
-    return found
+        events[partition].append((key.decode(), event["op"], event["before"], event["after"]))
+    return events
 
 
 @pytest.mark.parametrize("small", [0, 20_000])
@@ -88,10 +88,10 @@ def test_killed_anywhere(
     changes: list[Change] = []
     token = tmp_path / "token"
     for number, point in enumerate(("produce", "commit", "committed", "written")):
-        more = some(rng, 400, 2)
+        more = random_changes(rng, 400, 2)
         # Deletes what the first part left: far more rows than a transaction may change.
         more.append((number % 2, {"prefix": f"{number % 2}-", "t": 10**6 + number}))
-        more += some(rng, 100, 2)
+        more += random_changes(rng, 100, 2)
         changes += more
         job.produce(encoded(more))
         token.touch()
@@ -112,7 +112,7 @@ def test_checkpoint_and_cache_lost(harness: Callable[..., Harness]) -> None:
     changes: list[Change] = []
 
     def more() -> None:
-        new = some(rng, 300, 2)
+        new = random_changes(rng, 300, 2)
         changes.extend(new)
         job.produce(encoded(new))
         job.step()
@@ -142,13 +142,13 @@ def test_another_takes_over(harness: Callable[..., Harness]) -> None:
     """An older run gives way to a newer one."""
     job = harness(partitions=1)
     rng = random.Random(13)
-    changes = some(rng, 100, 1)
+    changes = random_changes(rng, 100, 1)
     job.produce(encoded(changes))
     first = job.start()
     job.step()
     job.sink = None
     job.start()
-    new = some(rng, 100, 1)
+    new = random_changes(rng, 100, 1)
     changes += new
     job.produce(encoded(new))
     batch = job.batch()
@@ -162,7 +162,7 @@ def test_another_takes_over(harness: Callable[..., Harness]) -> None:
 def test_a_fenced_producer_is_replaced(harness: Callable[..., Harness]) -> None:
     """A writer that finds at its commit that another one has had the bucket repeats its work, once."""
     job = harness(partitions=1)
-    changes = some(random.Random(18), 200, 1)
+    changes = random_changes(random.Random(18), 200, 1)
     records = [InputRecord(None, msgspec.json.encode(change), offset, 0) for offset, (_, change) in enumerate(changes)]
     resident = ResidentBuckets(job.start()._states[job.topic].options)
     try:
@@ -184,11 +184,11 @@ def test_lost_things_are_said(harness: Callable[..., Harness]) -> None:
     """Changelog, input, output and offsets that are gone are errors that say what to do, never a silent skip."""
     job = harness(partitions=1)
     rng = random.Random(14)
-    changes = some(rng, 100, 1)
+    changes = random_changes(rng, 100, 1)
     job.produce(encoded(changes))
     job.start()
     job.step()
-    job.produce(encoded(some(rng, 20, 1)))
+    job.produce(encoded(random_changes(rng, 20, 1)))
     job.positions[0] += 5
     with pytest.raises(Fatal, match=r"5 offsets are missing \(100 to 104\)"):
         job.step()
@@ -247,7 +247,7 @@ def test_expiry_without_input(harness: Callable[..., Harness]) -> None:
 def test_bad_records(harness: Callable[..., Harness]) -> None:
     """A bad record stops the job with its position; with errors.tolerance=all it goes to the dead letter topic, once."""
     job = harness(partitions=1)
-    changes = some(random.Random(15), 50, 1)
+    changes = random_changes(random.Random(15), 50, 1)
     job.produce([*encoded(changes), (0, b"key", b"no json"), *encoded([(0, {"k": "z", "t": 10**7, "v": 1})])])
     job.start()
     with pytest.raises(Fatal, match=r"-in \[0\] offset 50: no JSON"):
@@ -265,12 +265,14 @@ def test_bad_records(harness: Callable[..., Harness]) -> None:
 def test_the_marker_is_readable(harness: Callable[..., Harness]) -> None:
     """The marker is JSON under the empty key, and the consumer group shows the job's position."""
     job = harness(partitions=1)
-    job.produce(encoded(some(random.Random(16), 30, 1)))
+    job.produce(encoded(random_changes(random.Random(16), 30, 1)))
     sink = job.start()
     job.step()
-    found = [msgspec.json.decode(value or b"", type=Marker) for _, key, value in job.read(job.changelog) if key == b""]
-    assert [each.next for each in found] == [30]
-    assert found[0].owner == sink._states[job.topic].options.owner
+    markers = [
+        msgspec.json.decode(value or b"", type=Marker) for _, key, value in job.read(job.changelog) if key == b""
+    ]
+    assert [marker.next for marker in markers] == [30]
+    assert markers[0].owner == sink._states[job.topic].options.owner
     assert job.committed() == {0: 30}
 
 
@@ -280,13 +282,13 @@ def test_rebuild_of_the_output_and_state_as_a_frame(
     """A lost output is written again from the state, once, also when the rebuild is killed; the job continues after it."""
     job = harness(partitions=2)
     rng = random.Random(17)
-    changes = some(rng, 1500, 2, keys=100)
+    changes = random_changes(rng, 1500, 2, keys=100)
     job.produce(encoded(changes))
     sink = job.start()
     job.step()
     rows: dict[str, Any] = {}
-    for each in expected(changes, 2).values():
-        rows |= {key: after for key, _, _, after in each}
+    for partition_events in expected(changes, 2).values():
+        rows |= {key: after for key, _, _, after in partition_events}
     rows = {key: value for key, value in rows.items() if value is not None}
     assert len(rows) > 500
     frame = state_frame(job.spark, sink.context.config, last_write_engine.make)
@@ -300,10 +302,12 @@ def test_rebuild_of_the_output_and_state_as_a_frame(
     with pytest.raises(Exception, match="Python worker exited"):
         rebuild_output(job.spark, sink.context.config, last_write_engine.make)
     rebuild_output(job.spark, sink.context.config, last_write_engine.make)
-    assert sum(each.outputs for each in rebuild_output(job.spark, sink.context.config, last_write_engine.make)) == 0
-    found = [(key.decode(), msgspec.json.decode(value or b"")) for _, key, value in job.read()]
-    assert sorted(key for key, _ in found) == sorted(rows)
-    assert all(event["op"] == "r" and event["after"] == rows[key] for key, event in found)
+    assert (
+        sum(rebuilt.outputs for rebuilt in rebuild_output(job.spark, sink.context.config, last_write_engine.make)) == 0
+    )
+    records = [(key.decode(), msgspec.json.decode(value or b"")) for _, key, value in job.read()]
+    assert sorted(key for key, _ in records) == sorted(rows)
+    assert all(event["op"] == "r" and event["after"] == rows[key] for key, event in records)
     job.start()
     job.produce(encoded([(0, {"k": "0-new", "t": 1, "v": 1})]))
     assert job.step() == 1

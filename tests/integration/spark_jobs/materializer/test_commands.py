@@ -82,10 +82,12 @@ def test_state_and_rebuilds(
         lambda: f"{topic}-rows" not in admin.list_topics(timeout=10).topics, "the topic is deleted", 30, every=0.1
     )
     command("rebuild", str(file), "--output")
-    events = [json.loads(each.value) for each in read_topic(bootstrap, f"{topic}-rows", committed=True) if each.value]
-    assert {each["op"] for each in events} == {"r"}
+    events = [
+        json.loads(record.value) for record in read_topic(bootstrap, f"{topic}-rows", committed=True) if record.value
+    ]
+    assert {event["op"] for event in events} == {"r"}
     assert len(events) == len(rows)
-    assert {(each["after"]["pk"], each["after"]["ck"]): each["after"] for each in events} == rows
+    assert {(event["after"]["pk"], event["after"]["ck"]): event["after"] for event in events} == rows
 
     # The state is thrown away with the output, and rebuilt from the input.
     shutil.rmtree(tmp_path / "state")

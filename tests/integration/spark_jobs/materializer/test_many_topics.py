@@ -15,7 +15,7 @@ from spark_jobs.materializer.config import KILL_VARIABLE, changelog_topic
 from spark_jobs.materializer.per_topic import choose_topic, config_for
 from spark_jobs.materializer.state.rebuild import rebuild_output
 from spark_jobs.materializer.state.state_frame import state_frame
-from tests.integration.spark_jobs.materializer.test_bucket_exactly_once import expected, some
+from tests.integration.spark_jobs.materializer.test_bucket_exactly_once import expected, random_changes
 from tests.support import last_write_engine
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ def test_topics_have_their_own_states(
     job.options |= pattern
     rng = random.Random(23)
     # The same keys in both topics, with other values: they are rows of two tables.
-    changes = {topic: some(rng, 400, count, keys=10) for topic, count in ((first, 3), (second, 2))}
+    changes = {topic: random_changes(rng, 400, count, keys=10) for topic, count in ((first, 3), (second, 2))}
     for topic, records in changes.items():
         produce(job, topic, records)
     sink = job.start()
@@ -91,8 +91,8 @@ def test_topics_have_their_own_states(
     positions = {where: end for where, (_, end) in batch.ranges.items()}
     # A topic that comes while the job runs, and a new run of the job.
     job.create(late, 1)
-    changes[late] = some(rng, 100, 1, keys=10)
-    more = some(rng, 100, 2, keys=10)
+    changes[late] = random_changes(rng, 100, 1, keys=10)
+    more = random_changes(rng, 100, 2, keys=10)
     changes[second] += more
     produce(job, late, changes[late])
     produce(job, second, more)

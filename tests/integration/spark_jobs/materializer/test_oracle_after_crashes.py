@@ -37,10 +37,13 @@ def folded(job: Harness) -> dict[str, list[dict[str, Any]]]:
             del rows[key]
         else:
             rows[key] = event["after"]
-    found: dict[str, list[dict[str, Any]]] = {}
+    by_partition: dict[str, list[dict[str, Any]]] = {}
     for row in rows.values():
-        found.setdefault(repr((row["pk"],)), []).append(row)
-    return {key: sorted(each, key=lambda row: (row["x"], -row["y"])) for key, each in found.items()}
+        by_partition.setdefault(repr((row["pk"],)), []).append(row)
+    return {
+        key: sorted(partition_rows, key=lambda row: (row["x"], -row["y"]))
+        for key, partition_rows in by_partition.items()
+    }
 
 
 def test_any_updates_with_every_crash(
@@ -49,7 +52,7 @@ def test_any_updates_with_every_crash(
     """Updates of every kind, doubled and out of order, in five batches: four lose a worker, one checkpoint and cache."""
     # A seed that leaves rows in both partitions: write times are few, and any deletion hides what is as old.
     source, chance = Chance(48), random.Random(20)
-    made = [source.update(WIDE) for _ in range(60)]
+    updates = [source.update(WIDE) for _ in range(60)]
     written = Written(WIDE)
     schema = tmp_path / "schema.avsc"
     schema.write_text(written.text, encoding="utf-8")
@@ -63,7 +66,7 @@ def test_any_updates_with_every_crash(
             "materializer.tombstones.on.delete": "true",
         },
     )
-    everything = made + chance.choices(made, k=len(made) // 2)
+    everything = updates + chance.choices(updates, k=len(updates) // 2)
     chance.shuffle(everything)
     token = tmp_path / "token"
     table = Table(WIDE)
@@ -83,10 +86,10 @@ def test_any_updates_with_every_crash(
             with pytest.raises(Retriable, match="worker process died"):
                 job.step(batch)
         job.step(batch)
-    wanted = expected(table.contents(), WIDE)
-    assert folded(job) == wanted
-    assert len(wanted) == 2
+    expected_rows = expected(table.contents(), WIDE)
+    assert folded(job) == expected_rows
+    assert len(expected_rows) == 2
     frame = state_frame(job.spark, sink.context.config)
     assert sorted((row["pk"], row["x"], row["y"], row["st"]) for row in frame.collect()) == sorted(
-        (row["pk"], row["x"], row["y"], row["st"]) for rows in wanted.values() for row in rows
+        (row["pk"], row["x"], row["y"], row["st"]) for rows in expected_rows.values() for row in rows
     )

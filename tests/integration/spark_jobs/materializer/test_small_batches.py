@@ -14,7 +14,12 @@ from confluent_kafka.admin import AdminClient
 
 from connectors.errors import Fatal, Retriable
 from spark_jobs.dead_letters import DeadLetters
-from tests.integration.spark_jobs.materializer.test_bucket_exactly_once import encoded, expected, some, written
+from tests.integration.spark_jobs.materializer.test_bucket_exactly_once import (
+    encoded,
+    expected,
+    random_changes,
+    written,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -39,7 +44,7 @@ def test_buckets_move_between_the_process_and_tasks_of_spark(harness: Callable[.
     changes = []
     sink = job.start()
     for count in (100, 900, 100, 30, 900, 300):
-        more = some(rng, count, 5)
+        more = random_changes(rng, count, 5)
         changes += more
         job.produce(encoded(more))
         job.step()
@@ -57,7 +62,7 @@ def test_a_killed_process_costs_an_attempt(harness: Callable[..., Harness]) -> N
     changes = []
     sink = job.start()
     for _ in range(2):
-        more = some(rng, 200, 2)
+        more = random_changes(rng, 200, 2)
         changes += more
         job.produce(encoded(more))
         batch = job.batch()
@@ -90,7 +95,7 @@ def test_a_batch_is_given_up_while_the_process_hangs(harness: Callable[..., Harn
 
 def test_records_that_are_gone_stop_the_job(harness: Callable[..., Harness]) -> None:
     job = harness(partitions=1)
-    job.produce(encoded(some(random.Random(33), 20, 1)))
+    job.produce(encoded(random_changes(random.Random(33), 20, 1)))
     sink = job.start()
     batch = job.batch()
     admin = AdminClient({"bootstrap.servers": job.bootstrap})

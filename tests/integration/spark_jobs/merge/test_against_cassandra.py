@@ -69,12 +69,12 @@ def test_events_lead_to_what_select_shows(
             bench = Bench(limit=chance.choice([1, 3, 1000]))
             for record in order:
                 bench.apply(record)
-            found = {(row["pk"], row["ck"]): simplified(row) for row in bench.rows.values()}
-            wanted = {
+            merged = {(row["pk"], row["ck"]): simplified(row) for row in bench.rows.values()}
+            selected = {
                 (row["pk"], row["ck"]): simplified(row)
                 for row in scylla.base_rows(history.full)
                 if row["ck"] is not None
             }
-            assert found == wanted
+            assert merged == selected
 
     check()

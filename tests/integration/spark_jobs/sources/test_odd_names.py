@@ -66,13 +66,13 @@ def ums(table: str, names: tuple[str, ...]) -> tuple[None, bytes]:
         "id": "long",
         **dict.fromkeys(names, "string"),
     }
-    given = {"ums_id_": "1", "ums_ts_": "2026-11-21 10:00:00.000", "ums_op_": "i"} | {
+    cells = {"ums_id_": "1", "ums_ts_": "2026-11-21 10:00:00.000", "ums_op_": "i"} | {
         name: str(value) for name, value in row(names, 3).items()
     }
     return None, json.dumps(
         {
             "protocol": {"type": "data_increment_data"},
-            "payload": [{"tuple": [given[name] for name in fields]}],
+            "payload": [{"tuple": [cells[name] for name in fields]}],
             "schema": {
                 "namespace": f"mysql.i.d.{table}.1.0.0",
                 "fields": [{"name": name, "type": kind, "nullable": True} for name, kind in fields.items()],
@@ -83,7 +83,7 @@ def ums(table: str, names: tuple[str, ...]) -> tuple[None, bytes]:
 
 def send(jobs: Jobs, names: tuple[str, ...], *refused: tuple[str, ...]) -> list[tuple[bytes, bytes]]:
     """Records of table ``odd`` with and without a schema, of ``plain``, and of ``refused0`` and so on, which are returned."""
-    bad = [with_schema(f"refused{number}", each) for number, each in enumerate(refused)]
+    bad = [with_schema(f"refused{number}", columns) for number, columns in enumerate(refused)]
     jobs.send(
         jobs.name, [with_schema("odd", names), *bad, without_schema("plain", ("note",)), without_schema("odd", names)]
     )
@@ -100,9 +100,9 @@ def letters(jobs: Jobs) -> dict[str, str]:
 
 def refused(jobs: Jobs, bad: Sequence[tuple[bytes | None, bytes]]) -> list[str]:
     """The reasons of the dead letters, sorted; their records have to be ``bad``."""
-    found = jobs.read(f"{jobs.name}-dead")
-    assert sorted((each.key(), each.value()) for each in found) == sorted(bad)
-    return sorted(dict(each.headers())["__connect.errors.exception.message"].decode() for each in found)
+    letters = jobs.read(f"{jobs.name}-dead")
+    assert sorted((letter.key(), letter.value()) for letter in letters) == sorted(bad)
+    return sorted(dict(letter.headers())["__connect.errors.exception.message"].decode() for letter in letters)
 
 
 def chosen(server: Database, table: str, names: tuple[str, ...]) -> list[tuple[Any, ...]]:
@@ -127,9 +127,9 @@ def test_postgresql(jobs: Jobs, postgres: Postgres) -> None:
     assert jobs.run(jobs.name, **options, **letters(jobs)) == ""
     assert chosen(server, f"{jobs.name}_odd", names) == expected(names, 1, 2)
     assert chosen(server, f"{jobs.name}_plain", ("note",)) == expected(("note",), 2)
-    texts = refused(jobs, bad)
-    assert "d.refused0 has a column ''" in texts[0]
-    assert "d.refused1 has a column 'ctid'" in texts[1]
+    reasons = refused(jobs, bad)
+    assert "d.refused0 has a column ''" in reasons[0]
+    assert "d.refused1 has a column 'ctid'" in reasons[1]
 
 
 def test_a_table_without_a_key_stops_no_other_table(jobs: Jobs, postgres: Postgres) -> None:
@@ -163,15 +163,15 @@ def test_mariadb(jobs: Jobs, mariadb: MariaDb) -> None:
     assert jobs.run(jobs.name, **options, **letters(jobs)) == ""
     assert chosen(server, f"{jobs.name}_odd", NAMES) == expected(NAMES, 1, 2)
     assert chosen(server, f"{jobs.name}_plain", ("note",)) == expected(("note",), 2)
-    texts = refused(jobs, [*bad, emoji, large])
-    assert texts[0].startswith(f"Table d.large, column id: the value {1 << 70} does not fit the type bigint (")
-    assert [text.partition(", which")[0].partition(" in the")[0] for text in texts[1:5]] == [
+    reasons = refused(jobs, [*bad, emoji, large])
+    assert reasons[0].startswith(f"Table d.large, column id: the value {1 << 70} does not fit the type bigint (")
+    assert [text.partition(", which")[0].partition(" in the")[0] for text in reasons[1:5]] == [
         "table d.refused0 has a column ''",
         "table d.refused1 has a column 'a😀'",
         "table d.refused2 has a column 'a '",
         "table d.refused3: the columns name and Name have one name",
     ]
-    assert "table d.🙂 can't be written to a table" in texts[5]
+    assert "table d.🙂 can't be written to a table" in reasons[5]
 
 
 @pytest.mark.parametrize("kind", ["parquet", "json", "csv"])
@@ -186,8 +186,8 @@ def test_files(jobs: Jobs, kind: str) -> None:
         )
     assert jobs.run(jobs.name, **options, **letters(jobs)) == ""
     for rows in (history.read(jobs.spark, target, "d.odd"), history.snapshot(jobs.spark, target, "d.odd")):
-        found = sorted(tuple(each)[: len(names) + 1] for each in rows.collect())
-        assert (rows.columns[1 : len(names) + 1], found) == (list(names), expected(names, 1, 2))
+        read_rows = sorted(tuple(line)[: len(names) + 1] for line in rows.collect())
+        assert (rows.columns[1 : len(names) + 1], read_rows) == (list(names), expected(names, 1, 2))
     assert "d.refused0: columns name and Name" in refused(jobs, bad)[0]
     if kind == "json":  # with the other name the table is no longer refused
         jobs.send(jobs.name, [with_schema("refused0", ("name", "other"))])
@@ -213,9 +213,14 @@ def test_kafka_with_names_that_differ_in_case_and_masks(jobs: Jobs) -> None:
         "mask.m.type": "default",
     }
     assert jobs.run(jobs.name, **options) == ""
-    odd = [each for each in (json.loads(record.value()) for record in jobs.read(f"{jobs.name}-out")) if "$x" in each]
-    wanted = [{**row(names, number), "$x": ""} for number in (1, 2)]
-    assert sorted(({name: each[name] for name in wanted[0]} for each in odd), key=lambda each: each["id"]) == wanted
+    odd_rows = [
+        value for value in (json.loads(record.value()) for record in jobs.read(f"{jobs.name}-out")) if "$x" in value
+    ]
+    expected_rows = [{**row(names, number), "$x": ""} for number in (1, 2)]
+    assert (
+        sorted(({name: value[name] for name in expected_rows[0]} for value in odd_rows), key=lambda value: value["id"])
+        == expected_rows
+    )
 
 
 def test_console_and_ums(jobs: Jobs, capfd: pytest.CaptureFixture[str]) -> None:
@@ -224,6 +229,6 @@ def test_console_and_ums(jobs: Jobs, capfd: pytest.CaptureFixture[str]) -> None:
     options = {"source.format": "ums", "sink.type": "console", "sink.console.format": "json"}
     assert jobs.run(jobs.name, **options) == ""
     shown = [json.loads(line) for line in capfd.readouterr().out.splitlines() if line.startswith('{"table_"')]
-    odd = next(each for each in shown if each["table_"] == "mysql.i.d.odd.1.0.0")
-    assert {name: odd[name] for name in ("id", *names)} == row(names, 3)
+    odd_row = next(line for line in shown if line["table_"] == "mysql.i.d.odd.1.0.0")
+    assert {name: odd_row[name] for name in ("id", *names)} == row(names, 3)
     assert len(shown) == 2

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 KINDS: dict[str, Any] = {"connector": t.StringType(), "file": t.StringType(), "row": t.IntegerType()}
 OFFSET = 4711
-ODD: list[dict[str, Any]] = [
+ODD_SOURCES: list[dict[str, Any]] = [
     {"connector": "mysql", "file": file, "pos": pos, "row": row}
     for file, pos, row in (
         ("bin.000009", 4_294_967_300, 5000),
@@ -43,7 +43,7 @@ def expected(source: dict[str, Any]) -> int | None:
 
 
 def test_the_expression_gives_what_the_function_gives(spark: SparkSession) -> None:
-    blocks = [source for source, _ in BLOCKS] + ODD
+    blocks = [source for source, _ in BLOCKS] + ODD_SOURCES
     for members in (
         frozenset(MEMBERS),
         frozenset(MEMBERS) - {"connector", "ums_id", "row", "lsn"},
@@ -59,5 +59,5 @@ def test_the_expression_gives_what_the_function_gives(spark: SparkSession) -> No
             ]
         )
         frame = spark.createDataFrame([(row,) for row in rows], kind).withColumn("offset", f.lit(OFFSET).cast("long"))
-        found = [row[0] for row in frame.select(order_column(f.col("source"), members)).collect()]
-        assert found == [expected({name: source.get(name) for name in names}) for source in blocks]
+        numbers = [row[0] for row in frame.select(order_column(f.col("source"), members)).collect()]
+        assert numbers == [expected({name: source.get(name) for name in names}) for source in blocks]

@@ -57,29 +57,29 @@ def bench(spark: SparkSession, bootstrap: str, registry: SchemaRegistry) -> Call
     return lambda name: Bench(spark, bootstrap, f"shards-{name}-{run}", registry.url)
 
 
-async def send(to: Bench, form: str, given: Sequence[tuple[int, int, int, str]]) -> None:
+async def send(to: Bench, form: str, rows: Sequence[tuple[int, int, int, str]]) -> None:
     """Write one record per row."""
     if form == "ums":
-        to.send([(b"k", ums_message(one, two, [(number, text)])) for one, two, number, text in given])
+        to.send([(b"k", ums_message(database, table, [(number, text)])) for database, table, number, text in rows])
         return
-    made: list[Any] = [
+    converters: list[Any] = [
         AvroConverter({"schema.registry.url": to.registry}, is_key=is_key)
         if form == "avro"
         else JsonConverter({"schemas.enable": str(form == "enveloped").lower()}, is_key=is_key)
         for is_key in (True, False)
     ]
-    keys, values = made
+    keys, values = converters
     await keys.prepare(to.topic, KEY)
     await values.prepare(to.topic, ENVELOPE)
     to.send(
         [
             (
                 keys.from_connect(
-                    to.topic, KEY, {"id": number, "__dbz__physicalTableIdentifier": f"shop_{one}.orders_{two}"}
+                    to.topic, KEY, {"id": number, "__dbz__physicalTableIdentifier": f"shop_{database}.orders_{table}"}
                 ),
-                values.from_connect(to.topic, ENVELOPE, event(one, two, {"id": number, "v": text}, op=op)),
+                values.from_connect(to.topic, ENVELOPE, event(database, table, {"id": number, "v": text}, op=op)),
             )
-            for (one, two, number, text), op in zip(given, "cud" * len(given), strict=False)
+            for (database, table, number, text), op in zip(rows, "cud" * len(rows), strict=False)
         ]
     )
     await keys.close()
@@ -114,10 +114,10 @@ def test_each_value_of_the_option(bench: Callable[[str], Bench], tmp_path: Path,
     # One shard, whatever its numbers, is as it always was; another one is refused, also after a restart.
     (single,) = to.changes(source(to, form, tmp_path / "refuse", "refuse"), 0, 1)
     assert [(row["id"], row["v"]) for row in rows(single)] == [(1, "a")]
-    again = source(to, form, tmp_path / "refuse", "refuse")
-    for run in (again, source(to, form, tmp_path / "new", "refuse")):
+    restarted = source(to, form, tmp_path / "refuse", "refuse")
+    for run in (restarted, source(to, form, tmp_path / "new", "refuse")):
         with pytest.raises(Exception, match=r"several shards: .*1\.2.*sink\.shards=separate") as refused:  # noqa: PT012
-            for changes in to.changes(run, 1 if run is again else 0):
+            for changes in to.changes(run, 1 if run is restarted else 0):
                 changes.frame.collect()
         assert isinstance(cause_of(refused.value), Fatal)
     asyncio.run(send(to, form, [(1, 2, 3, "e")]))

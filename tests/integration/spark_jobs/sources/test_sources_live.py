@@ -108,24 +108,26 @@ class Bench:
         self, encoding: str, schema: Schema, events: Sequence[dict[str, Any]], key: Schema = KEY
     ) -> list[tuple[bytes | None, bytes | None]]:
         async def run() -> list[tuple[bytes | None, bytes | None]]:
-            made: list[Any] = [
+            converters: list[Any] = [
                 AvroConverter({"schema.registry.url": self.registry}, is_key=is_key)
                 if encoding == "avro"
                 else JsonConverter({"schemas.enable": str(encoding == "enveloped").lower()}, is_key=is_key)
                 for is_key in (True, False)
             ]
-            keys, values = made
+            keys, values = converters
             await keys.prepare(self.topic, key)
             await values.prepare(self.topic, schema)
             result = [
                 (
-                    keys.from_connect(self.topic, key, {"id": (each.get("after") or each.get("before") or each)["id"]}),
-                    values.from_connect(self.topic, schema, each),
+                    keys.from_connect(
+                        self.topic, key, {"id": (event.get("after") or event.get("before") or event)["id"]}
+                    ),
+                    values.from_connect(self.topic, schema, event),
                 )
-                for each in events
+                for event in events
             ]
-            for each in made:
-                await each.close()
+            for converter in converters:
+                await converter.close()
             return result
 
         return asyncio.run(run())
@@ -167,9 +169,9 @@ class Bench:
             .select(*RAW_COLUMNS)
         )
         batch: Batch = Batch(0, raw, {(self.topic, 0): (start, high)}, lambda: source.changes(batch))
-        found = list(batch.changes())
+        tables = list(batch.changes())
         source.written()
-        return found
+        return tables
 
 
 def rows(changes: TableChanges) -> list[dict[str, Any]]:
@@ -188,7 +190,7 @@ def test_debezium_gives_the_same_rows_in_json_and_avro_over_changing_schemas_and
 ) -> None:
     results: list[Any] = []
     wide = {
-        **{name: each for name, each in ROW.items() if name != "raw"},
+        **{name: kind for name, kind in ROW.items() if name != "raw"},
         "small": OPTIONAL_INT32,
         "fresh": OPTIONAL_STRING,
     }
@@ -207,7 +209,7 @@ def test_debezium_gives_the_same_rows_in_json_and_avro_over_changing_schemas_and
                     "r",
                     2,
                     values={
-                        **{name: each for name, each in VALUES.items() if name != "raw"},
+                        **{name: value for name, value in VALUES.items() if name != "raw"},
                         "small": 70_000,
                         "fresh": "f",
                     },
@@ -217,16 +219,16 @@ def test_debezium_gives_the_same_rows_in_json_and_avro_over_changing_schemas_and
         # Schema ids change in the middle of a batch, and back again; a tombstone is nothing.
         of.send([*old, *new, old[0], (old[0][0], None)])
         options = {"checkpoint.location": f"{tmp_path}/{encoding}", "source.before.rows": "true"}
-        found = of.changes(of.source(DebeziumSource, encoding, **options))
-        assert [each.schema.namespace for each in found] == ["shop.orders"]
-        schema = found[0].schema
+        tables = of.changes(of.source(DebeziumSource, encoding, **options))
+        assert [table.schema.namespace for table in tables] == ["shop.orders"]
+        schema = tables[0].schema
         assert [column.name for column in schema.key] == ["id"]
-        first = rows(found[0])
-        again = of.changes(
+        first = rows(tables[0])
+        restarted = of.changes(
             of.source(DebeziumSource, encoding, **options), 0, 1
         )  # a restart that meets the old schema only
-        assert again[0].schema == schema
-        assert rows(again[0]) == first[:1]
+        assert restarted[0].schema == schema
+        assert rows(restarted[0]) == first[:1]
         for row in first:
             for name in ("ums_uid_", "kafka_topic_"):
                 row[name] = row[name].replace(of.topic, "t")
@@ -262,17 +264,17 @@ def test_json_without_a_schema_keeps_its_types_over_a_restart(bench: Callable[[s
         {"op": "c", "after": {"id": 1, "n": 1, "o": {"a": 1}, "at": 5}, "source": {"db": "d", "table": table}}
         for table in ("t", "other")
     ]
-    of.send([(b'{"id":1}', json.dumps(each).encode()) for each in events])
+    of.send([(b'{"id":1}', json.dumps(event).encode()) for event in events])
     options = {"checkpoint.location": str(tmp_path), "source.table.columns.d.t": "at timestamp"}
-    found = {each.schema.namespace: each for each in of.changes(of.source(DebeziumSource, **options))}
+    tables = {table.schema.namespace: table for table in of.changes(of.source(DebeziumSource, **options))}
     assert {
-        name: [(column.name, column.type.simpleString()) for column in each.schema.columns]
-        for name, each in found.items()
+        name: [(column.name, column.type.simpleString()) for column in table.schema.columns]
+        for name, table in tables.items()
     } == {
         "d.t": [("id", "bigint"), ("at", "timestamp"), ("n", "bigint"), ("o", "string")],
         "d.other": [("id", "bigint"), ("n", "bigint"), ("o", "string"), ("at", "bigint")],
     }
-    assert [row["at"].microsecond for row in rows(found["d.t"])] == [5000]
+    assert [row["at"].microsecond for row in rows(tables["d.t"])] == [5000]
     of.send(
         [
             (
@@ -345,20 +347,20 @@ def test_bad_records_define_nothing_and_are_put_aside_once(
     }
     source = of.source(DebeziumSource, encoding, **options)
     for start in (0, len(garbage)):  # the second time the schemas are known
-        (found,) = of.changes(source, start)
-        assert (found.schema.namespace, [(each.name, each.key) for each in found.schema.columns]) == (
+        (table,) = of.changes(source, start)
+        assert (table.schema.namespace, [(column.name, column.key) for column in table.schema.columns]) == (
             "shop.orders",
             [("id", True), ("name", False)],
         )
-        assert [(row["id"], row["name"], row["ums_id_"]) for row in rows(found)] == [(n, "n", n) for n in (1, 2, 3)]
+        assert [(row["id"], row["name"], row["ums_id_"]) for row in rows(table)] == [(n, "n", n) for n in (1, 2, 3)]
     consumer = Consumer({"bootstrap.servers": of.bootstrap, "group.id": "x", "auto.offset.reset": "earliest"})
     consumer.assign([TopicPartition(dead.topic, 0, 0)])
     assert consumer.get_watermark_offsets(TopicPartition(dead.topic, 0), timeout=20)[1] == 3 * len(garbage)
     letters = consumer.consume(3 * len(garbage), 20)
     consumer.close()
-    places = sorted(int(dict(letter.headers() or [])["__connect.errors.offset"] or b"") for letter in letters)
+    offsets = sorted(int(dict(letter.headers() or [])["__connect.errors.offset"] or b"") for letter in letters)
     size = len(garbage)
-    assert places == sorted([*range(size), *range(size + 1, 2 * size + 1), *range(size + 1, 2 * size + 1)])
+    assert offsets == sorted([*range(size), *range(size + 1, 2 * size + 1), *range(size + 1, 2 * size + 1)])
 
 
 def test_flat_rows_tombstones_and_a_restart_with_nothing_but_a_tombstone(
@@ -376,16 +378,16 @@ def test_flat_rows_tombstones_and_a_restart_with_nothing_but_a_tombstone(
         records = of.encode(encoding, flat, events)
         of.send([*records, (records[0][0], None)])
         options = {"checkpoint.location": f"{tmp_path}/{encoding}"}
-        found = of.changes(of.source(PlainSource, encoding, **options))
-        assert [column.name for column in found[0].schema.columns] == ["id", "name"]
-        assert [(row["id"], row["name"], row["ums_op_"]) for row in rows(found[0])] == [
+        tables = of.changes(of.source(PlainSource, encoding, **options))
+        assert [column.name for column in tables[0].schema.columns] == ["id", "name"]
+        assert [(row["id"], row["name"], row["ums_op_"]) for row in rows(tables[0])] == [
             (1, "a", "i"),
             (1, "a", "u"),
             (1, None, "d"),
             (1, None, "d"),
         ]
-        again = of.changes(of.source(PlainSource, encoding, **options), 3)
-        assert [(row["id"], row["ums_op_"]) for row in rows(again[0])] == [(1, "d")]
+        restarted = of.changes(of.source(PlainSource, encoding, **options), 3)
+        assert [(row["id"], row["ums_op_"]) for row in rows(restarted[0])] == [(1, "d")]
 
 
 def test_one_member_is_the_time_and_the_order(bench: Callable[[str], Bench]) -> None:
@@ -421,7 +423,7 @@ def test_ums_and_raw_updates(bench: Callable[[str], Bench], tmp_path: Path) -> N
             {
                 "protocol": {"type": protocol},
                 "schema": {"namespace": f"mysql.a.shop.{table}.{version}.0.0", "fields": fields},
-                "payload": [{"tuple": each} for each in tuples],
+                "payload": [{"tuple": values} for values in tuples],
             }
         ).encode()
 
@@ -435,8 +437,11 @@ def test_ums_and_raw_updates(bench: Callable[[str], Bench], tmp_path: Path) -> N
         ]
     )
     source = of.source(UmsSource, **{"checkpoint.location": str(tmp_path), "source.key.columns": "id"})
-    found = {each.schema.namespace: rows(each) for each in of.changes(source)}
-    assert {name: [(row["ums_id_"], row["ums_op_"], row["v"]) for row in each] for name, each in found.items()} == {
+    rows_by_table = {table.schema.namespace: rows(table) for table in of.changes(source)}
+    assert {
+        name: [(row["ums_id_"], row["ums_op_"], row["v"]) for row in table_rows]
+        for name, table_rows in rows_by_table.items()
+    } == {
         "mysql.a.shop.orders.2.0.0": [(1, "i", "x"), (2, "u", "y"), (3, "d", None)],
         "mysql.a.shop.lines.1.0.0": [(1, "i", "x")],
     }

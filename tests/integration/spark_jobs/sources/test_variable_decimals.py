@@ -66,8 +66,8 @@ def test_they_arrive_as_decimals_and_those_that_do_not_fit_are_put_aside(
     bench: Callable[[str], Bench], encoding: str
 ) -> None:
     of, dead = bench(encoding), bench(f"dead-{encoding}")
-    texts = [*NUMBERS, *UNFIT]
-    events = [event("c", number, values=row(text)) for number, text in enumerate(texts)]
+    numbers = [*NUMBERS, *UNFIT]
+    events = [event("c", number, values=row(text)) for number, text in enumerate(numbers)]
     events += [
         event("c", 90, values={"price": None, "prices": None}),
         event("c", 91, values={"price": variable("1"), "prices": [variable(UNFIT[0])]}),
@@ -79,13 +79,13 @@ def test_they_arrive_as_decimals_and_those_that_do_not_fit_are_put_aside(
         "errors.deadletterqueue.topic.name": dead.topic,
         "errors.deadletterqueue.context.headers.enable": "true",
     }
-    (found,) = of.changes(of.source(DebeziumSource, encoding, **tolerant))
-    assert [each.type.simpleString() for each in found.schema.columns] == [
+    (table,) = of.changes(of.source(DebeziumSource, encoding, **tolerant))
+    assert [column.type.simpleString() for column in table.schema.columns] == [
         "bigint",
         "decimal(38,18)",
         "array<decimal(38,18)>",
     ]
-    read = {each["id"]: (each["price"], each["prices"]) for each in rows(found)}
+    read = {line["id"]: (line["price"], line["prices"]) for line in rows(table)}
     assert read == {
         **{number: (Decimal(text), [Decimal("0.5"), None, Decimal(text)]) for number, text in enumerate(NUMBERS)},
         90: (None, None),
@@ -99,15 +99,15 @@ def test_they_arrive_as_decimals_and_those_that_do_not_fit_are_put_aside(
     for letter in letters:
         headers: dict[str, Any] = dict(letter.headers() or [])
         said[int(headers["__connect.errors.offset"])] = headers["__connect.errors.exception.message"].decode()
-    assert sorted(said) == [*range(len(NUMBERS), len(texts)), len(texts) + 1]
+    assert sorted(said) == [*range(len(NUMBERS), len(numbers)), len(numbers) + 1]
     for offset, text in said.items():
-        assert f"Table shop.orders, column price{'s' if offset > len(texts) else ''}: the value " in text
+        assert f"Table shop.orders, column price{'s' if offset > len(numbers) else ''}: the value " in text
         assert "does not fit decimal(38,18). Set source.variable.scale" in text
-    assert "100000000000000000000" in said[len(texts) + 1].replace("1E+20", "100000000000000000000")
+    assert "100000000000000000000" in said[len(numbers) + 1].replace("1E+20", "100000000000000000000")
     # As text every digit is kept (Avro: up to 38 digits), and another scale is another column.
-    kept = of.changes(of.source(DebeziumSource, encoding, **{"source.variable.scale": "text"}), 0, len(texts) - 1)[0]
-    assert [(each["price"], each["prices"][2]) for each in rows(kept)] == [
-        (format(Decimal(text), "f"),) * 2 for text in texts[:-1]
+    kept = of.changes(of.source(DebeziumSource, encoding, **{"source.variable.scale": "text"}), 0, len(numbers) - 1)[0]
+    assert [(line["price"], line["prices"][2]) for line in rows(kept)] == [
+        (format(Decimal(text), "f"),) * 2 for text in numbers[:-1]
     ]
     narrow = of.changes(of.source(DebeziumSource, encoding, **{"source.variable.scale": "2"}), 4, 5)[0]
-    assert [(str(each["price"]), each["prices"][2]) for each in rows(narrow)] == [("1.10", Decimal("1.10"))]
+    assert [(str(line["price"]), line["prices"][2]) for line in rows(narrow)] == [("1.10", Decimal("1.10"))]

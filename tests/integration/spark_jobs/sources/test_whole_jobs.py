@@ -54,7 +54,7 @@ class Jobs:
                 "isolation.level": "read_committed",
             }
         )
-        found: list[Any] = []
+        records: list[Any] = []
         try:
             if topic not in consumer.list_topics(timeout=20).topics:
                 return []
@@ -63,8 +63,8 @@ class Jobs:
                 message = consumer.poll(20)
                 assert message is not None
                 if message.error() is not None:
-                    return found
-                found.append(message)
+                    return records
+                records.append(message)
         finally:
             consumer.close()
 
@@ -119,8 +119,8 @@ def test_a_failed_batch_keeps_nothing_of_its_tables_postgresql(jobs: Jobs, postg
     assert jobs.run(jobs.name, **options, **{"source.key.columns": "id"}) == ""
     from tests.integration.spark_jobs.jdbc.conftest import database
 
-    found = database(postgres.url, postgres.user, postgres.password)
-    assert [found.rows(table, "id, n") for table in (keyed, bare)] == [[(1, 1)], [(2, 2)]]
+    target = database(postgres.url, postgres.user, postgres.password)
+    assert [target.rows(table, "id, n") for table in (keyed, bare)] == [[(1, 1)], [(2, 2)]]
     # What was written is kept: now the key is fixed.
     jobs.send(jobs.name, [(None, change(bare, id=3, n=3))])
     assert r"its key was (id) and is (n) now" in jobs.run(jobs.name, **options, **{"source.key.columns": "n"})
@@ -138,7 +138,9 @@ def test_a_failed_batch_keeps_nothing_of_its_tables_kafka(jobs: Jobs) -> None:
     }
     assert "has no column other" in jobs.run(jobs.name, **options)
     assert jobs.run(jobs.name, **options | {"source.key.columns": "id", "sink.kafka.key.columns": "id"}) == ""
-    assert [(each.key(), json.loads(each.value())["n"]) for each in jobs.read(f"{jobs.name}-out")] == [(b'{"id":1}', 1)]
+    assert [(message.key(), json.loads(message.value())["n"]) for message in jobs.read(f"{jobs.name}-out")] == [
+        (b'{"id":1}', 1)
+    ]
 
 
 def test_a_failed_batch_keeps_nothing_of_its_tables_files(jobs: Jobs) -> None:

@@ -48,7 +48,7 @@ class LiteSink(Sink):
         self._seen.add(batch.id)
         with closing(sqlite3.connect(self.context.config["sink.lite.path"])) as connection:
             connection.execute(TABLE)
-            written = sum(self._open_table(connection, each) for each in batch.changes())
+            written = sum(self._open_table(connection, changes) for changes in batch.changes())
             connection.commit()
         return written
 

@@ -36,10 +36,8 @@ class LiteTarget(SinkTarget):
     def rows(self, schema: TableSchema) -> list[dict[str, Any]]:
         with closing(sqlite3.connect(self.path)) as connection:
             connection.execute(TABLE)
-            found = connection.execute(
-                "SELECT value FROM rows WHERE name = ? AND alive", (schema.namespace,)
-            ).fetchall()
-        return [json.loads(value) for (value,) in found]
+            rows = connection.execute("SELECT value FROM rows WHERE name = ? AND alive", (schema.namespace,)).fetchall()
+        return [json.loads(value) for (value,) in rows]
 
     def stored(self, column: Column, value: Any) -> Any:
         return (
@@ -66,7 +64,7 @@ def test_a_sink_that_is_right_passes(spark: SparkSession, tmp_path: Path, capsys
 
 
 @pytest.mark.parametrize(
-    ("fault", "case", "found"),
+    ("fault", "case", "complaint"),
     [
         ("ignores order", "older_after_newer", "id=1: column name is 'old', expected 'new'"),
         ("loses a batch on replay", "replay", "the same sink wrote the batch again"),
@@ -77,12 +75,14 @@ def test_a_sink_that_is_right_passes(spark: SparkSession, tmp_path: Path, capsys
         ("refuses reserved words", "reserved_words", 'actual Fatal: near "select": syntax error'),
     ],
 )
-def test_a_fault_is_found_by_its_case(spark: SparkSession, tmp_path: Path, fault: str, case: str, found: str) -> None:
+def test_a_fault_is_found_by_its_case(
+    spark: SparkSession, tmp_path: Path, fault: str, case: str, complaint: str
+) -> None:
     with pytest.raises(AssertionError) as raised:
         check_sink(LiteTarget(tmp_path, fault), spark=spark, only=["several_tables_and_empty_batches", case])
     text = str(raised.value)
     assert text.startswith(f"1 of 2 cases failed\n{case}: broken rule: ")
-    assert found in text
+    assert complaint in text
 
 
 def test_what_a_sink_can_not_do_is_skipped_and_a_waiver_must_be_needed(spark: SparkSession, tmp_path: Path) -> None:
@@ -90,11 +90,11 @@ def test_what_a_sink_can_not_do_is_skipped_and_a_waiver_must_be_needed(spark: Sp
     target.supports = Supports(ordering=False)
     with pytest.raises(unittest.SkipTest, match="the sink does not support ordering"):
         check_sink(target, spark=spark, only="older_after_newer")
-    known = LiteTarget(tmp_path, "ignores deletes")
-    known.waivers = {"delete": "it keeps all rows"}
-    assert check_sink(known, spark=spark, only="delete").of("waived") == ["delete"]
-    known.waivers = {"replay": "it was lost once"}
+    waived = LiteTarget(tmp_path, "ignores deletes")
+    waived.waivers = {"delete": "it keeps all rows"}
+    assert check_sink(waived, spark=spark, only="delete").of("waived") == ["delete"]
+    waived.waivers = {"replay": "it was lost once"}
     with pytest.raises(AssertionError, match="remove the waiver"):
-        check_sink(known, spark=spark, only="replay")
+        check_sink(waived, spark=spark, only="replay")
     with pytest.raises(ValueError, match="no such cases: reply"):
-        check_sink(known, spark=spark, only="reply")
+        check_sink(waived, spark=spark, only="reply")

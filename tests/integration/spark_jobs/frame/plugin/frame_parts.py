@@ -42,7 +42,7 @@ class RowsSink(Sink):
         self.context.metrics["rows_calls_total"] = self.context.metrics.get("rows_calls_total", 0) + 1
         self._obey(batch.id)
         frames = (
-            [each.frame for each in batch.changes()]
+            [changes.frame for changes in batch.changes()]
             if self.context.config["sink.rows.tables"]
             else [
                 batch.raw.selectExpr(
@@ -55,7 +55,7 @@ class RowsSink(Sink):
             for frame in frames
             for row in frame.mapInArrow(where_it_runs, f"{_ddl(frame)}, ran_in string").collect()
         ]
-        ranges = {f"{topic}-{partition}": each for (topic, partition), each in batch.ranges.items()}
+        ranges = {f"{topic}-{partition}": bounds for (topic, partition), bounds in batch.ranges.items()}
         with self._path.open("a") as file:
             file.write(
                 "".join(json.dumps({"batch": batch.id, "ranges": ranges, **row}, default=_plain) + "\n" for row in rows)
@@ -66,27 +66,27 @@ class RowsSink(Sink):
         order = Path(f"{self._path}.order")
         if not order.exists():
             return
-        what, _, value = order.read_text().partition(" ")
-        if what == "slow":
+        command, _, value = order.read_text().partition(" ")
+        if command == "slow":
             Path(f"{self._path}.busy").touch()
             while order.exists():
                 time.sleep(0.02)
-        elif what == "away":
+        elif command == "away":
             count = int(value) - 1
             if count <= 0:
                 order.unlink()
             else:
                 order.write_text(f"away {count}")
             raise Retriable("the target is away")
-        elif what == "task":
+        elif command == "task":
             if value == "Retriable":
                 order.unlink()
 
             def fail(batches: Iterator[Any]) -> Iterator[Any]:
-                for each in batches:
-                    if each.num_rows:
+                for arrow_batch in batches:
+                    if arrow_batch.num_rows:
                         _end_task(value, number)
-                    yield each
+                    yield arrow_batch
 
             self.context.spark.range(1).mapInArrow(fail, "id long").collect()
 
@@ -142,9 +142,9 @@ class NumbersSource(Source):
             import pyarrow as pa
 
             with letters:
-                for each in batches:
+                for arrow_batch in batches:
                     good = []
-                    for row in each.to_pylist():
+                    for row in arrow_batch.to_pylist():
                         try:
                             good.append(int(row["value"]))
                         except ValueError as error:
