@@ -18,11 +18,11 @@ _JSON = "application/json"
 
 
 def _of_file_source(plugins: Any) -> Any:
-    return [{**each, "version": None} for each in plugins if each.get("class") == FILE_SOURCE]
+    return [{**plugin, "version": None} for plugin in plugins if plugin.get("class") == FILE_SOURCE]
 
 
 def _mine(connectors: Any) -> Any:
-    return sorted(each for each in connectors if each.startswith(("kcctl", "kafbat", "redpanda", "strimzi")))
+    return sorted(name for name in connectors if name.startswith(("kcctl", "kafbat", "redpanda", "strimzi")))
 
 
 # kcctl: a Quarkus REST client. Unknown fields are ignored, 409 is retried for 30 s, every error body is read. Plain list and
@@ -154,7 +154,7 @@ KCCTL = Client(
             "GET",
             "/connector-plugins/FileStreamSourceConnector/config",
             reads=list[KcKeyInfo],
-            keep=lambda read: [each["name"] for each in read if each["name"] in {"file", "topic", "batch.size"}],
+            keep=lambda read: [option["name"] for option in read if option["name"] in {"file", "topic", "batch.size"}],
         ),
         Call(
             "validate",
@@ -172,7 +172,7 @@ KCCTL = Client(
             body={"connector.class": FILE_SOURCE, "name": "dummy-name", "tasks.max": "0"},
             keep=lambda read: [
                 read["error_count"],
-                sorted(text for each in read["configs"] for text in each["value"]["errors"]),
+                sorted(text for option in read["configs"] for text in option["value"]["errors"]),
             ],
         ),
         Call("list", "GET", "/connectors/", reads=list[str], keep=_mine),
@@ -204,7 +204,7 @@ KCCTL = Client(
             "GET",
             "/connectors/{name}/topics",
             reads=dict[str, TopicList],
-            until=lambda read: any(each.topics for each in read.values()),
+            until=lambda read: any(entry.topics for entry in read.values()),
         ),
         Call("restart", "POST", "/connectors/{name}/restart", (204,)),
         Call("running", "GET", "/connectors/{name}/status", reads=KcStatus, until=state("RUNNING")),
@@ -324,7 +324,7 @@ class ClusterInfo(Struct):
     kafka_cluster_id: str
 
 
-def _kafbat_again(status: int, body: Any) -> bool:
+def _kafbat_retries(status: int, body: Any) -> bool:
     return status == 409 or (
         status == 500 and isinstance(body, dict) and str(body.get("message", "")).lower() == REBALANCE.lower()
     )
@@ -368,7 +368,7 @@ KAFBAT = Client(
             "GET",
             "/connectors/{name}/topics",
             reads=dict[str, TopicList],
-            until=lambda read: any(each.topics for each in read.values()),
+            until=lambda read: any(entry.topics for entry in read.values()),
         ),
         Call("config", "GET", "/connectors/{name}/config", reads=dict[str, Any]),
         Call(
@@ -385,7 +385,7 @@ KAFBAT = Client(
             "GET",
             "/connectors/{name}/tasks",
             reads=list[TaskConfig],
-            keep=lambda read: [each["id"] for each in read],
+            keep=lambda read: [task["id"] for task in read],
         ),
         Call(
             "task",
@@ -415,7 +415,7 @@ KAFBAT = Client(
         Call("delete", "DELETE", "/connectors/{name}", (204,)),
         Call("tasks when gone", "GET", "/connectors/{name}/tasks", (404,)),
     ),
-    again=_kafbat_again,
+    should_retry=_kafbat_retries,
     attempts=5,
     delay_s=0.2,
     connector="kafbat {id}",
@@ -494,7 +494,7 @@ REDPANDA = Client(
             body={"connector.class": FILE_SOURCE, "name": "", "tasks.max": 1},
             keep=lambda read: [
                 read["name"],
-                sorted(each["value"]["name"] for each in read["configs"] if each["value"]["errors"]),
+                sorted(option["value"]["name"] for option in read["configs"] if option["value"]["errors"]),
             ],
         ),
         Call("create", "POST", "/connectors", (201,), RpConnector, {"name": "{name}", "config": CONFIG}),
@@ -515,7 +515,7 @@ REDPANDA = Client(
             "GET",
             "/connectors/{name}/topics",
             reads=dict[str, TopicList],
-            until=lambda read: any(each.topics for each in read.values()),
+            until=lambda read: any(entry.topics for entry in read.values()),
         ),
         Call("restart", "POST", "/connectors/{name}/restart?includeTasks=true&onlyFailed=true", (202,)),
         Call("restart task", "POST", "/connectors/{name}/tasks/0/restart", (204,)),
@@ -624,7 +624,7 @@ STRIMZI = Client(
             "GET",
             "/connectors/{name}/topics",
             reads=dict[str, dict[str, list[str]]],
-            until=lambda read: any(each["topics"] for each in read.values()),
+            until=lambda read: any(entry["topics"] for entry in read.values()),
         ),
         Call("restart", "POST", "/connectors/{name}/restart?includeTasks=false&onlyFailed=false", (204,)),
         Call("running after a restart", "GET", "/connectors/{name}/status", reads=SzStatus, until=state("RUNNING")),

@@ -367,17 +367,19 @@ def header_cases(events: Events) -> list[Json]:
         {"headers": "one", "fields": "after.x"},
         {"headers": "one,list,two", "fields": "b,source.a,c"},
     ]
-    made = []
-    for number, each in enumerate(options):
+    cases = []
+    for number, header_options in enumerate(options):
         # Debezium keeps a schema per value schema, whatever the headers are: they are the same in each record of a case.
-        whole = "other" in each["headers"]
+        whole = "other" in header_options["headers"]
         records = [
             events.record(value, topic="t", headers=headers if whole or events.chance(0.8) else headers[2:3])
             for value in (record["value"] for record in events.records(6))
         ]
-        made.append(case(DEBEZIUM + "HeaderToValue", {**each, "operation": "move" if number % 2 else "copy"}, records))
+        cases.append(
+            case(DEBEZIUM + "HeaderToValue", {**header_options, "operation": "move" if number % 2 else "copy"}, records)
+        )
     return [
-        *made,
+        *cases,
         case(DEBEZIUM + "HeaderToValue", {"headers": "one", "fields": "x", "operation": "steal"}, []),
         case(DEBEZIUM + "HeaderToValue", {"headers": "one", "fields": "x"}, []),
     ]
@@ -403,18 +405,18 @@ def router_cases(events: Events) -> list[Json]:
         {"schema.name.adjustment.mode": "avro_unicode"},
         {"schema.name.adjustment.mode": "none", "logical.table.cache.size": "1"},
     ]
-    made = []
+    cases = []
     for number in range(27):
         # One topic in each case: Debezium names a schema after the first topic that it met with it.
         topic = events.random.choice(("srv.db.users", "srv.shard1.users", "plain", "x"))
-        made.append(
+        cases.append(
             case(
                 DEBEZIUM + "ByLogicalTableRouter",
                 {**routes[number % 6 if number < 18 else 0], **more[number % 9]},
                 events.records(5, topic=topic),
             )
         )
-    return made
+    return cases
 
 
 def partition_cases(events: Events) -> list[Json]:
@@ -435,7 +437,7 @@ def partition_cases(events: Events) -> list[Json]:
         "a,,b",
         " change.id , source.ts_ms ",
     )
-    made = []
+    cases = []
     for number in range(30):
         options: Json = {
             "partition.payload.fields": fields[number % len(fields)],
@@ -443,12 +445,12 @@ def partition_cases(events: Events) -> list[Json]:
         }
         if number % 3:
             options["partition.hash.function"] = "murmur" if number % 3 == 1 else "java"
-        made.append(case(DEBEZIUM + "partitions.PartitionRouting", options, events.records(8)))
-    return made
+        cases.append(case(DEBEZIUM + "partitions.PartitionRouting", options, events.records(8)))
+    return cases
 
 
 def timezone_cases(events: Events) -> list[Json]:
-    made = [case(DEBEZIUM + "TimezoneConverter", {"converted.timezone": zone}, events.records(6)) for zone in ZONES]
+    cases = [case(DEBEZIUM + "TimezoneConverter", {"converted.timezone": zone}, events.records(6)) for zone in ZONES]
     lists = (
         "source:users",
         "source:orders:c0",
@@ -469,10 +471,10 @@ def timezone_cases(events: Events) -> list[Json]:
         "a:b:c",
         "source:users:c0:c1",
     )
-    for each in lists:
+    for entry in lists:
         for option in ("include.list", "exclude.list"):
-            options = {"converted.timezone": events.random.choice(ZONES[:4]), option: each}
-            made.append(
+            options = {"converted.timezone": events.random.choice(ZONES[:4]), option: entry}
+            cases.append(
                 case(
                     DEBEZIUM + "TimezoneConverter",
                     options,
@@ -482,7 +484,7 @@ def timezone_cases(events: Events) -> list[Json]:
     both = {"converted.timezone": "+01:00", "include.list": "source:a", "exclude.list": "source:b"}
     steady = Events(99, (ZONED_TIMES,))
     return [
-        *made,
+        *cases,
         case(DEBEZIUM + "TimezoneConverter", both, events.records(1)),
         *(case(DEBEZIUM + "TimezoneConverter", {"converted.timezone": zone}, steady.records(5)) for zone in STEADY),
     ]
@@ -490,12 +492,12 @@ def timezone_cases(events: Events) -> list[Json]:
 
 def small_cases(events: Events) -> list[Json]:
     excluded = ("DROP", "DROP, TRUNCATE", "CREATE,ALTER,DATABASE", "drop", "NOTHING", "")
-    made = []
-    for each in excluded:
+    cases = []
+    for changes in excluded:
         records = [events.record(events.other() if events.chance(0.2) else events.schema_change()) for _ in range(10)]
-        made.append(case(DEBEZIUM + "SchemaChangeEventFilter", {"schema.change.event.exclude.list": each}, records))
-    made += [case("io.debezium.connector.mysql.transforms.ReadToInsertEvent", {}, events.records()) for _ in range(4)]
-    return made
+        cases.append(case(DEBEZIUM + "SchemaChangeEventFilter", {"schema.change.event.exclude.list": changes}, records))
+    cases += [case("io.debezium.connector.mysql.transforms.ReadToInsertEvent", {}, events.records()) for _ in range(4)]
+    return cases
 
 
 def size_cases() -> list[Json]:
@@ -510,7 +512,7 @@ def size_cases() -> list[Json]:
             (schema("map", keys=STRING, values=INT32), ({"a": 1},)),
         ),
     )
-    made = []
+    cases = []
     for options in (
         {"max.bytes": "1000"},
         {"max.bytes": "50000"},
@@ -527,13 +529,13 @@ def size_cases() -> list[Json]:
         records = [
             sizes.record(sizes.event(row, columns, "users", "cud"), topic="srv.db.ü", key=False) for _ in range(3)
         ]
-        made.append(case(DEBEZIUM + "EnforceRecordSize", options, [*records, sizes.record(None, key=False)]))
-    return made
+        cases.append(case(DEBEZIUM + "EnforceRecordSize", options, [*records, sizes.record(None, key=False)]))
+    return cases
 
 
 def unwrapped_cases(events: Events) -> list[Json]:
     """Cases of ExtractNewRecordState after the other transforms: a chain as it is used."""
-    made = []
+    cases = []
     for mode in ("drop", "tombstone", "rewrite", "rewrite-with-tombstone", "delete-to-tombstone"):
         config = {
             "transforms": "c,h,u",
@@ -548,7 +550,7 @@ def unwrapped_cases(events: Events) -> list[Json]:
             "transforms.u.delete.tombstone.handling.mode": mode,
             "transforms.u.add.headers": "op,source.table",
         }
-        made.append(
+        cases.append(
             {
                 "config": config,
                 "records": [
@@ -559,7 +561,7 @@ def unwrapped_cases(events: Events) -> list[Json]:
                 ],
             }
         )
-    return made
+    return cases
 
 
 PAYLOADS = (
@@ -618,18 +620,18 @@ def outbox_cases(events: Events) -> list[Json]:
         "route.topic.replacement": ("to.$1", "all"),
         "route.tombstone.on.empty.payload": ("true", "false"),
     }
-    wanted = {
+    chances = {
         "table.expand.json.payload": 0.7,
         "field.name.adjustment.mode": 0.5,
         "route.tombstone.on.empty.payload": 0.5,
         "table.fields.additional.placement": 0.5,
     }
-    made = []
+    cases = []
     for _ in range(60):
         options = {
             name: events.random.choice(values if events.chance(0.15) else values[:2])
             for name, values in choices.items()
-            if events.chance(wanted.get(name, 0.15))
+            if events.chance(chances.get(name, 0.15))
         }
         if {"route.topic.replacement", "route.topic.regex"} & options.keys():
             # A group that there is not is refused at validation here.
@@ -645,7 +647,7 @@ def outbox_cases(events: Events) -> list[Json]:
         }
         # Debezium keeps the schema of an envelope that it met first, for a payload's schema or for a version.
         count = 1 if "envelope" in options.get("table.fields.additional.placement", "") else 6
-        made.append(
+        cases.append(
             case(
                 DEBEZIUM + "outbox.EventRouter",
                 options,
@@ -659,7 +661,7 @@ def outbox_cases(events: Events) -> list[Json]:
                 ],
             )
         )
-    return made
+    return cases
 
 
 def corner_cases(events: Events) -> list[Json]:
@@ -689,16 +691,20 @@ def corner_cases(events: Events) -> list[Json]:
         "change.gone,change.id",
         "change.id,change.name,change.in.x",
     )
-    made = [
+    cases = [
         case(
             DEBEZIUM + "partitions.PartitionRouting",
-            {"partition.payload.fields": each, "partition.topic.num": "1000003", "partition.hash.function": function},
+            {
+                "partition.payload.fields": field_list,
+                "partition.topic.num": "1000003",
+                "partition.hash.function": function,
+            },
             [events.record(events.event(row, columns, "users", "cud"), key=False) for _ in range(6)],
         )
-        for each in fields
+        for field_list in fields
         for function in ("murmur", "java")
     ]
-    made += [
+    cases += [
         case(
             DEBEZIUM + "ExtractNewRecordState",
             options,
@@ -717,11 +723,11 @@ def corner_cases(events: Events) -> list[Json]:
         {"table.fields.additional.placement": "type:envelope:payload"},
         {"table.expand.json.payload": "true"},
     )
-    for each in options:
+    for router_options in options:
         for text in ('{"": 1}', '{"a": {"": null}, "b": 0.1}', '{"a": [[1, null], []], "b": [true]}'):
             event = events.event(outbox, list(OUTBOX), "outbox", "c")
             event["payload"]["after"]["payload"] = text
-            made.append(case(DEBEZIUM + "outbox.EventRouter", each, [events.record(event)]))
+            cases.append(case(DEBEZIUM + "outbox.EventRouter", router_options, [events.record(event)]))
     zoned = Events(
         5,
         (
@@ -741,7 +747,7 @@ def corner_cases(events: Events) -> list[Json]:
         ),
     )
     return [
-        *made,
+        *cases,
         *(
             case(DEBEZIUM + "TimezoneConverter", {"converted.timezone": zone}, zoned.records(6))
             for zone in ("Europe/Paris", "-03:30")
@@ -751,7 +757,7 @@ def corner_cases(events: Events) -> list[Json]:
 
 def expression_cases() -> list[Json]:
     """Groovy in Debezium, and the same expression here: as Groovy, and where it is given as CEL."""
-    made = []
+    cases = []
     for number, (expression, *_) in enumerate((*GROOVY, *ROUTES)):
         events = Events(
             1000 + number,
@@ -780,8 +786,8 @@ def expression_cases() -> list[Json]:
             options["null.handling.mode"] = ("keep", "drop", "evaluate")[number // 3 % 3]
         if number % 5 == 0:
             options["topic.regex"] = r"srv\..*"
-        made.append(case(DEBEZIUM + ("ContentBasedRouter" if route else "Filter"), options, records))
-    return made
+        cases.append(case(DEBEZIUM + ("ContentBasedRouter" if route else "Filter"), options, records))
+    return cases
 
 
 def cases() -> Json:
@@ -810,14 +816,14 @@ def recorded() -> tuple[Json, Json]:
     return document["cases"], document["expected"]
 
 
-def ask_java(made: Json) -> Json:
+def ask_java(cases_by_version: Json) -> Json:
     """Apply Debezium's classes to the cases. Needs Java, and the network where the jars are not in the cache."""
     java, manifest = find_java(17), load_manifest()
     sets = {"3.5": ("debezium", "debezium-scripting", "connect"), "3.6": ("debezium-36", "debezium", "connect")}
     expected = {}
     for version, names in sets.items():
         jars = [jar for name in names for jar in ArtifactResolver().fetch(manifest.members(name), name)]
-        asked = {"transforms": made[version], "expressions": [], "properties": []}
+        asked = {"transforms": cases_by_version[version], "expressions": [], "properties": []}
         classes = compiled(java, DRIVER, ArtifactResolver().fetch(manifest.members("connect"), "connect"))
         # The log would stand in the answer.
         classpath = ":".join(map(str, [classes, *jars]))
@@ -830,11 +836,12 @@ def ask_java(made: Json) -> Json:
 
 
 def main() -> None:
-    made = cases()
-    document = json.dumps({"cases": made, "expected": ask_java(made)}, separators=(",", ":"))
+    cases_by_version = cases()
+    document = json.dumps({"cases": cases_by_version, "expected": ask_java(cases_by_version)}, separators=(",", ":"))
     VECTORS.write_bytes(gzip.compress(document.encode(), mtime=0))
+    configurations = len(cases_by_version["3.5"]) + len(cases_by_version["3.6"])
     print(
-        f"{VECTORS}: {len(made['3.5']) + len(made['3.6'])} configurations, {VECTORS.stat().st_size} bytes; "
+        f"{VECTORS}: {configurations} configurations, {VECTORS.stat().st_size} bytes; "
         f"{len(CEL)} expressions in CEL are compared with them too"
     )
 

@@ -110,11 +110,11 @@ class Generator:
     def struct(self, name: str, *, optional: bool = False) -> tuple[Json, Json]:
         """A struct schema and a value of it."""
         names = self.random.sample(NAMES, self.random.randint(1, len(NAMES)))
-        made = [self.field(each) for each in names]
-        described: Json = {"type": "struct", "fields": [kind for kind, _ in made], "optional": optional, "name": name}
+        fields = [self.field(field_name) for field_name in names]
+        described: Json = {"type": "struct", "fields": [kind for kind, _ in fields], "optional": optional, "name": name}
         if self.random.random() < 0.3:
             described["version"] = 3
-        return described, {kind["field"]: value for kind, value in made}
+        return described, {kind["field"]: value for kind, value in fields}
 
     def schemaless(self) -> Json:
         values: tuple[Any, ...] = (None, True, 5, -1, 2.5, "text", ["a", 1], {"x": 1}, "")
@@ -163,8 +163,8 @@ class Generator:
         return self.random.sample(NAMES, self.random.randint(low, 3))
 
     def case(self, kind: str, options: Json, records: list[Json]) -> Json:
-        own = {f"transforms.t.{name}": value for name, value in options.items()}
-        config = {"transforms": "t", "transforms.t.type": kind, **own}
+        own_options = {f"transforms.t.{name}": value for name, value in options.items()}
+        config = {"transforms": "t", "transforms.t.type": kind, **own_options}
         if self.random.random() < 0.3:
             predicate, more = self.random.choice(
                 (
@@ -319,10 +319,10 @@ class Generator:
             records = self.records(6)
             if ":" not in options.get("spec", ":"):  # a whole value that is cast loses its logical type here
                 records = [
-                    each
-                    for each in records
+                    record
+                    for record in records
                     if not any(
-                        DATA in ((each[part] or {}).get("schema") or {}).get("name", "") for part in ("key", "value")
+                        DATA in ((record[part] or {}).get("schema") or {}).get("name", "") for part in ("key", "value")
                     )
                 ]
             cases.append(self.case(f"{KAFKA}{name}{side}", options, records))
@@ -497,7 +497,7 @@ class Generator:
         return cases
 
     def properties_texts(self, count: int) -> list[str]:
-        pieces = (
+        fragments = (
             "a",
             "key",
             "=",
@@ -522,7 +522,9 @@ class Generator:
             "\\\\",
             "b.c",
         )
-        mixed = ["".join(self.random.choice(pieces) for _ in range(self.random.randint(0, 14))) for _ in range(count)]
+        mixed = [
+            "".join(self.random.choice(fragments) for _ in range(self.random.randint(0, 14))) for _ in range(count)
+        ]
         return [
             *mixed,
             "a=1\nb : 2\nc 3\n",
@@ -651,7 +653,7 @@ INPUTS = (
 
 def cases() -> Json:
     """Everything that is compared."""
-    kafka, debezium, texts, others = Generator(1), Generator(2), Generator(3), Generator(4, LATER)
+    kafka, debezium, properties, others = Generator(1), Generator(2), Generator(3), Generator(4, LATER)
     return {
         "transforms": [
             *kafka.kafka_cases(150),
@@ -662,7 +664,7 @@ def cases() -> Json:
         "expressions": [
             {"regex": regex, "replacement": replacement, "inputs": list(INPUTS)} for regex, replacement in EXPRESSIONS
         ],
-        "properties": texts.properties_texts(400),
+        "properties": properties.properties_texts(400),
     }
 
 
@@ -672,7 +674,7 @@ def recorded() -> tuple[Json, Json]:
     return document["cases"], document["expected"]
 
 
-def run_java(made: Json, timeout_s: float = 300) -> Json:
+def run_java(cases: Json, timeout_s: float = 300) -> Json:
     """Apply Java's transforms to the cases. Blocks.
 
     Raises:
@@ -680,13 +682,13 @@ def run_java(made: Json, timeout_s: float = 300) -> Json:
     """
     java, manifest = find_java(), load_manifest()
     members = dict.fromkeys(
-        each for name in ("connect", "debezium", "debezium-scripting") for each in manifest.members(name)
+        artifact for name in ("connect", "debezium", "debezium-scripting") for artifact in manifest.members(name)
     )
     jars = ArtifactResolver().fetch(members, "Kafka Connect's and Debezium's transforms")
     classes = compiled(java, DRIVER, jars)
     done = subprocess.run(
         [str(java.executable), "-Xmx512m", "-cp", ":".join(map(str, [classes, *jars])), DRIVER.stem],
-        input=json.dumps(made).encode(),
+        input=json.dumps(cases).encode(),
         capture_output=True,
         check=False,
         timeout=timeout_s,
@@ -698,13 +700,13 @@ def run_java(made: Json, timeout_s: float = 300) -> Json:
 
 
 def main() -> None:
-    made = cases()
-    results = run_java(made)
-    document = json.dumps({"cases": made, "expected": results}, separators=(",", ":"))
+    generated = cases()
+    results = run_java(generated)
+    document = json.dumps({"cases": generated, "expected": results}, separators=(",", ":"))
     VECTORS.write_bytes(gzip.compress(document.encode(), mtime=0))
     print(
-        f"{VECTORS}: {len(made['transforms'])} configurations, "
-        f"{sum(len(case['records']) for case in made['transforms'])} records, {len(made['properties'])} texts"
+        f"{VECTORS}: {len(generated['transforms'])} configurations, "
+        f"{sum(len(case['records']) for case in generated['transforms'])} records, {len(generated['properties'])} texts"
     )
 
 

@@ -45,8 +45,8 @@ _FAILING = "failing"
 def _case(kind: str) -> st.SearchStrategy[Json]:
     def choose(seed: int) -> Json:
         source = random.Random(seed)
-        made = [case for case in _KINDS[kind](source) if _compared(case["config"]) and case["records"]]
-        return source.choice(made)
+        candidates = [case for case in _KINDS[kind](source) if _compared(case["config"]) and case["records"]]
+        return source.choice(candidates)
 
     return st.integers(0, 1 << 32).map(choose)
 
@@ -62,11 +62,11 @@ def _compared(config: Json) -> bool:
 
 def _in_cel(case: Json) -> Json:
     """The same with the expression in CEL, where there is one."""
-    texts = dict(CEL)
+    cel_by_groovy = dict(CEL)
     config = dict(case["config"])
     for option in ("transforms.t.condition", "transforms.t.topic.expression"):
-        if config.get(option) in texts:
-            config |= {option: texts[config[option]], "transforms.t.language": "cel"}
+        if config.get(option) in cel_by_groovy:
+            config |= {option: cel_by_groovy[config[option]], "transforms.t.language": "cel"}
     # Of data without schema, a name that is not there is null in Groovy, and an error in CEL.
     return (
         {"config": config, "records": case["records"]}
@@ -80,7 +80,7 @@ def _refused_records() -> list[Json]:
     events = cases.Events(5)
     row, columns = events.row("srv.db.users.Value")
     deletions = [events.record(events.event(row, columns, "users", "d"), key=False) for _ in range(2)]
-    made = [
+    refused = [
         cases.case(
             cases.DEBEZIUM + "Filter", {"language": "jsr223.groovy", "condition": "value.after.id == 1"}, deletions
         ),
@@ -99,7 +99,7 @@ def _refused_records() -> list[Json]:
             ],
         ),
     ]
-    return [{**case, "config": {**case["config"], "errors.tolerance": "none"}} for case in made]
+    return [{**case, "config": {**case["config"], "errors.tolerance": "none"}} for case in refused]
 
 
 @pytest.fixture(scope="module")
@@ -119,14 +119,16 @@ def outcomes(
         except StackError as error:
             ours.result()
             pytest.skip(f"no Java or no jars: {error}")
-        found: dict[str, list[tuple[Json, Outcome, Outcome]]] = {kind: [] for kind in (*_KINDS, _FAILING)}
+        by_kind: dict[str, list[tuple[Json, Outcome, Outcome]]] = {kind: [] for kind in (*_KINDS, _FAILING)}
         for (kind, case), theirs, mine in zip(asked, java, ours.result(), strict=True):
-            found[kind].append((case, theirs, mine))
-    return found
+            by_kind[kind].append((case, theirs, mine))
+    return by_kind
 
 
-def _differences(found: Sequence[tuple[Json, Outcome, Outcome]]) -> list[str]:
-    return [f"{case['config']}\n{text}" for case, java, ours in found for text in compare(java, ours, case["records"])]
+def _differences(results: Sequence[tuple[Json, Outcome, Outcome]]) -> list[str]:
+    return [
+        f"{case['config']}\n{text}" for case, java, ours in results for text in compare(java, ours, case["records"])
+    ]
 
 
 @pytest.mark.parametrize("kind", _KINDS)
@@ -143,5 +145,5 @@ def test_a_refused_record_fails_both_tasks(outcomes: dict[str, list[tuple[Json, 
 
 def test_records_get_through(outcomes: dict[str, list[tuple[Json, Outcome, Outcome]]]) -> None:
     # A comparison of nothing with nothing would prove nothing.
-    sent = sum(record is not None for found in outcomes.values() for _, java, _ in found for record in java.records)
+    sent = sum(record is not None for results in outcomes.values() for _, java, _ in results for record in java.records)
     assert sent > 2 * len(_KINDS) * _COUNT
