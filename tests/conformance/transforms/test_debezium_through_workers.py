@@ -13,6 +13,7 @@ import pytest
 from hypothesis import strategies as st
 
 from tests.conformance.transforms import debezium_cases as cases
+from tests.conformance.transforms import debezium_events
 from tests.conformance.transforms.debezium_expressions import CEL
 from tests.conformance.transforms.strategies import collect
 from tests.conformance.transforms.worker_pair import Outcome, compare, run_java, run_millrace
@@ -29,14 +30,16 @@ Json = dict[str, Any]
 pytestmark = pytest.mark.scaled
 _COUNT = scaled(2, 25)
 _KINDS: dict[str, Callable[[random.Random], list[Json]]] = {
-    "changed": lambda source: cases.changed_cases(cases.Events(source)),
-    "headers": lambda source: cases.header_cases(cases.Events(source)),
-    "routers": lambda source: cases.router_cases(cases.Events(source)),
-    "partitions": lambda source: cases.partition_cases(cases.Events(source)),
-    "times": lambda source: cases.timezone_cases(cases.Events(source, (*cases.TIMES, *cases.COLUMNS[:3]))),
-    "small": lambda source: cases.small_cases(cases.Events(source)),
-    "outbox": lambda source: cases.outbox_cases(cases.Events(source)),
-    "chains": lambda source: cases.unwrapped_cases(cases.Events(source)),
+    "changed": lambda source: cases.changed_cases(debezium_events.Events(source)),
+    "headers": lambda source: cases.header_cases(debezium_events.Events(source)),
+    "routers": lambda source: cases.router_cases(debezium_events.Events(source)),
+    "partitions": lambda source: cases.partition_cases(debezium_events.Events(source)),
+    "times": lambda source: cases.timezone_cases(
+        debezium_events.Events(source, (*debezium_events.TIMES, *debezium_events.COLUMNS[:3]))
+    ),
+    "small": lambda source: cases.small_cases(debezium_events.Events(source)),
+    "outbox": lambda source: cases.outbox_cases(debezium_events.Events(source)),
+    "chains": lambda source: cases.unwrapped_cases(debezium_events.Events(source)),
     "expressions": lambda _source: cases.expression_cases(),
 }
 _FAILING = "failing"
@@ -77,24 +80,28 @@ def _in_cel(case: Json) -> Json:
 
 def _refused_records() -> list[Json]:
     """Records that end a task which tolerates no errors."""
-    events = cases.Events(5)
+    events = debezium_events.Events(5)
     row, columns = events.row("srv.db.users.Value")
     deletions = [events.record(events.event(row, columns, "users", "d"), key=False) for _ in range(2)]
     refused = [
-        cases.case(
-            cases.DEBEZIUM + "Filter", {"language": "jsr223.groovy", "condition": "value.after.id == 1"}, deletions
+        debezium_events.case(
+            debezium_events.DEBEZIUM + "Filter",
+            {"language": "jsr223.groovy", "condition": "value.after.id == 1"},
+            deletions,
         ),
-        cases.case(cases.DEBEZIUM + "Filter", {"language": "jsr223.groovy", "condition": "value.op"}, deletions),
-        cases.case(
-            cases.DEBEZIUM + "partitions.PartitionRouting",
+        debezium_events.case(
+            debezium_events.DEBEZIUM + "Filter", {"language": "jsr223.groovy", "condition": "value.op"}, deletions
+        ),
+        debezium_events.case(
+            debezium_events.DEBEZIUM + "partitions.PartitionRouting",
             {"partition.payload.fields": "after.id", "partition.topic.num": "3"},
             deletions,
         ),
-        cases.case(
-            cases.DEBEZIUM + "HeaderToValue",
+        debezium_events.case(
+            debezium_events.DEBEZIUM + "HeaderToValue",
             {"headers": "h", "fields": "op", "operation": "copy"},
             [
-                {**record, "headers": [{"key": "h", "value": {"schema": cases.STRING, "payload": "x"}}]}
+                {**record, "headers": [{"key": "h", "value": {"schema": debezium_events.STRING, "payload": "x"}}]}
                 for record in deletions
             ],
         ),
