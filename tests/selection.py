@@ -58,9 +58,9 @@ def pytest_configure(config: pytest.Config) -> None:
     )
 
 
-def scaled(few: _T, many: _T) -> _T:
-    """``many`` in a slow run, else ``few``. Tests that use it are marked ``scaled``."""
-    return many if _slow_run else few
+def scaled(quick: _T, slow: _T) -> _T:
+    """``slow`` in a slow run, else ``quick``. Tests that use it are marked ``scaled``."""
+    return slow if _slow_run else quick
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -68,8 +68,8 @@ class DebeziumCassandra(Managed):
 
     def _prepare(self) -> Service:
         folder = self.state_dir.absolute()
-        for each in ("relocated", "offsets", "own"):
-            (folder / each).mkdir(parents=True, exist_ok=True)
+        for subfolder in ("relocated", "offsets", "own"):
+            (folder / subfolder).mkdir(parents=True, exist_ok=True)
         settings = json.loads((self.node.state_dir / "cassandra.yaml").read_text(encoding="utf-8"))
         for name in ("commitlog_directory", "saved_caches_directory", "hints_directory"):
             settings[name] = str(folder / "own" / name)
@@ -114,10 +114,14 @@ class DebeziumCassandra(Managed):
             },
         )
         manifest = load_manifest()
-        wanted = [*manifest.members("debezium-cassandra"), *manifest.members("cassandra")]
+        artifacts = [*manifest.members("debezium-cassandra"), *manifest.members("cassandra")]
         # Its HTTP server is a Jetty 9, which fails together with Connect's Jetty 12.
-        wanted += [each for each in manifest.members("connect") if not each.coordinates.startswith("org.eclipse.jetty")]
-        jars = ArtifactResolver().fetch(dict.fromkeys(wanted), "Debezium's Cassandra connector")
+        artifacts += [
+            artifact
+            for artifact in manifest.members("connect")
+            if not artifact.coordinates.startswith("org.eclipse.jetty")
+        ]
+        jars = ArtifactResolver().fetch(dict.fromkeys(artifacts), "Debezium's Cassandra connector")
         options = [
             *JAVA_MODULES,
             f"-Dlogback.configurationFile={folder / 'logback.xml'}",

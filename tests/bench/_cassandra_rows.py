@@ -76,7 +76,7 @@ def write(node: CassandraNode, rows: int) -> Written:
     seconds = time.monotonic() - began
     node.stop()
     node.start()
-    size = sum(each.stat().st_size for each in finished(node.cdc_raw))
+    size = sum(segment.stat().st_size for segment in finished(node.cdc_raw))
     return Written(rows, size, seconds)
 
 
@@ -91,9 +91,11 @@ def _bodies(connection: WireConnection, rows: int) -> Iterator[bytes]:
 
 def finished(folder: Path) -> list[Path]:
     """Complete segments with changes, in order."""
-    found = [each for each in folder.glob("CommitLog-*_cdc.idx") if "COMPLETED" in each.read_text(encoding="ascii")]
-    segments = [each.with_name(each.name.replace("_cdc.idx", ".log")) for each in found]
-    return sorted(segments, key=lambda each: int(each.stem.split("-")[2]))
+    index_files = [
+        path for path in folder.glob("CommitLog-*_cdc.idx") if "COMPLETED" in path.read_text(encoding="ascii")
+    ]
+    segments = [index_file.with_name(index_file.name.replace("_cdc.idx", ".log")) for index_file in index_files]
+    return sorted(segments, key=lambda segment: int(segment.stem.split("-")[2]))
 
 
 def remove(folder: Path) -> None:
@@ -107,6 +109,6 @@ def copied(source: Path, target: Path) -> Path:
     """The complete segments linked into a folder of their own, so that a run may delete them; the folder."""
     target.mkdir(parents=True)
     for segment in finished(source):
-        for each in (segment, segment.with_name(f"{segment.stem}_cdc.idx")):
-            os.link(each, target / each.name)
+        for path in (segment, segment.with_name(f"{segment.stem}_cdc.idx")):
+            os.link(path, target / path.name)
     return target

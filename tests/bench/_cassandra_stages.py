@@ -83,58 +83,56 @@ async def definitions(config: Mapping[str, Any]) -> CassandraCatalog:
         await session.release()
 
 
-def stretches(folder: Path, *, max_bytes: int = 1 << 20) -> tuple[list[LogChunk], float]:
+def read_chunks(folder: Path, *, max_bytes: int = 1 << 20) -> tuple[list[LogChunk], float]:
     """Everything in the folder's segments, and the CPU seconds of reading, framing and checksums."""
-    found: list[LogChunk] = []
+    chunks: list[LogChunk] = []
     began = time.process_time()
     for path in finished(folder):
         segment = Segment(path, int(path.stem.split("-")[2]))
         try:
             while True:
-                stretch = segment.read(None, complete=True, max_bytes=max_bytes)
-                if stretch is None or stretch.problem:
-                    raise RuntimeError(
-                        f"{path} can't be read to its end: {stretch.problem if stretch else 'nothing more'}"
-                    )
-                found.append(stretch)
-                if stretch.finished:
+                chunk = segment.read(None, complete=True, max_bytes=max_bytes)
+                if chunk is None or chunk.problem:
+                    raise RuntimeError(f"{path} can't be read to its end: {chunk.problem if chunk else 'nothing more'}")
+                chunks.append(chunk)
+                if chunk.finished:
                     break
         finally:
             segment.close()
-    return found, time.process_time() - began
+    return chunks, time.process_time() - began
 
 
-def _own(found: Sequence[LogChunk], table: CqlTableDefinition) -> list[tuple[bytes, int, int]]:
+def _find_updates(chunks: Sequence[LogChunk], table: CqlTableDefinition) -> list[tuple[bytes, int, int]]:
     """Where the updates of the table begin and end: (data, start, end)."""
     identity = uuid.UUID(table.table_id).bytes
-    own = []
-    for stretch in found:
-        for entry in stretch.entries:
-            _, at = read_mutation_head(stretch.data, entry.start, stretch.version)
-            if stretch.data[at : at + 16] == identity:
-                own.append((stretch.data, at, entry.end))
-    return own
+    updates = []
+    for chunk in chunks:
+        for entry in chunk.entries:
+            _, at = read_mutation_head(chunk.data, entry.start, chunk.version)
+            if chunk.data[at : at + 16] == identity:
+                updates.append((chunk.data, at, entry.end))
+    return updates
 
 
-def decode(found: Sequence[LogChunk], table: CqlTableDefinition) -> tuple[float, int, float]:
+def decode(chunks: Sequence[LogChunk], table: CqlTableDefinition) -> tuple[float, int, float]:
     """CPU seconds of decoding the table's updates with the compiled decoder; how many; bytes of a mutation."""
-    decoder = CompiledDecoder(table, found[0].version)
-    own = _own(found, table)
+    decoder = CompiledDecoder(table, chunks[0].version)
+    updates = _find_updates(chunks, table)
     plain = decoder.plain
-    for data, at, _ in own[:1000]:
+    for data, at, _ in updates[:1000]:
         plain(data, at)
     began = time.process_time()
     missed = 0
-    for data, at, _ in own:
+    for data, at, _ in updates:
         if plain(data, at) is None:
             missed += 1
     used = time.process_time() - began
     if missed:
-        raise RuntimeError(f"the fast decoder left {missed} of {len(own)} updates to the complete one")
-    return used, len(own), sum(end - at + 1 for _, at, end in own) / max(len(own), 1)
+        raise RuntimeError(f"the fast decoder left {missed} of {len(updates)} updates to the complete one")
+    return used, len(updates), sum(end - at + 1 for _, at, end in updates) / max(len(updates), 1)
 
 
-def build(found: Sequence[LogChunk], catalog: CassandraCatalog, form: Form) -> Costs:
+def build(chunks: Sequence[LogChunk], catalog: CassandraCatalog, form: Form) -> Costs:
     """Measure the CPU of turning log chunks into records and of encoding these, for one output form."""
     settings = cassandra_events(topic_prefix="bench", output_format=form.name)
     where = Where(partition={CLUSTER: "bench", NODE: "local"}, node="local", segment=0, version=0)
@@ -142,13 +140,13 @@ def build(found: Sequence[LogChunk], catalog: CassandraCatalog, form: Form) -> C
     encoders: dict[int, tuple[Encode, Encode]] = {}
     building = encoding = 0.0
     count = size = 0
-    for stretch in found:
+    for chunk in chunks:
         number = 0
         while True:
             out: list[SourceRecord] = []
             bad: list[BadRecord] = []
             began = time.process_time()
-            number = stream.take(stretch, number, _ALIVE, out, bad)
+            number = stream.take(chunk, number, _ALIVE, out, bad)
             built = time.process_time()
             if bad:
                 raise RuntimeError(f"a mutation can't be read: {bad[0].error}")
@@ -165,7 +163,7 @@ def build(found: Sequence[LogChunk], catalog: CassandraCatalog, form: Form) -> C
                     size += len(key(record.key) or b"") + len(value(record.value) or b"")
             building, encoding = building + built - began, encoding + time.process_time() - built
             count += len(out)
-            if number >= len(stretch.entries):
+            if number >= len(chunk.entries):
                 break
     return Costs(building / count * 1e6, encoding / count * 1e6, size / count)
 
@@ -203,36 +201,36 @@ async def build_fast(chunks: Sequence[LogChunk], catalog: CassandraCatalog, form
 
 async def run(folder: Path, config: Mapping[str, Any]) -> None:
     """Print all stages."""
-    stretches(folder)  # the files are in memory from now on
+    read_chunks(folder)  # the files are in memory from now on
     gc.collect()
-    found, framing = stretches(folder)
-    entries = sum(len(each.entries) for each in found)
-    size = sum(len(each.data) for each in found)
+    chunks, framing = read_chunks(folder)
+    entries = sum(len(chunk.entries) for chunk in chunks)
+    size = sum(len(chunk.data) for chunk in chunks)
     print(
         f"\nstages, CPU us/mutation, one thread\n{'framing and checksums':34}{framing / entries * 1e6:>8.2f}"
         f"   {entries / framing / 1e6:.2f}M entries/s, {size / framing / 1e6:.0f} MB/s",
         flush=True,
     )
     catalog = await definitions(config)
-    table = next(each for each in catalog.tables() if str(each) == FULL)
+    table = next(definition for definition in catalog.tables() if str(definition) == FULL)
     gc.collect()
     gc.freeze()  # half a million entries are alive here, and a few thousand in a task
     try:
-        used, count, mutation_bytes = decode(found, table)
+        used, count, mutation_bytes = decode(chunks, table)
         print(
             f"{'decoding, compiled':34}{used / count * 1e6:>8.2f}   {count / used / 1e3:.0f}k/s, "
             f"{mutation_bytes:.0f} bytes a mutation",
             flush=True,
         )
         for form in FORMS:
-            build(found[:1], catalog, form)  # the first run makes decoder and builder
-            costs = build(found, catalog, form)
+            build(chunks[:1], catalog, form)  # the first run makes decoder and builder
+            costs = build(chunks, catalog, form)
             print(
                 f"{form.label:34}{costs.build:>8.2f} to the record, {costs.encode:.2f} its encoding "
                 f"({costs.record_bytes:.0f} bytes)",
                 flush=True,
             )
-            fast = await build_fast(found, catalog, form)
+            fast = await build_fast(chunks, catalog, form)
             if fast is not None:
                 print(
                     f"{form.label + ', fast path':34}{fast.build:>8.2f} to bytes ({fast.record_bytes:.0f} bytes)",

@@ -26,10 +26,10 @@ _PAGE = os.sysconf("SC_PAGE_SIZE")
 
 def family(pid: int) -> list[int]:
     """A process and all its descendants."""
-    found = [pid]
+    pids = [pid]
     for child in list_children(pid):
-        found += family(child)
-    return found
+        pids += family(child)
+    return pids
 
 
 def cpu_seconds(pid: int, *, descendants: bool = True) -> float:
@@ -81,16 +81,16 @@ async def topic_ends(bootstrap: str) -> AsyncIterator[Callable[[str], Awaitable[
     """A function that awaits the number of records ever appended to a topic (control records included)."""
     consumer = AIOKafkaConsumer(bootstrap_servers=bootstrap, enable_auto_commit=False)
     await consumer.start()
-    known: dict[str, list[TopicPartition]] = {}
+    cached_partitions: dict[str, list[TopicPartition]] = {}
 
     async def end(topic: str) -> int:
-        if topic not in known:
+        if topic not in cached_partitions:
             # Asking for one topic's metadata would create it where the broker creates topics automatically.
             partitions = (await consumer._client.fetch_all_metadata()).partitions_for_topic(topic)
             if not partitions:
                 return 0
-            known[topic] = [TopicPartition(topic, number) for number in partitions]
-        return sum((await consumer.end_offsets(known[topic])).values())
+            cached_partitions[topic] = [TopicPartition(topic, number) for number in partitions]
+        return sum((await consumer.end_offsets(cached_partitions[topic])).values())
 
     try:
         yield end
@@ -106,9 +106,9 @@ async def until_appended(end: Callable[[str], Awaitable[int]], topic: str, count
     """
     deadline = time.monotonic() + limit
     while True:
-        held = await end(topic)
-        if held >= count:
+        appended = await end(topic)
+        if appended >= count:
             return time.monotonic()
         if time.monotonic() > deadline:
-            raise TimeoutError(f"topic {topic} holds {held} of {count} records after {limit:g} s")
+            raise TimeoutError(f"topic {topic} holds {appended} of {count} records after {limit:g} s")
         await asyncio.sleep(0.02)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.conformance.transforms.debezium_cases import DEBEZIUM, INT32, INT64, STRING, TIME, Events, case
+from tests.conformance.transforms.debezium_events import DEBEZIUM, INT32, INT64, STRING, TIME, Events, case
 
 Json = dict[str, Any]
 

@@ -48,9 +48,9 @@ def main(arguments: list[str]) -> int:
             message = consumer.poll(0.1)
             now = clock()
             value = None if message is None or message.error() is not None else message.value()
-            found = None if value is None else search(value)
-            if found is not None:
-                file.write(b"%s %d\n" % (found[1], now))
+            match = None if value is None else search(value)
+            if match is not None:
+                file.write(b"%s %d\n" % (match[1], now))
             if now - flushed > _FLUSH_NS:
                 file.flush()
                 flushed = now

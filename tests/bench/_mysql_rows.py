@@ -113,8 +113,8 @@ def marker(server: MariaDb, table: str, number: int) -> None:
 
 def highest(server: MariaDb, table: str) -> int:
     """The highest key, 0 without rows."""
-    ((found,),) = execute_sql(server, f"SELECT GREATEST(COALESCE(MAX(id), 0), 0) FROM {DATABASE}.{table}")
-    return int(found)
+    ((highest_key,),) = execute_sql(server, f"SELECT GREATEST(COALESCE(MAX(id), 0), 0) FROM {DATABASE}.{table}")
+    return int(highest_key)
 
 
 def forget_log(server: MariaDb) -> None:

@@ -43,16 +43,16 @@ class Costs(NamedTuple):
     record_bytes: float
 
 
-def _place(server: MariaDb) -> BinlogPosition:
+def _read_position(server: MariaDb) -> BinlogPosition:
     ((file, pos, *_),) = execute_sql(server, "SHOW MASTER STATUS")
     return BinlogPosition(file=file, pos=pos)
 
 
-async def _read(config: Mapping[str, str], place: BinlogPosition, end: BinlogPosition) -> tuple[list[bytes], float]:
-    """All raw events between two places, and the CPU seconds that took."""
+async def _read(config: Mapping[str, str], start: BinlogPosition, end: BinlogPosition) -> tuple[list[bytes], float]:
+    """All raw events between two positions, and the CPU seconds that took."""
     client = BinlogClient(
         connection_settings(MySqlConnector.config_def.parse(config)),
-        place,
+        start,
         use_gtid=False,
         log=logging.getLogger(__name__),
     )
@@ -60,11 +60,11 @@ async def _read(config: Mapping[str, str], place: BinlogPosition, end: BinlogPos
     raws: list[bytes] = []
     cpu = time.process_time()
     try:
-        file = place.file
+        file = start.file
         while True:
-            found = await client.read()
-            raws += found
-            for raw in found:
+            received = await client.read()
+            raws += received
+            for raw in received:
                 if raw[4] == types.ROTATE:
                     file = parse.read_rotate(raw).file
                 elif file == end.file and int.from_bytes(raw[13:17], "little") >= end.pos:
@@ -73,10 +73,10 @@ async def _read(config: Mapping[str, str], place: BinlogPosition, end: BinlogPos
         await client.close()
 
 
-async def _task(config: Mapping[str, str], place: BinlogPosition, rows: int) -> tuple[MySqlTableState, float]:
+async def _task(config: Mapping[str, str], start: BinlogPosition, rows: int) -> tuple[MySqlTableState, float]:
     """The state of the table after a whole task has read the rows, and its CPU seconds from the first record on."""
     saved = SavedOffsets()
-    saved.put({"server": config["topic.prefix"]}, {"file": place.file, "pos": place.pos})
+    saved.put({"server": config["topic.prefix"]}, {"file": start.file, "pos": start.pos})
     async with Run(MySqlConnector, config, offsets=saved) as run:
         (task,) = run.tasks
         done, cpu, counted = 0, 0.0, 0
@@ -137,10 +137,10 @@ async def run(server: MariaDb, rows: int) -> None:
         ("narrow updates", "narrow", True),
         ("wide inserts", "wide", False),
     ):
-        found = await _measure(server, table, rows if table == "narrow" else rows // 4, update=update)
+        costs = await _measure(server, table, rows if table == "narrow" else rows // 4, update=update)
         print(
-            f"{label:30}{found.read:>9.2f}{found.decode:>9.2f}{found.build:>9.2f}{found.task:>9.2f}{found.encode:>9.2f}"
-            f"{found.log_bytes:>20.0f}{found.record_bytes:>14.0f}",
+            f"{label:30}{costs.read:>9.2f}{costs.decode:>9.2f}{costs.build:>9.2f}{costs.task:>9.2f}{costs.encode:>9.2f}"
+            f"{costs.log_bytes:>20.0f}{costs.record_bytes:>14.0f}",
             flush=True,
         )
 
@@ -149,10 +149,10 @@ async def _measure(server: MariaDb, table: str, rows: int, *, update: bool) -> C
     highest = await asyncio.to_thread(rows_of.highest, server, table)
     if update and highest < rows:
         await asyncio.to_thread(rows_of.insert, server, table, highest + 1, rows - highest, 1000)
-    place = await asyncio.to_thread(_place, server)
+    start = await asyncio.to_thread(_read_position, server)
     act, first = (rows_of.update, 1) if update else (rows_of.insert, highest + 1)
     await asyncio.to_thread(act, server, table, first, rows, 100)
-    end = await asyncio.to_thread(_place, server)
+    end = await asyncio.to_thread(_read_position, server)
     config = {
         "connector.class": "mysql",
         "topic.prefix": f"t{secrets.token_hex(4)}",
@@ -163,8 +163,8 @@ async def _measure(server: MariaDb, table: str, rows: int, *, update: bool) -> C
         "database.include.list": DATABASE,
         "snapshot.mode": "no_data",
     }
-    raws, read = await _read(config, place, end)
-    state, task = await _task(config, place, rows)
+    raws, read = await _read(config, start, end)
+    state, task = await _task(config, start, rows)
     _events(state, raws)  # the first run makes the decoder and the encoder
     gc.collect()
     decode, build, encode, count, size = _events(state, raws)

@@ -109,15 +109,15 @@ def run_peer(load: Load, folder: Path) -> float:
     lines = [
         json.dumps(
             {
-                "pk": each.pk,
-                "ck": each.ck,
-                "wt": each.write_time,
-                "ins": each.insert,
-                "del": each.delete,
-                "vals": json.dumps(each.values),
+                "pk": change.pk,
+                "ck": change.ck,
+                "wt": change.write_time,
+                "ins": change.insert,
+                "del": change.delete,
+                "vals": json.dumps(change.values),
             }
         )
-        for each in changes(load.updates, partitions=load.partitions, seed=load.seed)
+        for change in changes(load.updates, partitions=load.partitions, seed=load.seed)
     ]
     share = -(-len(lines) // _FILES)
     for number in range(_FILES):

@@ -152,10 +152,10 @@ class Bench:
                         directory = rows_of.copied(self.node.cdc_raw, self.folder / "raw" / prefix)
                         config = {**self.config(prefix, directory), **self.form(form.label), "fast.path": mode}
                         await self.create(worker, config)
-                        found = await self.counted(worker.pid, f"{prefix}.{FULL}", rows)
+                        figure = await self.counted(worker.pid, f"{prefix}.{FULL}", rows)
                         await asyncio.to_thread(worker.request, "DELETE", f"/connectors/{prefix}")
                         if run:
-                            measured.append(found)
+                            measured.append(figure)
                 for mode, measured in modes.items():
                     report(form.label + (", fast.path=off" if mode == "off" else ""), measured)
         if self.options.no_peer:
@@ -190,19 +190,19 @@ class Bench:
             )
             writer.start()
             await until_appended(self.end, topic, 1, 120)
-            held = -1
+            appended = -1
             while (
                 now := await self.end(topic)
-            ) != held and now - held > self.options.rate * 2:  # what was there before
-                held = now
+            ) != appended and now - appended > self.options.rate * 2:  # what was there before
+                appended = now
                 await asyncio.sleep(1)
             consumer = AIOKafkaConsumer(topic, bootstrap_servers=self.kafka.bootstrap, auto_offset_reset="latest")
             await consumer.start()
             cpu, began = cpu_seconds(worker.pid), time.monotonic()
-            found: list[float] = []
+            latencies: list[float] = []
             while time.monotonic() - began < self.options.seconds:
                 for records in (await consumer.getmany(timeout_ms=500)).values():
-                    found += [
+                    latencies += [
                         record.timestamp - orjson.loads(record.value)["after"]["sent_us"]["value"] / 1000
                         for record in records
                     ]
@@ -210,10 +210,10 @@ class Bench:
             await consumer.stop()
         stop.set()
         writer.join()
-        cuts = statistics.quantiles(found, n=100)
+        cuts = statistics.quantiles(latencies, n=100)
         print(
             f"write to topic, {mode:6} mode, {self.options.rate} writes/s: p50 {cuts[49]:.0f} ms, p99 {cuts[98]:.0f} ms "
-            f"({len(found)} writes), {used * 100:.1f} % of a core",
+            f"({len(latencies)} writes), {used * 100:.1f} % of a core",
             flush=True,
         )
 
@@ -240,14 +240,14 @@ class Bench:
                 cpu, began = cpu_seconds(worker.pid), time.monotonic()
                 await asyncio.sleep(self.options.seconds)
                 used = (cpu_seconds(worker.pid) - cpu) / (time.monotonic() - began)
-            what = f"one connector in {mode} mode" if mode else "no connector"
-            print(f"idle worker, {what:30}: {used * 100:.1f} % of a core", flush=True)
+            label = f"one connector in {mode} mode" if mode else "no connector"
+            print(f"idle worker, {label:30}: {used * 100:.1f} % of a core", flush=True)
 
     async def _settled(self, topic: str) -> None:
         """Wait until nothing more comes."""
-        held = -1
-        while (now := await self.end(topic)) != held or not now:
-            held = now
+        appended = -1
+        while (now := await self.end(topic)) != appended or not now:
+            appended = now
             await asyncio.sleep(2)
 
 

@@ -80,8 +80,8 @@ async def _compare(kafka: KafkaCluster, folder: Path, count: int, runs: int) -> 
                 ) as ours,
             ):
                 for run in range(runs + 1):  # the first warms both up and is not counted
-                    for worker, who in ((java, "Kafka Connect"), (ours, "Millrace")):
-                        topic = f"{group}-{run}-{who.split()[0].lower()}"
+                    for worker, system in ((java, "Kafka Connect"), (ours, "Millrace")):
+                        topic = f"{group}-{run}-{system.split()[0].lower()}"
                         config = {
                             "connector.class": "org.apache.kafka.connect.file.FileStreamSourceConnector",
                             "tasks.max": "1",
@@ -90,7 +90,7 @@ async def _compare(kafka: KafkaCluster, folder: Path, count: int, runs: int) -> 
                         }
                         figure = await measure(worker, kafka.bootstrap, topic, config, topic, count)
                         if run:
-                            figures[who].append(figure)
+                            figures[system].append(figure)
                     if size == 500:
                         topic = f"{group}-{run}-datagen"
                         config = {
@@ -110,10 +110,10 @@ def report(title: str, figures: Mapping[str, list[tuple[float, float]]]) -> None
     """Print one comparison: the peer first."""
     print(f"\n{title}\n{'':20}{'rows/s':>34}{'CPU us/row':>24}{'CPU ratio to Connect':>24}")
     peer = figures["Kafka Connect"]
-    for who, values in figures.items():
+    for system, values in figures.items():
         ratios = [mine[1] / theirs[1] for mine, theirs in zip(values, peer, strict=True)]
         print(
-            f"{who:20}{spread([value[0] for value in values], 0):>34}{spread([value[1] for value in values]):>24}"
+            f"{system:20}{spread([value[0] for value in values], 0):>34}{spread([value[1] for value in values]):>24}"
             f"{spread(ratios):>24}"
         )
 

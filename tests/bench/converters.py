@@ -166,10 +166,10 @@ def main(argv: list[str]) -> int:
         show(f"JSON: change envelope, {name}", cost(lambda encode=encode_change: encode(CHANGE)))  # type: ignore[misc]
     read = full.from_connect("t", ROW, VALUE)
     show("JSON: struct of 10 with schema, read", cost(lambda: full.to_connect("t", read)))
-    for what, schema, value in (("struct of 10", ROW, VALUE), ("change envelope", ENVELOPE, CHANGE)):
-        _avro(show, what, schema, value)
-        _json_schema(show, what, schema, value)
-        _protobuf(show, what, schema, value)
+    for label, schema, value in (("struct of 10", ROW, VALUE), ("change envelope", ENVELOPE, CHANGE)):
+        _avro(show, label, schema, value)
+        _json_schema(show, label, schema, value)
+        _protobuf(show, label, schema, value)
     number = LongConverter({}).encoder("t", INT64)
     show("Long: one number", cost(lambda: number(123456789012)))
     for kind, options in (("data with its schema", {}), ("plain data", {"json.schemas.enable": "false"})):
@@ -177,8 +177,8 @@ def main(argv: list[str]) -> int:
         show(f"CloudEvents: change envelope, {kind}", cost(lambda event=event: event(CHANGE)))  # type: ignore[misc]
     keys = [os.urandom(16) for _ in range(500)]
     show("murmur2: 16-byte keys, batch of 500", cost(lambda: choose_partitions(keys, 12), 500))
-    few = keys[:16]
-    show("murmur2: 16-byte keys, batch of 16", cost(lambda: choose_partitions(few, 12), 16))
+    small_batch = keys[:16]
+    show("murmur2: 16-byte keys, batch of 16", cost(lambda: choose_partitions(small_batch, 12), 16))
     mixed = [b'{"id":%d}' % (7 ** (number % 17)) for number in range(500)]
     show("murmur2: JSON keys of mixed lengths, batch of 500", cost(lambda: choose_partitions(mixed, 12), 500))
     key = keys[0]
@@ -187,7 +187,7 @@ def main(argv: list[str]) -> int:
     return 0
 
 
-def _avro(show: Callable[..., None], what: str, schema: Schema, value: dict[str, Any]) -> None:
+def _avro(show: Callable[..., None], label: str, schema: Schema, value: dict[str, Any]) -> None:
     settings = AvroSettings()
     encode = compile_avro(schema, settings, b"\x00\x00\x00\x00\x01")
     parsed: Any = fastavro.parse_schema(without_logical_types(json.loads(avro_text(schema, settings))))
@@ -201,22 +201,22 @@ def _avro(show: Callable[..., None], what: str, schema: Schema, value: dict[str,
     if encode(value) != by_fastavro():
         raise AssertionError("the generated encoder and fastavro do not agree")
     ours, theirs = cost(lambda: encode(value)), cost(by_fastavro)
-    show(f"Avro: {what}", ours)
-    show(f"Avro: {what}, fastavro", theirs, f"{theirs / ours:.1f} x")
+    show(f"Avro: {label}", ours)
+    show(f"Avro: {label}, fastavro", theirs, f"{theirs / ours:.1f} x")
 
 
-def _json_schema(show: Callable[..., None], what: str, schema: Schema, value: dict[str, Any]) -> None:
+def _json_schema(show: Callable[..., None], label: str, schema: Schema, value: dict[str, Any]) -> None:
     settings = JsonSettings(entries=True)
     encode = compile_encoder(schema, settings, envelope=False, head=b"\x00\x00\x00\x00\x01")
     read = json_schema_reader(json_schema_text(schema, JsonSchemaSettings(settings)), {}, JsonSchemaSettings(settings))
     data = encode(value) or b""
     if read(data[5:])[1] != value:
         raise AssertionError("what is written is not read back")
-    show(f"JSON Schema: {what}", cost(lambda: encode(value)), f"{len(data)} bytes")
-    show(f"JSON Schema: {what}, read", cost(lambda: read(data[5:])))
+    show(f"JSON Schema: {label}", cost(lambda: encode(value)), f"{len(data)} bytes")
+    show(f"JSON Schema: {label}, read", cost(lambda: read(data[5:])))
 
 
-def _protobuf(show: Callable[..., None], what: str, schema: Schema, value: dict[str, Any]) -> None:
+def _protobuf(show: Callable[..., None], label: str, schema: Schema, value: dict[str, Any]) -> None:
     settings = ProtobufSettings(optional=True)
     file = proto_file(schema, settings)
     encode = compile_protobuf(file, schema, b"\x00\x00\x00\x00\x01\x00", replace_null=True)
@@ -242,11 +242,11 @@ def _protobuf(show: Callable[..., None], what: str, schema: Schema, value: dict[
     ready = content(value)
     ours, theirs = cost(lambda: encode(value)), cost(by_runtime)
     least = cost(lambda: make(**ready).SerializeToString())
-    show(f"Protobuf: {what}", ours, f"{len(encode(value) or b'')} bytes")
-    show(f"Protobuf: {what}, protobuf package ({api_implementation.Type()})", theirs, f"{theirs / ours:.1f} x")
-    show(f"Protobuf: {what}, the package's message and bytes alone", least, f"{least / ours:.1f} x")
+    show(f"Protobuf: {label}", ours, f"{len(encode(value) or b'')} bytes")
+    show(f"Protobuf: {label}, protobuf package ({api_implementation.Type()})", theirs, f"{theirs / ours:.1f} x")
+    show(f"Protobuf: {label}, the package's message and bytes alone", least, f"{least / ours:.1f} x")
     read, data = protobuf_reader(proto_text(file), {}, settings), (encode(value) or b"")[5:]
-    show(f"Protobuf: {what}, read", cost(lambda: read(data)))
+    show(f"Protobuf: {label}, read", cost(lambda: read(data)))
 
 
 if __name__ == "__main__":

@@ -58,13 +58,13 @@ def main(argv: list[str]) -> int:
         ):
             figures: dict[str, list[tuple[float, float]]] = {"Kafka Connect": [], "Millrace": []}
             for run in range(options.runs + 2):  # two to warm up
-                for worker, who in ((java, "Kafka Connect"), (ours, "Millrace")):
+                for worker, system in ((java, "Kafka Connect"), (ours, "Millrace")):
                     figure = measure(worker, source, f"create-{run}")
                     if run >= 2:
-                        figures[who].append(figure)
-    for who, values in figures.items():
+                        figures[system].append(figure)
+    for system, values in figures.items():
         print(
-            f"{who:16} 201 after {spread([value[0] * 1000 for value in values], 0)} ms, "
+            f"{system:16} 201 after {spread([value[0] * 1000 for value in values], 0)} ms, "
             f"running after {spread([value[1] * 1000 for value in values], 0)} ms"
         )
     return 0

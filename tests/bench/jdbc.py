@@ -45,7 +45,7 @@ TARGET = 50_000
 class Measured:
     """One measurement."""
 
-    what: str
+    label: str
     rows: int
     seconds: float
     cpu: float
@@ -53,25 +53,25 @@ class Measured:
 
     def line(self) -> str:
         """As text."""
-        each = 1e6 / self.rows
+        us_per_row = 1e6 / self.rows
         return (
-            f"  {self.what:<44} {self.rows:>9,} rows {self.seconds:7.2f} s {self.rows / self.seconds:>10,.0f} rows/s   "
-            f"CPU {self.cpu * each:6.1f} us/row + server {self.server_cpu * each:5.1f}"
+            f"  {self.label:<44} {self.rows:>9,} rows {self.seconds:7.2f} s {self.rows / self.seconds:>10,.0f} rows/s   "
+            f"CPU {self.cpu * us_per_row:6.1f} us/row + server {self.server_cpu * us_per_row:5.1f}"
         )
 
 
-def measure(what: str, rows: int, server: int, run: Callable[[], object]) -> Measured:
+def measure(label: str, rows: int, server: int, run: Callable[[], object]) -> Measured:
     """Run once, with the clock and the CPU of both sides."""
 
     def spent() -> tuple[float, float]:
         # The server is a child of this process; its own children, one per connection, end with their connections.
         return cpu_seconds(os.getpid()) - cpu_seconds(server), cpu_seconds(server) + _ended_children(server)
 
-    (own, theirs), began = spent(), time.perf_counter()
+    (ours, theirs), began = spent(), time.perf_counter()
     run()
     seconds = time.perf_counter() - began
-    own_after, theirs_after = spent()
-    return Measured(what, rows, seconds, own_after - own, theirs_after - theirs)
+    ours_after, theirs_after = spent()
+    return Measured(label, rows, seconds, ours_after - ours, theirs_after - theirs)
 
 
 def _ended_children(pid: int) -> float:
@@ -155,11 +155,11 @@ def peer(kind: str, login: Login, table: str, columns: Sequence[str]) -> Execute
     """The statement that does the same row by row."""
     quote = load_dialect(kind).quote
     names = ", ".join(map(quote, columns))
-    marks = ", ".join(["%s"] * len(columns))
+    placeholders = ", ".join(["%s"] * len(columns))
     others = [quote(name) for name in columns[1:]]
     if kind == "postgresql":
         text = (
-            f"INSERT INTO {table} AS t ({names}) VALUES ({marks}) ON CONFLICT (id) DO UPDATE SET "  # noqa: S608 - own names
+            f"INSERT INTO {table} AS t ({names}) VALUES ({placeholders}) ON CONFLICT (id) DO UPDATE SET "  # noqa: S608 - own names
             + ", ".join(f"{name} = excluded.{name}" for name in others)
             + " WHERE t.ums_id_ < excluded.ums_id_"
         )
@@ -167,7 +167,7 @@ def peer(kind: str, login: Login, table: str, columns: Sequence[str]) -> Execute
         newer = f"{table}.ums_id_ < VALUES(ums_id_)"
         ordered = [name for name in others if name != "`ums_id_`"] + ["`ums_id_`"]
         text = (
-            f"INSERT INTO {table} ({names}) VALUES ({marks}) ON DUPLICATE KEY UPDATE "  # noqa: S608 - own names
+            f"INSERT INTO {table} ({names}) VALUES ({placeholders}) ON DUPLICATE KEY UPDATE "  # noqa: S608 - own names
             + ", ".join(f"{name} = IF({newer}, VALUES({name}), {name})" for name in ordered)
         )
     return ExecuteMany(login, text)
@@ -177,7 +177,7 @@ def run_server(
     spark: SparkSession, kind: str, server: Postgres | MariaDb, rows: int, folder: Path, jar: str | None
 ) -> list[Measured]:
     """All measurements against one server."""
-    found: list[Measured] = []
+    measurements: list[Measured] = []
     keys = rows // 2
     files = [str(folder / f"changes-{number}") for number in range(2)]
     for number, file in enumerate(files):
@@ -199,15 +199,15 @@ def run_server(
         target = sink(
             spark, server.url, server.user, server.password, **{"sink.jdbc.table": f"${{table}}_{name}", **options}
         )
-        found.append(measure(f"{label}: into an empty table", rows, server.pid, write(target, 0)))
-        print(found[-1].line(), flush=True)
+        measurements.append(measure(f"{label}: into an empty table", rows, server.pid, write(target, 0)))
+        print(measurements[-1].line(), flush=True)
         if label == "upsert, soft deletes":
-            for what, number in (("the same again", 0), ("updates of all rows", 1)):
-                found.append(measure(f"{label}: {what}", rows, server.pid, write(target, number)))
-                print(found[-1].line(), flush=True)
+            for content, number in (("the same again", 0), ("updates of all rows", 1)):
+                measurements.append(measure(f"{label}: {content}", rows, server.pid, write(target, number)))
+                print(measurements[-1].line(), flush=True)
         target.close()
-    few = rows // 10
-    part = frames[0].limit(few).coalesce(2).cache()
+    fewer_rows = rows // 10
+    part = frames[0].limit(fewer_rows).coalesce(2).cache()
     part.count()
     login = jdbc_login(server.url, server.user, server.password)
     columns = [*(column.name for column in table.columns), "ums_id_", "ums_ts_", "ums_op_"]
@@ -217,10 +217,15 @@ def run_server(
     with_peer.write(Batch(9, part, {}, lambda: (TableChanges(table, part.limit(0)),)))
     with_peer.close()
     task = peer(kind, login, quote("peer"), [*columns, "ums_active_"])
-    found.append(
-        measure("for comparison: executemany upsert", few, server.pid, lambda: chosen.mapInArrow(task, "x int").count())
+    measurements.append(
+        measure(
+            "for comparison: executemany upsert",
+            fewer_rows,
+            server.pid,
+            lambda: chosen.mapInArrow(task, "x int").count(),
+        )
     )
-    print(found[-1].line(), flush=True)
+    print(measurements[-1].line(), flush=True)
     if jar:
         options = {
             "url": server.url,
@@ -231,16 +236,16 @@ def run_server(
             "numPartitions": "2",
             "reWriteBatchedInserts": "true",
         }
-        found.append(
+        measurements.append(
             measure(
                 "for comparison: Spark's JDBC writer (append only)",
-                few,
+                fewer_rows,
                 server.pid,
                 lambda: chosen.write.format("jdbc").options(**options).mode("append").save(),
             )
         )
-        print(found[-1].line(), flush=True)
-    return found
+        print(measurements[-1].line(), flush=True)
+    return measurements
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -264,23 +269,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
         stack.callback(spark.stop)
         spark.sparkContext.setLogLevel("ERROR")
         for kind in options.databases.split(","):
-            made: Postgres | MariaDb = (
+            server: Postgres | MariaDb = (
                 Postgres(folder / kind, port=None) if kind == "postgresql" else MariaDb(folder / kind, port=None)
             )
             try:
-                _ = made.service
+                _ = server.service
             except Unavailable as reason:
                 print(f"{kind}: {reason}")
                 continue
-            stack.enter_context(made)
+            stack.enter_context(server)
             print(f"{kind}, commits wait for the disk:")
-            found = run_server(spark, kind, made, options.rows, folder, options.jdbc_jar)
-            first = found[0]
+            measurements = run_server(spark, kind, server, options.rows, folder, options.jdbc_jar)
+            first = measurements[0]
             speed = first.rows / first.seconds
             if kind == "postgresql":
                 verdict = "reached" if speed >= TARGET else f"NOT reached: the limit here is {speed:,.0f}"
                 print(f"  target {TARGET:,} rows/s into PostgreSQL through the whole sink: {verdict}")
-            slow = next(each for each in found if "executemany" in each.what)
+            slow = next(measurement for measurement in measurements if "executemany" in measurement.label)
             print(f"  {speed / (slow.rows / slow.seconds):.1f} times executemany's rows/s")
     return 0
 

@@ -96,13 +96,13 @@ def measure(load: Load, kafka: KafkaCluster, registry: str, folder: Path, batch:
         extend(load, kafka.bootstrap, registry, topic)
         for name in lost:
             shutil.rmtree(folder / topic / name)
-        again = Job(job.config, folder / topic)
-        again.start()
-        again.wait_rows(1)
-        again.stop()
-        restored = again.metrics.get("materializer_restored_total", 0)
+        restarted = Job(job.config, folder / topic)
+        restarted.start()
+        restarted.wait_rows(1)
+        restarted.stop()
+        restored = restarted.metrics.get("materializer_restored_total", 0)
         print(
-            f"  restart{' without the local cache' if lost else ''}: {again.first_output_s:.1f} s to the first committed "
+            f"  restart{' without the local cache' if lost else ''}: {restarted.first_output_s:.1f} s to the first committed "
             f"output, {restored:,.0f} records of state restored",
             flush=True,
         )

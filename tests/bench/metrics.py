@@ -24,7 +24,7 @@ from worker.protocol import ClientStats, CustomMetric, HostTaskId, Stats, TaskSt
 def table(connectors: int, tasks: int, tables: int) -> TaskTable:
     """A worker's numbers: the tasks are spread over the connectors, and each reports the given number of tables."""
 
-    def one(number: int) -> TaskStats:
+    def build_stats(number: int) -> TaskStats:
         task = HostTaskId(f"connector-{number % connectors:04d}", number // connectors)
         labels = {"plugin": "mysql", "name": task.connector, "context": debezium.STREAMING}
         custom = [CustomMetric(debezium.CONNECTED, "gauge", 1.0, labels)] + [
@@ -32,9 +32,9 @@ def table(connectors: int, tasks: int, tables: int) -> TaskTable:
                 f"{debezium.PREFIX}RowsScanned",
                 "gauge",
                 5.0,
-                {**labels, "context": debezium.SNAPSHOT, "table": f"db.t{each}"},
+                {**labels, "context": debezium.SNAPSHOT, "table": f"db.t{table_number}"},
             )
-            for each in range(tables)
+            for table_number in range(tables)
         ]
         return TaskStats(
             task,
@@ -52,12 +52,14 @@ def table(connectors: int, tasks: int, tables: int) -> TaskTable:
             custom=custom if tables else [],
         )
 
-    found = TaskTable()
+    task_table = TaskTable()
     clients = [ClientStats(f"connector-producer-{number}", "producer", 2) for number in range(tasks)]
-    found.observe(
-        0, Stats([one(number) for number in range(tasks)], 1.0, 1 << 28, 0.0, connectors, clients), time.monotonic()
+    task_table.observe(
+        0,
+        Stats([build_stats(number) for number in range(tasks)], 1.0, 1 << 28, 0.0, connectors, clients),
+        time.monotonic(),
     )
-    return found
+    return task_table
 
 
 async def measure(numbers: TaskTable, connectors: int, families: tuple[Family, ...]) -> tuple[float, float, bytes]:
@@ -105,7 +107,7 @@ def main(argv: list[str] | None = None) -> int:
     for families in ((Family.A, Family.D), (Family.A, Family.B, Family.C, Family.D)):
         names = "".join(families)
         sizes = {count: series(asyncio.run(measure(table(1, count, 0), 1, families))[2]) for count in (0, 1, 2)}
-        first, each = sizes[1] - sizes[0], sizes[2] - sizes[1]
+        first, further = sizes[1] - sizes[0], sizes[2] - sizes[1]
         numbers = table(options.connectors, options.tasks, 0)
         settle_heap()
         runs = [uvloop.run(measure(numbers, options.connectors, families)) for _ in range(options.runs)]
@@ -117,7 +119,7 @@ def main(argv: list[str] | None = None) -> int:
             f"{1000 * statistics.median(run[1] for run in runs):.0f} ms (worst {1000 * max(run[1] for run in runs):.0f}), "
             f"{series(body)} series, {len(body) / 1e6:.1f} MB, gzip {len(packed) / 1e6:.1f} MB in "
             f"{time.perf_counter() - began:.2f} s (in a thread); a worker without tasks has {sizes[0]} series, "
-            f"a connector with one task {first} more, each further task {each}\n"
+            f"a connector with one task {first} more, each further task {further}\n"
         )
         gc.unfreeze()
     return 0

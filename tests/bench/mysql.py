@@ -167,11 +167,11 @@ async def begin(
 
 def rows_marker(server: MariaDb) -> int:
     """A key below all of those that mark something."""
-    found = [
+    lowest_keys = [
         execute_sql(server, f"SELECT LEAST(COALESCE(MIN(id), 0), 0) FROM {DATABASE}.{table}")[0][0]
         for table in rows_of.TABLES
     ]
-    return int(min(found))
+    return int(min(lowest_keys))
 
 
 async def resume(
@@ -181,9 +181,9 @@ async def resume(
     topic = connector.topic(write.table)
     base = await end(topic)
     await connector.ask("PUT", "/resume")
-    found = await _busy(connector, end, topic, base, write.rows, limit)
+    figure = await _busy(connector, end, topic, base, write.rows, limit)
     await connector.stop()
-    return found
+    return figure
 
 
 def run_write(server: MariaDb, write: Write, first: int) -> None:
@@ -206,8 +206,8 @@ def writes(options: argparse.Namespace) -> list[Write]:
 
 async def message_bytes(bootstrap: str, topic: str) -> float:
     """Mean size of what is left in a topic: key and value."""
-    found = await read_all(bootstrap, topic)
-    return statistics.fmean(len(each.key or b"") + len(each.value or b"") for each in found) if found else 0.0
+    records = await read_all(bootstrap, topic)
+    return statistics.fmean(len(record.key or b"") + len(record.value or b"") for record in records) if records else 0.0
 
 
 def report(title: str, figures: Mapping[str, Sequence[Figure]], base: str) -> None:
@@ -216,11 +216,12 @@ def report(title: str, figures: Mapping[str, Sequence[Figure]], base: str) -> No
         f"\n{title}; ratios are to: {base}\n{'':32}{'rows/s':>26}{'rows/CPU s':>26}{'CPU us/row':>22}"
         f"{'peak MiB':>20}{'ratio rows/CPU s':>22}{'ratio rows/s':>22}"
     )
-    for who, values in figures.items():
+    for label, values in figures.items():
         pairs = list(zip(values, figures.get(base, values), strict=True))
         print(
-            f"{who:32}{spread([each.rate for each in values], 0):>26}{spread([1e6 / each.cpu for each in values], 0):>26}"
-            f"{spread([each.cpu for each in values]):>22}{spread([each.peak for each in values], 0):>20}"
+            f"{label:32}{spread([figure.rate for figure in values], 0):>26}"
+            f"{spread([1e6 / figure.cpu for figure in values], 0):>26}"
+            f"{spread([figure.cpu for figure in values]):>22}{spread([figure.peak for figure in values], 0):>20}"
             f"{spread([theirs.cpu / mine.cpu for mine, theirs in pairs]):>22}"
             f"{spread([mine.rate / theirs.rate for mine, theirs in pairs]):>22}",
             flush=True,
@@ -246,10 +247,10 @@ class Bench:
 
     def workers(self, stack: ExitStack, label: str, tuned: Mapping[str, str], processes: int = 1) -> dict[str, Worker]:
         """The peer first, if it is wanted, then ours."""
-        found: dict[str, Worker] = {}
+        workers: dict[str, Worker] = {}
         properties = {**JSON, **tuned}
         if not self.options.no_peer:
-            found[PEER] = stack.enter_context(
+            workers[PEER] = stack.enter_context(
                 JavaConnect(
                     self.folder / f"java-{label}",
                     self.kafka.bootstrap,
@@ -260,8 +261,8 @@ class Bench:
                     heap=Heap(512, 2048),
                 )
             )
-        found[OURS] = self.ours(stack, label, processes, tuned)
-        return found
+        workers[OURS] = self.ours(stack, label, processes, tuned)
+        return workers
 
     def ours(self, stack: ExitStack, label: str, processes: int, tuned: Mapping[str, str]) -> MillraceWorker:
         """A worker of ours."""
@@ -284,7 +285,8 @@ class Bench:
         with ExitStack() as stack:
             workers = await asyncio.to_thread(self.workers, stack, f"stream-{variant}", TUNED if tuned else {})
             connectors = {
-                who: Connector(worker, f"s{who.lower()}{secrets.token_hex(3)}") for who, worker in workers.items()
+                system: Connector(worker, f"s{system.lower()}{secrets.token_hex(3)}")
+                for system, worker in workers.items()
             }
             if self.options.general:
                 connectors[GENERAL] = Connector(workers[OURS], f"sgeneral{secrets.token_hex(3)}")
@@ -306,11 +308,11 @@ class Bench:
                     if not write.update:
                         newest[write.table] = await asyncio.to_thread(rows_of.highest, self.server, write.table) + 1
                     await asyncio.to_thread(run_write, self.server, write, newest[write.table])
-                    for who, connector in connectors.items():
-                        found = await resume(connector, self.end, write)
+                    for system, connector in connectors.items():
+                        figure = await resume(connector, self.end, write)
                         if run:
-                            figures.setdefault(write.label, {}).setdefault(who, []).append(found)
-                        if not run and who == OURS:
+                            figures.setdefault(write.label, {}).setdefault(system, []).append(figure)
+                        if not run and system == OURS:
                             sizes[write.label] = await message_bytes(self.kafka.bootstrap, connector.topic(write.table))
         for write in writes(self.options):
             report(
@@ -327,7 +329,9 @@ class Bench:
         figures: dict[str, list[Figure]] = {}
         with ExitStack() as stack:
             workers = await asyncio.to_thread(self.workers, stack, "snapshot", {})
-            shapes: list[tuple[str, Worker, int]] = [(f"{who}, 1 task", worker, 1) for who, worker in workers.items()]
+            shapes: list[tuple[str, Worker, int]] = [
+                (f"{system}, 1 task", worker, 1) for system, worker in workers.items()
+            ]
             shapes.append((f"{OURS}, 4 tasks", workers[OURS], 4))
             two = await asyncio.to_thread(self.ours, stack, "snapshot-2", 2, {})
             shapes.append((f"{OURS}, 4 tasks, 2 processes", two, 4))
@@ -343,10 +347,10 @@ class Bench:
                         table_include_list=rf"{DATABASE}\.pulled",
                     )
                     await connector.ask("PUT", "/config", properties)
-                    found = await _busy(connector, self.end, connector.topic("pulled"), 0, rows, 900)
+                    figure = await _busy(connector, self.end, connector.topic("pulled"), 0, rows, 900)
                     await connector.ask("DELETE", "")
                     if run:
-                        figures.setdefault(label, []).append(found)
+                        figures.setdefault(label, []).append(figure)
         report(
             f"snapshot of one table of {rows} narrow rows",
             figures,
@@ -373,9 +377,9 @@ class Bench:
                 first = await asyncio.to_thread(rows_of.highest, self.server, write.table) + 1
                 await asyncio.to_thread(run_write, self.server, write, first)
                 for count, connector in connectors.items():
-                    found = await resume(connector, self.end, write)
+                    figure = await resume(connector, self.end, write)
                     if run:
-                        figures.setdefault(f"{count} x {count}", []).append(found)
+                        figures.setdefault(f"{count} x {count}", []).append(figure)
         report(f"tasks x processes: {write.label}", figures, "1 x 1")
 
     async def flat(self) -> None:
@@ -395,9 +399,9 @@ class Bench:
                 write = Write("", "narrow", rows, False, 1000)
                 first = await asyncio.to_thread(rows_of.highest, self.server, "narrow") + 1
                 await asyncio.to_thread(run_write, self.server, write, first)
-                found = await resume(connector, self.end, write, 3600)
+                figure = await resume(connector, self.end, write, 3600)
                 print(
-                    f"{rows:>9} rows: {found.cpu:.2f} CPU us/row, {found.rate:.0f} rows/s, peak {found.peak:.0f} MiB",
+                    f"{rows:>9} rows: {figure.cpu:.2f} CPU us/row, {figure.rate:.0f} rows/s, peak {figure.peak:.0f} MiB",
                     flush=True,
                 )
                 await asyncio.to_thread(rows_of.forget_log, self.server)

@@ -80,11 +80,11 @@ def _library(events: list[Captured]) -> int:
     maps: dict[int, Any] = {}
     rows = 0
     body = b""
-    for each in events:
-        packets = [_sized(each.event)]
-        if each.body != body:
-            body = each.body
-            packets.insert(0, _sized(each.event[:4] + b"\x13" + each.event[5:19] + body))
+    for captured in events:
+        packets = [_sized(captured.event)]
+        if captured.body != body:
+            body = captured.body
+            packets.insert(0, _sized(captured.event[:4] + b"\x13" + captured.event[5:19] + body))
         for packet in packets:
             wrapper = BinLogPacketWrapper(
                 MysqlPacket(b"\0" + packet, "utf8mb4"),
@@ -126,26 +126,26 @@ def _once(action: Callable[[], int]) -> float:
 def _decoders(events: list[Captured], owner: tuple[int, int] | None = None) -> Callable[[], int]:
     """A function that decodes the events and gives the number of row images."""
     options = mysql_values()
-    made = []
-    known: dict[tuple[bytes, int, bytes], Any] = {}
-    for each in events:
-        head = binlog_events.rows_header(each.event)
-        key = each.body[8:], each.event[4], head.present
-        if key not in known:
-            table = structure(each, None)
-            known[key] = compile_rows(
+    calls = []
+    decoders: dict[tuple[bytes, int, bytes], Any] = {}
+    for captured in events:
+        head = binlog_events.rows_header(captured.event)
+        key = captured.body[8:], captured.event[4], head.present
+        if key not in decoders:
+            table = structure(captured, None)
+            decoders[key] = compile_rows(
                 table,
                 plans(table, options),
                 options,
-                kind=KINDS[each.event[4]],
+                kind=KINDS[captured.event[4]],
                 present=head.present,
                 present_after=head.present_after,
                 owner=owner,
             )
-        made.append((known[key], each.event, head.start, len(each.event)))
+        calls.append((decoders[key], captured.event, head.start, len(captured.event)))
 
     def run() -> int:
-        return sum(len(decode(event, start, end)) for decode, event, start, end in made)
+        return sum(len(decode(event, start, end)) for decode, event, start, end in calls)
 
     return run
 
@@ -177,14 +177,14 @@ def main(argv: list[str]) -> int:
             inserts, updates = world.capture(create, fill), world.capture(change)
             columns = len(table_map.parse_table_map(inserts[0].body).columns)
             _show(f"{name} ({columns} columns)", inserts, updates)
-            _pull(world, name, columns)
+            _show_snapshot(world, name, columns)
     return 0
 
 
-def _show(what: str, inserts: list[Captured], updates: list[Captured]) -> None:
+def _show(label: str, inserts: list[Captured], updates: list[Captured]) -> None:
     def line(stage: str, ours: float, theirs: float | None = None) -> None:
         peer = "" if theirs is None else f"   mysql-replication {theirs:8.2f} us   {theirs / ours:5.1f} x"
-        sys.stdout.write(f"{what + ': ' + stage:<48}{ours:8.3f} us{peer}\n")
+        sys.stdout.write(f"{label + ': ' + stage:<48}{ours:8.3f} us{peer}\n")
 
     run = _decoders(inserts)
     line("insert, per row", cost(run, run()), _once(lambda: _library(inserts)))
@@ -200,7 +200,7 @@ def _show(what: str, inserts: list[Captured], updates: list[Captured]) -> None:
     line("compiling a decoder", cost(lambda: compile_rows(table, chosen, options, kind="write", present=present)))
 
 
-def _pull(world: World, name: str, columns: int) -> None:
+def _show_snapshot(world: World, name: str, columns: int) -> None:
     table, options = world.definition(name), mysql_values()
     chosen = plans(table, options)
     decode = compile_text(table, chosen, options)

@@ -123,9 +123,9 @@ async def read(bootstrap: str, topic: str) -> dict[str, float]:
     await store.start()
     took = time.perf_counter() - began
     used = time.process_time()
-    found = len(store.raw(_CONNECTOR))
+    key_count = len(store.raw(_CONNECTOR))
     await store.stop()
-    return {"read_s": took, "cpu_s": used, "keys": found}
+    return {"read_s": took, "cpu_s": used, "keys": key_count}
 
 
 def started(worker: JavaConnect | MillraceWorker) -> dict[str, float]:
@@ -170,13 +170,13 @@ def row(label: str, runs: list[dict[str, float]]) -> str:
     """One line of the result."""
     names = {"read_s": "s to read", "start_s": "s until ready", "cpu_s": "CPU s"}
     return f"  {label:26}" + "".join(
-        f"{spread([run[what] for run in runs]):>22} {text}" for what, text in names.items() if what in runs[0]
+        f"{spread([run[figure] for run in runs]):>22} {text}" for figure, text in names.items() if figure in runs[0]
     )
 
 
-def best(runs: list[dict[str, float]], what: str) -> float:
+def best(runs: list[dict[str, float]], figure: str) -> float:
     """The smallest figure."""
-    return min(run[what] for run in runs)
+    return min(run[figure] for run in runs)
 
 
 def main(argv: list[str]) -> int:

@@ -100,9 +100,9 @@ def main(argv: list[str]) -> int:
                         label = f"{group}-{'w' if work is WORK else 'f'}"
                         rates.setdefault((kind, hosts), []).append(measure(worker, label, work, options.seconds))
     for kind in dict.fromkeys(kind for kind, _ in rates):
-        one, two = rates[kind, 1], rates[kind, 2]
+        one_host, two_hosts = rates[kind, 1], rates[kind, 2]
         print(
-            f"{TASKS} tasks, {kind}: one host {spread(one, 0)} records/s, two hosts {spread(two, 0)}, "
-            f"ratio {spread([b / a for a, b in zip(one, two, strict=True)])}"
+            f"{TASKS} tasks, {kind}: one host {spread(one_host, 0)} records/s, two hosts {spread(two_hosts, 0)}, "
+            f"ratio {spread([b / a for a, b in zip(one_host, two_hosts, strict=True)])}"
         )
     return 0

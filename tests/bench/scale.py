@@ -125,8 +125,10 @@ class Cluster:
                 answer = self.request("GET", "/connectors?expand=status")
             except (RuntimeError, OSError):
                 return False
-            found: list[dict[str, str]] = [task for item in answer.values() for task in item["status"]["tasks"]]
-            return tasks == sum(task["state"] == "RUNNING" and task["worker_id"] != without for task in found)
+            reported_tasks: list[dict[str, str]] = [
+                task for item in answer.values() for task in item["status"]["tasks"]
+            ]
+            return tasks == sum(task["state"] == "RUNNING" and task["worker_id"] != without for task in reported_tasks)
 
         if not wait_until(settled, _DEADLINE_S, 1):
             raise RuntimeError(f"not all tasks run: {self.states()}")
@@ -237,7 +239,7 @@ def run(cluster: Cluster, bootstrap: str, tasks: int, options: argparse.Namespac
     begin = time.monotonic()
     cpu = cluster.cpu()
     with ThreadPoolExecutor(4) as pool:
-        made = list(
+        creation_seconds = list(
             pool.map(
                 lambda number: timed(
                     lambda: cluster.request(
@@ -258,8 +260,8 @@ def run(cluster: Cluster, bootstrap: str, tasks: int, options: argparse.Namespac
             )
         )
     print(
-        f"{options.connectors} connectors created in {time.monotonic() - begin:.1f} s by 4 clients: {percentiles(made)}; "
-        f"{cluster.busy} times told to try again"
+        f"{options.connectors} connectors created in {time.monotonic() - begin:.1f} s by 4 clients: "
+        f"{percentiles(creation_seconds)}; {cluster.busy} answers asked for a retry"
     )
     print(
         f"all {tasks} tasks run {cluster.wait_running(tasks):.1f} s after the last was created; "
@@ -295,8 +297,8 @@ def run(cluster: Cluster, bootstrap: str, tasks: int, options: argparse.Namespac
         )
         for number in range(5)
     ]
-    again = cluster.wait_running(tasks)
-    print(f"PUT of a changed configuration: {percentiles(changed)}; all tasks run again after {again:.1f} s")
+    restart_seconds = cluster.wait_running(tasks)
+    print(f"PUT of a changed configuration: {percentiles(changed)}; all tasks run again after {restart_seconds:.1f} s")
     placement(options.workers, options.connectors, options.tasks)
     victim = cluster.workers[-1]
     identity = victim.worker_id
@@ -336,14 +338,14 @@ def fetch(cluster: Cluster, path: str) -> None:
 
 def placement(workers: int, connectors: int, tasks: int) -> None:
     """Print how long the leader's decision takes: the pure function over as many units, then without one of the workers."""
-    wanted = {Unit(f"c{number}", task): ANYWHERE for number in range(connectors) for task in range(-1, tasks)}
+    units = {Unit(f"c{number}", task): ANYWHERE for number in range(connectors) for task in range(-1, tasks)}
     alive = {f"w{number}:8083": Worker() for number in range(workers)}
     begin = time.process_time()
-    first = place_units(wanted, alive, {}, rebalance=False)
+    first = place_units(units, alive, {}, rebalance=False)
     middle = time.process_time()
     del alive[f"w{workers - 1}:8083"]
-    place_units(wanted, alive, first.assigned, rebalance=True)
+    place_units(units, alive, first.assigned, rebalance=True)
     print(
-        f"placement of {len(wanted)} units: {(middle - begin) * 1000:.0f} ms from nothing, "
+        f"placement of {len(units)} units: {(middle - begin) * 1000:.0f} ms from nothing, "
         f"{(time.process_time() - middle) * 1000:.0f} ms after the loss of a worker"
     )

@@ -149,9 +149,9 @@ async def throughput(
             for run in range(runs + 1):  # the first warms up and is not counted
                 for mode, figures in modes.items():
                     properties = config(node.direct, table, tasks, **{"fast.path": mode})
-                    found = await _read_all(worker, kafka.bootstrap, properties, rows)
+                    figure = await _read_all(worker, kafka.bootstrap, properties, rows)
                     if run:
-                        figures.append(found)
+                        figures.append(figure)
         for mode, figures in modes.items():
             rates, cpus, peaks = zip(*figures, strict=True)
             single = single or list(rates)

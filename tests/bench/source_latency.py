@@ -296,13 +296,13 @@ def _await_rows(arrivals: Arrivals, numbers: range) -> int:
 def _report(
     label: str, load: Load, arrivals: Arrivals, numbers: range, took: float, cores: float, missing: int
 ) -> None:
-    found = sorted(arrivals.at[n] - load.committed[n] for n in numbers if n in arrivals.at)
-    if not found:
+    latencies = sorted(arrivals.at[n] - load.committed[n] for n in numbers if n in arrivals.at)
+    if not latencies:
         raise RuntimeError("no row of the measured time has come")
-    p50, p99 = (found[min(int(len(found) * share), len(found) - 1)] / 1e6 for share in (0.5, 0.99))
+    p50, p99 = (latencies[min(int(len(latencies) * share), len(latencies) - 1)] / 1e6 for share in (0.5, 0.99))
     late = f", {missing} NOT THERE after {_LAST_S} s more" if missing else ""
     print(
-        f"{label}: p50 {p50:8.1f} ms, p99 {p99:8.1f} ms, max {found[-1] / 1e6:8.1f} ms; {len(numbers) / took:,.0f} rows/s "
+        f"{label}: p50 {p50:8.1f} ms, p99 {p99:8.1f} ms, max {latencies[-1] / 1e6:8.1f} ms; {len(numbers) / took:,.0f} rows/s "
         f"committed, {cores:.2f} cores of the worker{late}",
         flush=True,
     )

@@ -117,8 +117,8 @@ async def run(arguments: argparse.Namespace, folder: Path) -> dict[str, float]:
     session: TaskSession | None = None
     while session is None or session.producer is None:
         await asyncio.sleep(0.001)
-        found = host._tasks[task]._session
-        session = found if isinstance(found, TaskSession) else None
+        candidate = host._tasks[task]._session
+        session = candidate if isinstance(candidate, TaskSession) else None
         control.check()
     profile = cProfile.Profile() if arguments.profile else None
     if profile:

@@ -17,7 +17,7 @@ from compose.local.worker import MillraceWorker
 from tests.bench._common import cpu_seconds, environment, resident_bytes
 
 
-def measure(who: str, workers: list[JavaConnect] | list[MillraceWorker], source: Path, count: int) -> None:
+def measure(system: str, workers: list[JavaConnect] | list[MillraceWorker], source: Path, count: int) -> None:
     """Create ``count`` connectors, wait until all run, and print what they cost at rest."""
     first = workers[0]
 
@@ -47,8 +47,8 @@ def measure(who: str, workers: list[JavaConnect] | list[MillraceWorker], source:
         return [task["state"] for item in body.values() for task in item["status"]["tasks"]] if status == 200 else []
 
     if not wait_until(lambda: states().count("RUNNING") == count, 600, 0.5):
-        found = states()
-        raise RuntimeError(f"{who}: {found.count('RUNNING')} of {count} tasks run; states {set(found)}")
+        task_states = states()
+        raise RuntimeError(f"{system}: {task_states.count('RUNNING')} of {count} tasks run; states {set(task_states)}")
     running = time.monotonic() - start
     time.sleep(5)  # let it come to rest: what follows is a measurement
     cpu = [cpu_seconds(worker.pid) for worker in workers]
@@ -64,7 +64,7 @@ def measure(who: str, workers: list[JavaConnect] | list[MillraceWorker], source:
             first.request("GET", path, timeout=120)
             latencies.setdefault(path, []).append((time.monotonic() - begin) * 1000)
     print(
-        f"{who:14} created in {created:.1f} s, all running after {running:.1f} s; "
+        f"{system:14} created in {created:.1f} s, all running after {running:.1f} s; "
         f"memory {memory:.0f} MiB; idle CPU {idle * 100:.1f} % of a core"
     )
     for path, values in latencies.items():

@@ -162,18 +162,18 @@ def _lines() -> list[Line]:
         ("RecordIsTombstone", {}),
     )
     for kind, options in predicates:
-        own = {
+        predicate_config = {
             "transforms.t.predicate": "p",
             "predicates": "p",
             "predicates.p.type": f"{KAFKA}predicates.{kind}",
             **{f"predicates.p.{name}": value for name, value in options.items()},
         }
-        lines.append(Line(f"InsertHeader if {kind}", guarded | own, record()))
+        lines.append(Line(f"InsertHeader if {kind}", guarded | predicate_config, record()))
     return lines
 
 
 #: The table; others add theirs here.
-LINES: Final[tuple[Line, ...]] = (*_lines(), *(Line(*each) for each in debezium_lines()))
+LINES: Final[tuple[Line, ...]] = (*_lines(), *(Line(*arguments) for arguments in debezium_lines()))
 
 
 def main(argv: Sequence[str] = ()) -> int:
@@ -196,13 +196,13 @@ def main(argv: Sequence[str] = ()) -> int:
     for line in lines:
         batches = {"": [record_of(line.record)] * BATCH}
         if line.vary:
-            batches[", rows all different"] = [record_of(each) for each in different(line.record, _DIFFERENT)]
-        for what, batch in batches.items():
+            batches[", rows all different"] = [record_of(variant) for variant in different(line.record, _DIFFERENT)]
+        for suffix, batch in batches.items():
             pipeline = build_pipeline(line.config)
             ours = cost(lambda pipeline=pipeline, batch=batch: pipeline.apply_many(batch), len(batch))  # type: ignore[misc]
             theirs = java.get(line.name)
             beside = "" if theirs is None else f"{theirs:8.3f}{ours / theirs:7.1f}x"
-            sys.stdout.write(f"{(line.name + what)[:86]:<88}{ours:9.3f}{beside}\n")
+            sys.stdout.write(f"{(line.name + suffix)[:86]:<88}{ours:9.3f}{beside}\n")
     return 0
 
 

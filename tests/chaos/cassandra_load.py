@@ -106,13 +106,13 @@ class CassandraLoad:
 
     def rows(self) -> dict[str, Any]:
         """The current content of the table: (static column, rows with their write times) by partition. Blocks."""
-        found: dict[str, Any] = {}
+        partitions: dict[str, Any] = {}
         with self.session() as session:
             for row in session.execute(f"SELECT pk, ck, v, n, m, s, writetime(v) AS w FROM {self.table}"):
-                partition = found.setdefault(repr((row.pk,)), [row.s, {}])
+                partition = partitions.setdefault(repr((row.pk,)), [row.s, {}])
                 if row.ck is not None:
                     partition[1][row.ck] = (row.v, row.n, dict(row.m or {}), row.w)
-        return found
+        return partitions
 
     def _write(self) -> None:
         chance = random.Random(self.seed)
@@ -160,22 +160,22 @@ class _Closing:
 def updates(bootstrap: str, topic: str, *, committed: bool) -> list[PartitionUpdate]:
     """The partition updates in a topic of JSON messages with schemas. Blocks."""
     schemas: dict[str, Any] = {}
-    found = []
+    partition_updates = []
     for record in read_topic(bootstrap, topic, committed=committed):
         message = json.loads(record.value or b"null")
         text = json.dumps(message["schema"])
         if text not in schemas:
             schemas[text] = read_schema(message["schema"], replace_null=False)
-        found.append(decode_update(message["payload"], schemas[text]))
-    return found
+        partition_updates.append(decode_update(message["payload"], schemas[text]))
+    return partition_updates
 
 
-def folded(found: list[PartitionUpdate]) -> dict[str, Any]:
+def folded(partition_updates: list[PartitionUpdate]) -> dict[str, Any]:
     """The rows that they lead to, in the form of ``CassandraLoad.rows``."""
     key = [CqlColumn("pk", parse_type("int"), "partition_key", 0), CqlColumn("ck", parse_type("int"), "clustering", 0)]
     others = [CqlColumn(name, parse_type(kind), "regular") for name, kind in COLUMNS.items()]
     table = Table([*key, *others, CqlColumn("s", parse_type("text"), "static")])
-    table.apply_all(found)
+    table.apply_all(partition_updates)
     shown: dict[str, Any] = {}
     for name, (static, rows) in table.contents().items():
         partition = table.partitions[name]
@@ -183,7 +183,7 @@ def folded(found: list[PartitionUpdate]) -> dict[str, Any]:
         for row in rows:
             state = partition.rows[repr((row["ck"],))][1]
             written = next((cell.stamp.write_time for cell in state.cells.values() if cell.column == "v"), None)
-            elements = {literal_eval(each): value for each, value in (row.get("m") or {}).items()}
+            elements = {literal_eval(literal): value for literal, value in (row.get("m") or {}).items()}
             shown[name][1][row["ck"]] = (
                 row.get("v"),
                 row.get("n"),

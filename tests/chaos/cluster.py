@@ -201,7 +201,7 @@ class Cluster:
         status, body = self.ask("GET", f"/connectors/{name}/status", by=by)
         return {task["id"]: Placed(task["state"], task["worker_id"]) for task in body["tasks"]} if status == 200 else {}
 
-    def places(self, load: Load) -> set[str]:
+    def find_workers(self, load: Load) -> set[str]:
         """The workers that have tasks of a load."""
         return {task.worker for task in self.tasks(load.name).values()}
 
@@ -233,15 +233,15 @@ class Cluster:
         status, body = self.ask("GET", f"/connectors/{load.name}/offsets", by=by)
         if status != 200:
             return {}
-        return {each["partition"]["partition"]: each["offset"]["sequence"] + 1 for each in body["offsets"]}
+        return {entry["partition"]["partition"]: entry["offset"]["sequence"] + 1 for entry in body["offsets"]}
 
     def until_saved(self, load: Load, share: float, by: MillraceWorker | None = None) -> None:
         """Wait until every source partition has saved an offset behind this share of its records: the middle of the stream."""
-        wanted = {number: int(count * share) for number, count in enumerate(load.counts)}
+        goals = {number: int(count * share) for number, count in enumerate(load.counts)}
 
         def reached() -> bool:
             saved = self.saved(load, by)
-            return all(saved.get(number, 0) >= count for number, count in wanted.items())
+            return all(saved.get(number, 0) >= count for number, count in goals.items())
 
         self.until(reached, f"{load.name} has {share:.0%} of its records")
 
@@ -261,12 +261,12 @@ class Cluster:
     def history(self, name: str) -> list[Event]:
         """All status records of a connector and its tasks, unit by unit, each one's oldest first."""
         events = []
-        for each in read_topic(self.bootstrap, f"{self.group}-status", committed=True):
-            key = (each.key or b"").decode()
+        for record in read_topic(self.bootstrap, f"{self.group}-status", committed=True):
+            key = (record.key or b"").decode()
             unit = key.removeprefix("status-connector-").removeprefix("status-task-")
             if unit == key or (unit != name and unit.rpartition("-")[0] != name):
                 continue
-            value = json.loads(each.value) if each.value else {}
+            value = json.loads(record.value) if record.value else {}
             events.append(
                 Event(
                     unit,
@@ -309,7 +309,7 @@ class Cluster:
 
     # Waiting, and what is done to workers.
 
-    def until(self, condition: Callable[[], bool], what: str, patience: float = PATIENCE) -> None:
+    def until(self, condition: Callable[[], bool], description: str, patience: float = PATIENCE) -> None:
         """Wait for a condition; a worker that does not answer is no error.
 
         Raises:
@@ -321,7 +321,7 @@ class Cluster:
                 f"--- {worker.worker_id} ({worker.log_path})\n{worker.service.log_tail(25)}" for worker in self.workers
             )
 
-        eventually(condition, what, patience, every=0.05, detail=logs, ignore=(OSError,))
+        eventually(condition, description, patience, every=0.05, detail=logs, ignore=(OSError,))
 
     def numbers(self, worker: MillraceWorker, metric: str) -> list[float]:
         """The values of all series of a metric of a worker."""
@@ -344,8 +344,8 @@ def thaw(*pids: int) -> None:
 
 
 @contextmanager
-def timed(what: str) -> Iterator[None]:
+def timed(action: str) -> Iterator[None]:
     """Print how long something took."""
     began = time.monotonic()
     yield
-    print(f"{what}: {time.monotonic() - began:.1f} s")
+    print(f"{action}: {time.monotonic() - began:.1f} s")

@@ -79,13 +79,13 @@ def shared_pair(
     request: pytest.FixtureRequest, broker: ProxiedKafka, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Cluster]:
     """Two workers for all tests of one guarantee."""
-    made = Cluster(
+    pair = Cluster(
         tmp_path_factory.mktemp("pair"), broker.bootstrap, f"pair-{secrets.token_hex(4)}", exactly_once=request.param
     )
     try:
-        yield made.start(2)
+        yield pair.start(2)
     finally:
-        made.close()
+        pair.close()
 
 
 @pytest.fixture
@@ -103,10 +103,10 @@ def load(pair: Cluster, unique: Callable[[str], str]) -> Iterator[Callable[..., 
         def start(**attributes: Any) -> Load:
             suffix = next(number)
             # A name that ends in a number could be taken for a task's.
-            made = Load(f"{unique('c')}-{suffix}x", f"{unique('t')}-{suffix}", **attributes)
-            stack.callback(pair.ask, "DELETE", f"/connectors/{made.name}")
-            pair.create(made)
-            return made
+            new_load = Load(f"{unique('c')}-{suffix}x", f"{unique('t')}-{suffix}", **attributes)
+            stack.callback(pair.ask, "DELETE", f"/connectors/{new_load.name}")
+            pair.create(new_load)
+            return new_load
 
         yield start
 
@@ -117,8 +117,8 @@ def cluster(broker: ProxiedKafka, tmp_path: Path, unique: Callable[[str], str]) 
     with ExitStack() as stack:
 
         def start(count: int, *, processes: int = 1, **attributes: Any) -> Cluster:
-            made = Cluster(tmp_path, broker.bootstrap, unique("g"), **attributes)
-            stack.callback(made.close)
-            return made.start(count, processes)
+            new_cluster = Cluster(tmp_path, broker.bootstrap, unique("g"), **attributes)
+            stack.callback(new_cluster.close)
+            return new_cluster.start(count, processes)
 
         yield start

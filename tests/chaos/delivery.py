@@ -70,26 +70,26 @@ def verify(bootstrap: str, load: Load, *, exactly_once: bool) -> int:
     return compare(read_topic(bootstrap, load.topic, committed=exactly_once), load, exactly_once=exactly_once)
 
 
-def compare(found: Sequence[ReadRecord], load: Load, *, exactly_once: bool) -> int:
+def compare(arrivals: Sequence[ReadRecord], load: Load, *, exactly_once: bool) -> int:
     """Do what ``verify`` does, for records that were read already; each partition's in order."""
     times: list[dict[int, int]] = [defaultdict(int) for _ in load.counts]
     last: dict[tuple[int, int], int] = defaultdict(lambda: -1)
     homes: dict[bytes | None, int] = {}
-    for each in found:
-        assert each.value is not None, f"an empty record at {each.partition}@{each.offset}"
-        value = json.loads(each.value)
+    for arrival in arrivals:
+        assert arrival.value is not None, f"an empty record at {arrival.partition}@{arrival.offset}"
+        value = json.loads(arrival.value)
         partition, number = identify(value)
-        where = f"record {number} of source partition {partition}, at {each.partition}@{each.offset}"
+        where = f"record {number} of source partition {partition}, at {arrival.partition}@{arrival.offset}"
         key, expected = record(load.seed, partition, number)
         assert value == expected, f"{where} has other content: {value} instead of {expected}"
-        assert each.key == key.encode(), f"{where} has the key {each.key!r} instead of {key!r}"
-        assert homes.setdefault(each.key, each.partition) == each.partition, (
+        assert arrival.key == key.encode(), f"{where} has the key {arrival.key!r} instead of {key!r}"
+        assert homes.setdefault(arrival.key, arrival.partition) == arrival.partition, (
             f"{where}: its key was in another partition before"
         )
         if not times[partition][number]:
-            before = last[each.partition, partition]
+            before = last[arrival.partition, partition]
             assert number > before, f"{where} first appears behind {before}: the order of the source is broken"
-            last[each.partition, partition] = number
+            last[arrival.partition, partition] = number
         times[partition][number] += 1
     for partition, count in enumerate(load.counts):
         lost = sorted(set(range(count)) - times[partition].keys())

@@ -103,13 +103,13 @@ class MySqlLoad:
 
     def rows(self) -> Rows:
         """The current content of the tables. Blocks."""
-        found: Rows = {}
+        content: Rows = {}
         with closing(self.connect()) as connection, connection.cursor(pymysql.cursors.DictCursor) as cursor:
             cursor.execute(f"USE {self.database}")
             for name, (_, key) in TABLES.items():
                 cursor.execute(f"SELECT * FROM {name}")
-                found[name] = {tuple(row[column] for column in key): row for row in cursor.fetchall()}
-        return found
+                content[name] = {tuple(row[column] for column in key): row for row in cursor.fetchall()}
+        return content
 
     def _write(self, number: int) -> None:
         chance = random.Random(f"{self.seed} {number}")
@@ -180,14 +180,14 @@ def records(bootstrap: str, load: MySqlLoad, *, committed: bool) -> dict[str, li
     }
 
 
-def folded(found: dict[str, list[ReadRecord]]) -> Rows:
+def folded(topics: dict[str, list[ReadRecord]]) -> Rows:
     """The tables that the topics lead to: each key's last value."""
     tables: Rows = {name: {} for name in TABLES}
     for name, (_, key) in TABLES.items():
-        for record in found[name]:
+        for record in topics[name]:
             assert record.key is not None
-            wanted = json.loads(record.key)
-            at = tuple(wanted[column] for column in key)
+            key_values = json.loads(record.key)
+            at = tuple(key_values[column] for column in key)
             row = json.loads(record.value)["after"] if record.value is not None else None
             if row is None:
                 tables[name].pop(at, None)
@@ -196,18 +196,18 @@ def folded(found: dict[str, list[ReadRecord]]) -> Rows:
     return tables
 
 
-def difference(wanted: Rows, found: Rows) -> str:
+def difference(expected: Rows, actual: Rows) -> str:
     """Describe the differences briefly; "" if there are none."""
-    texts = []
+    differences = []
     for name in TABLES:
-        theirs, ours = wanted[name], found[name]
+        theirs, ours = expected[name], actual[name]
         missing, extra = sorted(theirs.keys() - ours.keys()), sorted(ours.keys() - theirs.keys())
         # A column that was added later is in no event of rows that have not changed since.
         other = [key for key in theirs.keys() & ours.keys() if not same(theirs[key], ours[key])]
         if missing or extra or other:
             example = f"; {other[0]}: {theirs[other[0]]} there, {ours[other[0]]} here" if other else ""
-            texts.append(f"{name}: missing {missing[:5]}, too many {extra[:5]}, {len(other)} differ{example}")
-    return "; ".join(texts)
+            differences.append(f"{name}: missing {missing[:5]}, too many {extra[:5]}, {len(other)} differ{example}")
+    return "; ".join(differences)
 
 
 def same(theirs: dict[str, Any], ours: dict[str, Any]) -> bool:
@@ -215,13 +215,13 @@ def same(theirs: dict[str, Any], ours: dict[str, Any]) -> bool:
     return all(ours[name] == value if name in ours else value == int(name[1:]) for name, value in theirs.items())
 
 
-def check_order(found: dict[str, list[ReadRecord]], *, exactly_once: bool) -> int:
+def check_order(topics: dict[str, list[ReadRecord]], *, exactly_once: bool) -> int:
     """Check that each key's changes are in binlog order and no snapshot row replaces a newer change; return the repetitions.
 
     With at least once, some records may be repeated after a fault: then only first appearances must be in order.
     """
-    again = 0
-    for name, reads in found.items():
+    repeated = 0
+    for name, reads in topics.items():
         seen: set[Any] = set()
         last: dict[bytes, tuple[Any, ...]] = {}
         for read in reads:
@@ -229,32 +229,32 @@ def check_order(found: dict[str, list[ReadRecord]], *, exactly_once: bool) -> in
                 continue
             event = json.loads(read.value)
             source = event["source"]
-            place = (source["file"], source["pos"], source["row"] or 0)
-            pulled = event["op"] == "r"
-            identity = (place, event["op"], read.key)
-            if not pulled and identity in seen:
-                again += 1
+            position = (source["file"], source["pos"], source["row"] or 0)
+            from_snapshot = event["op"] == "r"
+            identity = (position, event["op"], read.key)
+            if not from_snapshot and identity in seen:
+                repeated += 1
                 continue
-            if not pulled:
+            if not from_snapshot:
                 seen.add(identity)
             before = last.get(read.key)
-            if before is not None and (exactly_once or not pulled):
-                assert place[:2] >= before[:2], f"{name} {read.key!r}: {event['op']} of {place} after {before}"
-            last[read.key] = place
+            if before is not None and (exactly_once or not from_snapshot):
+                assert position[:2] >= before[:2], f"{name} {read.key!r}: {event['op']} of {position} after {before}"
+            last[read.key] = position
     if exactly_once:
-        assert not again, f"{again} changes came twice"
-    return again
+        assert not repeated, f"{repeated} changes came twice"
+    return repeated
 
 
-def counts(found: dict[str, list[ReadRecord]]) -> int:
+def counts(topics: dict[str, list[ReadRecord]]) -> int:
     """Records in all topics."""
-    return sum(map(len, found.values()))
+    return sum(map(len, topics.values()))
 
 
-def operations(found: Iterable[Sequence[ReadRecord]]) -> dict[str, int]:
+def operations(topics: Iterable[Sequence[ReadRecord]]) -> dict[str, int]:
     """Events by operation."""
     counted: dict[str, int] = {}
-    for reads in found:
+    for reads in topics:
         for read in reads:
             if read.value is not None:
                 op = json.loads(read.value)["op"]

@@ -43,18 +43,18 @@ class Proxy:
 
     def drop(self) -> None:
         """Close all connections, in the middle of whatever they carry; new ones are let through."""
-        for each in list(self._sockets):
+        for connection in list(self._sockets):
             with contextlib.suppress(OSError):
-                each.shutdown(socket.SHUT_RDWR)
+                connection.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
         """Close everything."""
         self._stopped.set()
         self._flowing.set()
-        for each in (self._listener, *self._sockets):
+        for endpoint in (self._listener, *self._sockets):
             with contextlib.suppress(OSError):
-                each.shutdown(socket.SHUT_RDWR)
-            each.close()
+                endpoint.shutdown(socket.SHUT_RDWR)
+            endpoint.close()
 
     def _accept(self) -> None:
         while not self._stopped.is_set():
@@ -69,14 +69,14 @@ class Proxy:
     def _carry(self, client: socket.socket, server: socket.socket) -> None:
         other = {client: server, server: client}
         with selectors.DefaultSelector() as selector, contextlib.suppress(OSError):
-            for each in other:
-                selector.register(each, selectors.EVENT_READ)
+            for side in other:
+                selector.register(side, selectors.EVENT_READ)
             while not self._stopped.is_set() and self._passed_on(selector, other):
                 pass
         # The end of one side is the end of the other.
-        for each in other:
-            self._sockets.discard(each)
-            each.close()
+        for side in other:
+            self._sockets.discard(side)
+            side.close()
 
     def _passed_on(self, selector: selectors.BaseSelector, other: dict[socket.socket, socket.socket]) -> bool:
         for key, _ in selector.select(0.2):

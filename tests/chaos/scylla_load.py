@@ -92,7 +92,7 @@ class ScyllaLoad:
 
     def _writes(self, chance: random.Random) -> list[Write]:
         pk = chance.randrange(self.rows // 4)
-        found: list[Write] = []
+        writes: list[Write] = []
         for ck in chance.sample(range(4), chance.choice([1, 1, 1, 3])):
             key, number = {"pk": pk, "ck": ck}, chance.randrange(10**6)
             kinds: list[Write] = [
@@ -101,24 +101,24 @@ class ScyllaLoad:
                 Update(self.table, key, {"n": None}),
                 Delete(self.table, key),
             ]
-            found.append(chance.choice(kinds))
-        return found
+            writes.append(chance.choice(kinds))
+        return writes
 
 
 def key_of(write: Write) -> dict[str, Any]:
     """The row that a write is of."""
-    given = write.values if isinstance(write, Insert) else write.key
-    return {"pk": given["pk"], "ck": given["ck"]}
+    row = write.values if isinstance(write, Insert) else write.key
+    return {"pk": row["pk"], "ck": row["ck"]}
 
 
 def changes(records: Sequence[ReadRecord]) -> list[tuple[Change, dict[str, Any]]]:
     """The change that each record of a topic describes, and its payload; tombstones left out."""
-    found = []
+    pairs = []
     for record in records:
         if record.value is not None:
             value = json.loads(record.value)
-            found.append(((value["source"]["ts_us"], json.dumps(json.loads(record.key or b"{}"))), value))
-    return found
+            pairs.append(((value["source"]["ts_us"], json.dumps(json.loads(record.key or b"{}"))), value))
+    return pairs
 
 
 def fold(events: Sequence[dict[str, Any]]) -> dict[tuple[int, int], dict[str, Any]]:
@@ -138,14 +138,14 @@ def fold(events: Sequence[dict[str, Any]]) -> dict[tuple[int, int], dict[str, An
         for name, value in news.items():
             if when >= cells.get(name, (0, None))[0]:
                 cells[name] = (when, value)
-    found = {}
+    table = {}
     for key, cells in rows.items():
         living = {
             name: value for name, (when, value) in cells.items() if when > deleted.get(key, 0) and value is not None
         }
         if living:
-            found[key] = {"pk": key[0], "ck": key[1], "v": living.get("v"), "n": living.get("n")}
-    return found
+            table[key] = {"pk": key[0], "ck": key[1], "v": living.get("v"), "n": living.get("n")}
+    return table
 
 
 def verify(load: ScyllaLoad, bootstrap: str, base: Sequence[dict[str, Any]], *, exactly_once: bool) -> int:
@@ -155,25 +155,25 @@ def verify(load: ScyllaLoad, bootstrap: str, base: Sequence[dict[str, Any]], *, 
         AssertionError: a change is missing, was never written, or came twice where it must not; a row's changes are out of
             order; or the fold is not the base table.
     """
-    found = changes(read_topic(bootstrap, load.topic, committed=exactly_once))
-    counted, wanted = Counter(change for change, _ in found), set(load.expected)
-    lost = wanted - counted.keys()
-    assert not lost, f"{len(lost)} of {len(wanted)} changes are lost, for example {sorted(lost)[:3]}"
-    strange = counted.keys() - wanted
+    events = changes(read_topic(bootstrap, load.topic, committed=exactly_once))
+    counted, expected = Counter(change for change, _ in events), set(load.expected)
+    lost = expected - counted.keys()
+    assert not lost, f"{len(lost)} of {len(expected)} changes are lost, for example {sorted(lost)[:3]}"
+    strange = counted.keys() - expected
     assert not strange, f"{len(strange)} events are of changes that nobody made, for example {sorted(strange)[:3]}"
-    again = sum(counted.values()) - len(counted)
-    assert not (exactly_once and again), f"{again} events came more than once"
+    repeated = sum(counted.values()) - len(counted)
+    assert not (exactly_once and repeated), f"{repeated} events came more than once"
     if not load.skew_ms:
         newest: dict[str, int] = {}
         seen: set[Change] = set()
-        for (when, key), _ in found:
+        for (when, key), _ in events:
             if (when, key) not in seen:
                 assert when > newest.get(key, 0), f"the change of {key} at {when} came behind that at {newest[key]}"
                 newest[key] = when
                 seen.add((when, key))
     table = {(row["pk"], row["ck"]): row for row in base}
-    assert fold([value for _, value in found]) == table
-    return again
+    assert fold([value for _, value in events]) == table
+    return repeated
 
 
 def until_all_there(
@@ -182,7 +182,7 @@ def until_all_there(
     """Wait until every change is in the topic."""
 
     def there() -> bool:
-        found = {change for change, _ in changes(read_topic(bootstrap, load.topic, committed=exactly_once))}
-        return set(load.expected) <= found
+        arrived = {change for change, _ in changes(read_topic(bootstrap, load.topic, committed=exactly_once))}
+        return set(load.expected) <= arrived
 
     wait(there, f"all changes of {load.table} come to {load.topic}")

@@ -39,7 +39,7 @@ def on_three(
     kafka_cluster: KafkaCluster, tmp_path: Path, unique: Callable[[str], str], request: pytest.FixtureRequest
 ) -> Iterator[Cluster]:
     """Two workers on three brokers, whose internal topics have three replicas."""
-    made = Cluster(
+    pair = Cluster(
         tmp_path,
         kafka_cluster.bootstrap,
         unique("g"),
@@ -48,9 +48,9 @@ def on_three(
         properties={"session.timeout.ms": "6000"},
     )
     try:
-        yield made.start(2)
+        yield pair.start(2)
     finally:
-        made.close()
+        pair.close()
 
 
 @pytest.mark.slow

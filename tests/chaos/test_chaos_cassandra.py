@@ -58,7 +58,7 @@ class Scene:
             },
         )
 
-    def found(self) -> list[PartitionUpdate]:
+    def read_updates(self) -> list[PartitionUpdate]:
         """The partition updates in the topic."""
         return updates(self.bootstrap, f"{self.name}.{self.load.table}", committed=self.exactly_once)
 
@@ -66,7 +66,7 @@ class Scene:
         """Wait until ``more`` further changes of the log have come."""
 
         def count() -> int:
-            return sum(not each.source.snapshot for each in self.found())
+            return sum(not update.source.snapshot for update in self.read_updates())
 
         target = count() + more
         self.cluster.until(lambda: count() >= target, f"{more} more changes come", 2 * PATIENCE)
@@ -83,16 +83,20 @@ class Scene:
     def finish(self) -> None:
         """Stop writing, wait for what is missing, compare."""
         self.load.stop()
-        wanted = self.load.rows()
-        self.cluster.until(lambda: folded(self.found()) == wanted, "Kafka has what the table has", 2 * PATIENCE)
-        found = self.found()
-        places = [tuple((each.source.position or {}).values()) for each in found if not each.source.snapshot]
-        assert len(places) > 500
+        rows = self.load.rows()
+        self.cluster.until(lambda: folded(self.read_updates()) == rows, "Kafka has what the table has", 2 * PATIENCE)
+        received = self.read_updates()
+        positions = [
+            tuple((update.source.position or {}).values()) for update in received if not update.source.snapshot
+        ]
+        assert len(positions) > 500
         if self.exactly_once:
-            assert len(set(places)) == len(places), "changes came twice"
-        segments = [place[1] for place in places]
+            assert len(set(positions)) == len(positions), "changes came twice"
+        segments = [position[1] for position in positions]
         assert len(set(segments)) > 2, "the log had one segment only"
-        print(f"{self.load.done} statements, {len(found)} messages, {len(places) - len(set(places))} came again")
+        print(
+            f"{self.load.done} statements, {len(received)} messages, {len(positions) - len(set(positions))} came again"
+        )
 
     def close(self) -> None:
         """Stop everything that is this scene's own."""
@@ -103,7 +107,7 @@ class Scene:
 @pytest.fixture
 def scene(tmp_path: Path, broker: ProxiedKafka) -> Iterator[Callable[..., Scene]]:
     """Makes the scene of a test, with a node of its own."""
-    made: list[Any] = []
+    cleanups: list[Any] = []
 
     def make(*, exactly_once: bool, **options: str) -> Scene:
         node = CassandraNode(
@@ -114,13 +118,13 @@ def scene(tmp_path: Path, broker: ProxiedKafka) -> Iterator[Callable[..., Scene]
             settings={"commitlog_segment_size": "1MiB"},
         )
         node.start()
-        made.append(node.stop)
+        cleanups.append(node.stop)
         stage = Scene(tmp_path, broker.bootstrap, node, exactly_once=exactly_once, **options)
-        made.append(stage.close)
+        cleanups.append(stage.close)
         return stage
 
     yield make
-    for close in reversed(made):
+    for close in reversed(cleanups):
         close()
 
 

@@ -64,9 +64,13 @@ def test_rows_from_before_a_change_of_their_table_come(
         return {table: len(read_topic(broker.bootstrap, topic(table), committed=False)) for table in CHANGES}
 
     def values(table: str) -> dict[int, str]:
-        found = updates(broker.bootstrap, topic(table), committed=False)
+        partition_updates = updates(broker.bootstrap, topic(table), committed=False)
         return {
-            each.key[0]: cell.value for each in found for row in each.rows for cell in row.cells if cell.column == "v"
+            update.key[0]: cell.value
+            for update in partition_updates
+            for row in update.rows
+            for cell in row.cells
+            if cell.column == "v"
         }
 
     def until_records(count: int) -> None:
@@ -113,7 +117,7 @@ def test_rows_from_before_a_change_of_their_table_come(
         def ended() -> bool:
             status, body = cluster.ask("GET", f"/connectors/{name}/offsets")
             return status == 200 and [
-                each["offset"]["table"] for each in body["offsets"] if "cdc_last_segment" in each["offset"]
+                entry["offset"]["table"] for entry in body["offsets"] if "cdc_last_segment" in entry["offset"]
             ] == [f"{name}.off"]
 
         cluster.until(ended, "the last segment is saved")

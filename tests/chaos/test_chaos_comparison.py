@@ -14,37 +14,37 @@ LOAD = Load("c", "t", records=20)
 
 def arrived() -> list[ReadRecord]:
     """Everything that ``LOAD`` gives, in one partition, in order."""
-    found: list[ReadRecord] = []
+    records: list[ReadRecord] = []
     for partition, count in enumerate(LOAD.counts):
         for number in range(count):
             key, value = record(LOAD.seed, partition, number)
-            found.append(ReadRecord(0, len(found), key.encode(), json.dumps(value).encode(), ()))
-    return found
+            records.append(ReadRecord(0, len(records), key.encode(), json.dumps(value).encode(), ()))
+    return records
 
 
-def without_the_fifth(found: list[ReadRecord]) -> None:
-    del found[5]
+def without_the_fifth(records: list[ReadRecord]) -> None:
+    del records[5]
 
 
-def swapped(found: list[ReadRecord]) -> None:
-    found[3], found[4] = found[4], found[3]
+def swapped(records: list[ReadRecord]) -> None:
+    records[3], records[4] = records[4], records[3]
 
 
-def changed(found: list[ReadRecord]) -> None:
-    found[3] = found[3]._replace(value=(found[3].value or b"").replace(b"Item_", b"Item-"))
+def changed(records: list[ReadRecord]) -> None:
+    records[3] = records[3]._replace(value=(records[3].value or b"").replace(b"Item_", b"Item-"))
 
 
-def other_key(found: list[ReadRecord]) -> None:
-    found[3] = found[3]._replace(key=b"0-4")
+def other_key(records: list[ReadRecord]) -> None:
+    records[3] = records[3]._replace(key=b"0-4")
 
 
-def one_too_many(found: list[ReadRecord]) -> None:
+def one_too_many(records: list[ReadRecord]) -> None:
     key, value = record(LOAD.seed, 0, 10)
-    found.append(found[-1]._replace(key=key.encode(), value=json.dumps(value).encode()))
+    records.append(records[-1]._replace(key=key.encode(), value=json.dumps(value).encode()))
 
 
-def key_elsewhere(found: list[ReadRecord]) -> None:
-    found.append(found[0]._replace(partition=1))
+def key_elsewhere(records: list[ReadRecord]) -> None:
+    records.append(records[0]._replace(partition=1))
 
 
 def test_all_there() -> None:
@@ -64,16 +64,16 @@ def test_all_there() -> None:
     ],
 )
 def test_differences(spoil: Callable[[list[ReadRecord]], None], message: str) -> None:
-    found = arrived()
-    spoil(found)
+    records = arrived()
+    spoil(records)
     with pytest.raises(AssertionError, match=message):
-        compare(found, LOAD, exactly_once=False)
+        compare(records, LOAD, exactly_once=False)
 
 
 def test_repetition() -> None:
     """Records that are sent again are allowed with at least once, and only there."""
-    found = arrived()
-    found[10:10] = found[7:10]
-    assert compare(found, LOAD, exactly_once=False) == 3
+    records = arrived()
+    records[10:10] = records[7:10]
+    assert compare(records, LOAD, exactly_once=False) == 3
     with pytest.raises(AssertionError, match="3 records are there more than once"):
-        compare(found, LOAD, exactly_once=True)
+        compare(records, LOAD, exactly_once=True)

@@ -31,32 +31,32 @@ def test_random_kills(pair: Cluster, load: Callable[..., Load]) -> None:
     )
     until = time.monotonic() + SECONDS
     done: list[str] = []
-    wanted = 0
-    while time.monotonic() < until and wanted < stream.records:
+    goal = 0
+    while time.monotonic() < until and goal < stream.records:
         victim = choice.choice(pair.workers)
-        what = choice.choice(["worker", "host", "host", "control", "stop"])
-        done.append(f"{what} {pair.workers.index(victim)}")
-        strike(victim, what)
+        kind = choice.choice(["worker", "host", "host", "control", "stop"])
+        done.append(f"{kind} {pair.workers.index(victim)}")
+        strike(victim, kind)
         for worker in pair.workers:
             worker.service.launch()
         # Another strike may come before all is well again.
-        wanted = max(wanted, sum(pair.saved(stream).values())) + choice.randrange(800)
-        pair.until_progress(stream, wanted)
+        goal = max(goal, sum(pair.saved(stream).values())) + choice.randrange(800)
+        pair.until_progress(stream, goal)
     print(f"{len(done)} strikes: {', '.join(done)}")
     pair.repair()
     pair.until_running(stream)
     pair.finish(stream)
 
 
-def strike(victim: MillraceWorker, what: str) -> None:
+def strike(victim: MillraceWorker, kind: str) -> None:
     """Do one thing to a worker; nothing if it has just died of the last one."""
     if not victim.running:
         return
-    if what == "worker":
+    if kind == "worker":
         victim.kill()
-    elif what == "control":
+    elif kind == "control":
         victim.kill_control()
-    elif what == "stop":
+    elif kind == "stop":
         victim.stop()
     else:
         for pid in victim.hosts():

@@ -64,16 +64,16 @@ class Scene:
             },
         )
 
-    def found(self) -> dict[str, Any]:
+    def read_records(self) -> dict[str, Any]:
         """The content of the topics."""
         return records(self.bootstrap, self.load, committed=self.exactly_once)
 
     def until_records(self, more: int) -> None:
         """Wait until ``more`` further records have come."""
-        target = counts(self.found()) + more
-        self.cluster.until(lambda: counts(self.found()) >= target, f"{more} more records come")
+        target = counts(self.read_records()) + more
+        self.cluster.until(lambda: counts(self.read_records()) >= target, f"{more} more records come")
 
-    def pull_again(self) -> str:
+    def request_snapshot(self) -> str:
         """Ask for the full contents over REST; the request's id."""
         status, body = self.cluster.ask("POST", f"/connectors/{self.name}/snapshots", {"tables": [f"{self.name}\\..*"]})
         assert status == 201, body
@@ -91,17 +91,21 @@ class Scene:
     def finish(self) -> None:
         """Stop writing, wait for what is missing, compare."""
         self.load.stop()
-        wanted = self.load.rows()
+        expected = self.load.rows()
         self.cluster.until(
-            lambda: not difference(wanted, folded(self.found())), "Kafka has what the tables have", 2 * PATIENCE
+            lambda: not difference(expected, folded(self.read_records())),
+            "Kafka has what the tables have",
+            2 * PATIENCE,
         )
-        found = self.found()
-        assert not difference(wanted, folded(found))
-        again = check_order(found, exactly_once=self.exactly_once)
+        topics = self.read_records()
+        assert not difference(expected, folded(topics))
+        repeated = check_order(topics, exactly_once=self.exactly_once)
         self.cluster.until(self.caught_up, "REST reports that everything was read")
         status, tables = self.cluster.ask("GET", f"/connectors/{self.name}/tables")
-        assert (status, {each["table"] for each in tables}) == (200, {f"{self.name}.{name}" for name in TABLES}), tables
-        print(f"{self.load.committed} transactions, {operations(found.values())}, {again} changes came again")
+        assert (status, {entry["table"] for entry in tables}) == (200, {f"{self.name}.{name}" for name in TABLES}), (
+            tables
+        )
+        print(f"{self.load.committed} transactions, {operations(topics.values())}, {repeated} changes came again")
 
     def caught_up(self) -> bool:
         """Whether the saved places are where the binlog ends."""
@@ -117,20 +121,20 @@ class Scene:
 @pytest.fixture
 def scene(tmp_path: Path, broker: ProxiedKafka) -> Iterator[Callable[..., Scene]]:
     """Makes the scene of a test, with a server of its own."""
-    made: list[Any] = []
+    cleanups: list[Any] = []
 
     def make(*, exactly_once: bool, workers: int = 1, tasks: int = 1, **options: str) -> Scene:
         server = MariaDb(tmp_path / "mariadb", port=None, durable=True)
         server.start()
-        made.append(server.stop)
+        cleanups.append(server.stop)
         stage = Scene(
             tmp_path, broker.bootstrap, server, exactly_once=exactly_once, workers=workers, tasks=tasks, **options
         )
-        made.append(stage.close)
+        cleanups.append(stage.close)
         return stage
 
     yield make
-    for close in reversed(made):
+    for close in reversed(cleanups):
         close()
 
 
@@ -156,7 +160,7 @@ def test_everything_is_killed_in_turn(
     stage.until_records(200)
     stage.cluster.repair()
     stage.until_pulled("initial")
-    request = stage.pull_again()
+    request = stage.request_snapshot()
     for host in stage.cluster.running[1].hosts():
         os.kill(host, signal.SIGKILL)
     stage.until_records(200)

@@ -56,9 +56,9 @@ def test_a_minute_without_kafka(own_kafka: KafkaCluster, registry: SchemaRegistr
     load, updates, topic = Load(20_000, 2_000, 2, "avro"), f"u-{how}", f"e-{how}"
     fill(load, bootstrap, registry.url, updates)
     write_events(bootstrap, topic)
-    wanted = [(record.partition, record.value) for record in read_topic(bootstrap, topic)]
+    expected = [(record.partition, record.value) for record in read_topic(bootstrap, topic)]
     goals = {
-        "copy": (committed_events(bootstrap, f"{topic}-copy", 2), len(wanted)),
+        "copy": (committed_events(bootstrap, f"{topic}-copy", 2), len(expected)),
         "rows": (committed_events(bootstrap, f"{updates}-rows", 2), load.events()),
     }
     copy = config(bootstrap, topic, tmp_path / "copy", {"type": "kafka", "kafka": {"topic": f"{topic}-copy"}})
@@ -90,7 +90,9 @@ def test_a_minute_without_kafka(own_kafka: KafkaCluster, registry: SchemaRegistr
         for job in jobs.values():
             if job.process.poll() is None:
                 job.kill()
-    found = [(record.partition, record.value) for record in read_topic(bootstrap, f"{topic}-copy", committed=True)]
+    copied = [(record.partition, record.value) for record in read_topic(bootstrap, f"{topic}-copy", committed=True)]
     for partition in (0, 1):
-        assert [each for each in found if each[0] == partition] == [each for each in wanted if each[0] == partition]
+        assert [entry for entry in copied if entry[0] == partition] == [
+            entry for entry in expected if entry[0] == partition
+        ]
     check(load, bootstrap, f"{updates}-rows")

@@ -31,7 +31,7 @@ def cut_and_heal(workers: Cluster, far: MillraceWorker, kafka: ProxiedKafka, str
     others = workers.ids - {far.worker_id}
     near = workers.worker(min(others))
     workers.until_saved(stream, 0.15)
-    assert far.worker_id in workers.places(stream), "the worker has nothing to lose"
+    assert far.worker_id in workers.find_workers(stream), "the worker has nothing to lose"
     workers.until(lambda: sum(workers.numbers(far, "millrace_host_tasks")) > 0, "the worker's metrics know of a task")
     kafka.proxy.cut()
     with timed("a cut off worker's tasks ran elsewhere after"):
@@ -45,7 +45,7 @@ def cut_and_heal(workers: Cluster, far: MillraceWorker, kafka: ProxiedKafka, str
     with timed("after the healing it had joined again after"):
         workers.until_complete()
     with timed("and had a task again after"):
-        workers.until(lambda: far.worker_id in workers.places(stream), "the worker that came back gets a task")
+        workers.until(lambda: far.worker_id in workers.find_workers(stream), "the worker that came back gets a task")
         workers.until_running(stream)
     workers.finish(stream)
 

@@ -98,7 +98,7 @@ class Scene:
     def saved_generations(self) -> list[str]:
         """The generation of each saved position."""
         status, body = self.cluster.ask("GET", f"/connectors/{self.load.prefix}/offsets")
-        return [each["partition"]["generation_start"] for each in body["offsets"]] if status == 200 else []
+        return [entry["partition"]["generation_start"] for entry in body["offsets"]] if status == 200 else []
 
     def finish(self) -> None:
         """Stop writing, wait for what is missing, compare."""
@@ -106,13 +106,13 @@ class Scene:
         until_all_there(
             self.load,
             self.bootstrap,
-            lambda condition, what: self.cluster.until(condition, what, 2 * PATIENCE),
+            lambda condition, description: self.cluster.until(condition, description, 2 * PATIENCE),
             exactly_once=self.exactly_once,
         )
-        again = verify(
+        repeated = verify(
             self.load, self.bootstrap, self.client.base_rows(self.load.table), exactly_once=self.exactly_once
         )
-        print(f"{self.load.table}: {len(self.load.expected)} changes, {again} came again")
+        print(f"{self.load.table}: {len(self.load.expected)} changes, {repeated} came again")
 
     def close(self) -> None:
         """Stop everything that is this scene's own."""
@@ -124,7 +124,7 @@ class Scene:
 @pytest.fixture
 def scene(tmp_path: Path, broker: ProxiedKafka, scylla_node: ScyllaEmulation) -> Iterator[Callable[..., Scene]]:
     """Makes the scene of a test."""
-    made: list[Scene] = []
+    scenes: list[Scene] = []
 
     def make(
         *,
@@ -146,12 +146,12 @@ def scene(tmp_path: Path, broker: ProxiedKafka, scylla_node: ScyllaEmulation) ->
             address=address,
             rows_before=rows_before,
         )
-        made.append(scene)
+        scenes.append(scene)
         return scene
 
     yield make
-    for each in made:
-        each.close()
+    for stage in scenes:
+        stage.close()
 
 
 @pytest.mark.proves("from scylla log", "at-least-once", killed=["worker"])

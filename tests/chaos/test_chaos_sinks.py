@@ -89,22 +89,24 @@ def test_every_row_once_after_a_kill(
             pool.submit(database_rows, bootstrap, postgres, topic, parts["rows"], model),
             pool.submit(database_changes, bootstrap, postgres, topic, parts["changes"]),
         ]
-        for each in done:
-            each.result()
+        for future in done:
+            future.result()
 
 
 def kafka_copy(bootstrap: str, topic: str, folder: Path) -> None:
     """The copy holds the same records, in the same order within partitions."""
-    wanted = [(record.partition, record.key, record.value) for record in read_topic(bootstrap, topic)]
+    expected = [(record.partition, record.key, record.value) for record in read_topic(bootstrap, topic)]
     written = committed_events(bootstrap, f"{topic}-copy", PARTITIONS)
     job = config(bootstrap, topic, folder, {"type": "kafka", "kafka": {"topic": f"{topic}-copy"}})
-    run_with_kill(job, folder / "job", written, lambda: written() >= len(wanted))
-    found = [
+    run_with_kill(job, folder / "job", written, lambda: written() >= len(expected))
+    copied = [
         (record.partition, record.key, record.value)
         for record in read_topic(bootstrap, f"{topic}-copy", committed=True)
     ]
     for partition in range(PARTITIONS):
-        assert [each for each in found if each[0] == partition] == [each for each in wanted if each[0] == partition]
+        assert [entry for entry in copied if entry[0] == partition] == [
+            entry for entry in expected if entry[0] == partition
+        ]
 
 
 def select(postgres: Postgres, text: str, table: str) -> list[Any]:
@@ -140,8 +142,8 @@ def database_rows(bootstrap: str, postgres: Postgres, topic: str, folder: Path, 
     table = f"rows_{topic.rpartition('-')[2]}"
 
     def written() -> int:
-        found = select(postgres, "SELECT count(*) FROM {table}", table)
-        return int(found[0][0]) if found else 0
+        counts = select(postgres, "SELECT count(*) FROM {table}", table)
+        return int(counts[0][0]) if counts else 0
 
     def done() -> bool:
         return [row[0] for row in select(postgres, "SELECT max(ums_id_) FROM {table}", table)] == [
@@ -151,8 +153,8 @@ def database_rows(bootstrap: str, postgres: Postgres, topic: str, folder: Path, 
     job = database(bootstrap, postgres, topic, folder, table, "upsert")
     run_with_kill(job, folder / "job", written, done, rows=(100, 400))
     names = ("pk", "ck", "at", "flag", "n", "note", "price", "v")
-    found = select(postgres, "SELECT " + ", ".join(names) + " FROM {table} WHERE ums_active_ = 1", table)  # noqa: S608
-    assert {row[:2]: dict(zip(names, row, strict=True)) for row in found} == model.rows
+    rows = select(postgres, "SELECT " + ", ".join(names) + " FROM {table} WHERE ums_active_ = 1", table)  # noqa: S608
+    assert {row[:2]: dict(zip(names, row, strict=True)) for row in rows} == model.rows
 
 
 def database_changes(bootstrap: str, postgres: Postgres, topic: str, folder: Path) -> None:
@@ -161,8 +163,8 @@ def database_changes(bootstrap: str, postgres: Postgres, topic: str, folder: Pat
     count = "SELECT count(*), count(DISTINCT ums_uid_) FROM {table}"
 
     def written() -> int:
-        found = select(postgres, count, table)
-        return int(found[0][0]) if found else 0
+        counts = select(postgres, count, table)
+        return int(counts[0][0]) if counts else 0
 
     job = database(bootstrap, postgres, topic, folder, table, "insert")
     run_with_kill(job, folder / "job", written, lambda: written() >= events)

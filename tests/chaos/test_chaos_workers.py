@@ -19,7 +19,7 @@ def test_killed_worker(pair: Cluster, load: Callable[..., Load], leads: bool) ->
     stream = load()
     pair.until_saved(stream, 0.2)
     victim = pair.leader() if leads else pair.followers()[0]
-    assert victim.worker_id in pair.places(stream), "the victim has nothing to lose"
+    assert victim.worker_id in pair.find_workers(stream), "the victim has nothing to lose"
     hosts = victim.hosts()
     victim.kill()
     with timed("tasks of a killed worker ran again after"):
@@ -41,7 +41,7 @@ def test_killed_task_host(pair: Cluster, load: Callable[..., Load]) -> None:
     with timed("tasks of a killed host ran again after"):
         pair.until(lambda: gone(host) and len(victim.hosts()) == 1, "the host is replaced")
         pair.until_running(stream)
-    assert pair.places(stream) == pair.ids, "a task left its worker, though only a host of it died"
+    assert pair.find_workers(stream) == pair.ids, "a task left its worker, though only a host of it died"
     pair.finish(stream)
 
 
@@ -73,7 +73,7 @@ def test_worker_whose_address_refuses_connections(
     stream = Load(unique("c"), unique("t"), records=5000)
     workers.create(stream)
     workers.until_saved(stream, 0.2)
-    assert workers.places(stream) == both, "a worker has nothing to lose"
+    assert workers.find_workers(stream) == both, "a worker has nothing to lose"
     generations = workers.generations(first)
     proxy.close()
     workers.until(

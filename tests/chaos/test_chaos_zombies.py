@@ -18,7 +18,7 @@ _CONTROL = 1 << 5
 
 def producers(kafka: ProxiedKafka, topic: str) -> list[tuple[int, int]]:
     """Producer id and epoch of each batch of records in a topic's only partition, in the order of the log."""
-    found = []
+    batches = []
     folder = Path(kafka.cluster.state_dir) / "broker-1" / "data" / f"{topic}-0"
     for path in sorted(folder.glob("*.log")):
         data = path.read_bytes()
@@ -29,9 +29,9 @@ def producers(kafka: ProxiedKafka, topic: str) -> list[tuple[int, int]]:
                 break  # preallocated
             _, _, _, attributes, _, _, _, producer, epoch = _REST.unpack_from(data, at + _HEAD.size)
             if not attributes & _CONTROL:
-                found.append((producer, epoch))
+                batches.append((producer, epoch))
             at += _HEAD.size + length
-    return found
+    return batches
 
 
 def test_zombie_leader(pair: Cluster, load: Callable[..., Load], broker: ProxiedKafka) -> None:
@@ -79,7 +79,7 @@ def test_zombie_tasks(pair: Cluster, load: Callable[..., Load]) -> None:
     stream = load(records=5000)
     pair.until_saved(stream, 0.2)
     zombie = pair.followers()[0]
-    assert zombie.worker_id in pair.places(stream)
+    assert zombie.worker_id in pair.find_workers(stream)
     control, hosts = zombie.pid, zombie.hosts()
     others = pair.ids - {zombie.worker_id}
     near = pair.worker(min(others))
@@ -106,7 +106,7 @@ def test_hanging_machine(pair: Cluster, load: Callable[..., Load]) -> None:
     stream = load(records=5000)
     pair.until_saved(stream, 0.2)
     zombie = pair.followers()[0]
-    assert zombie.worker_id in pair.places(stream)
+    assert zombie.worker_id in pair.find_workers(stream)
     hanging = (zombie.pid, *zombie.hosts())
     others = pair.ids - {zombie.worker_id}
     freeze(*hanging)

@@ -42,10 +42,10 @@ def compiled(java: Java, source: Path, classpath: Sequence[Path], resources: Map
         return folder
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".part-", dir=folder.parent) as temporary:
-        made = Path(temporary) / "classes"
-        made.mkdir()
+        classes = Path(temporary) / "classes"
+        classes.mkdir()
         done = subprocess.run(
-            [*_compiler(java), "-proc:none", "-d", str(made), "-cp", ":".join(map(str, classpath)), str(source)],
+            [*_compiler(java), "-proc:none", "-d", str(classes), "-cp", ":".join(map(str, classpath)), str(source)],
             capture_output=True,
             text=True,
             check=False,
@@ -54,11 +54,11 @@ def compiled(java: Java, source: Path, classpath: Sequence[Path], resources: Map
         if done.returncode:
             raise StackError(f"{source} does not compile:\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
         for name, text in files.items():
-            path = made / name
+            path = classes / name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text, encoding="utf-8")
         try:
-            made.rename(folder)
+            classes.rename(folder)
         except OSError:
             if not folder.is_dir():  # else another process was faster, with the same content
                 raise

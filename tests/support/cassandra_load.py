@@ -179,14 +179,14 @@ class Workload:
             "ss": f"{{{letter}}}",
         }[name]
 
-    def _some(self, names: Mapping[str, str]) -> list[str]:
+    def _choose_names(self, names: Mapping[str, str]) -> list[str]:
         chosen = [name for name in names if self._chance.random() < 0.5]
         return chosen or [self._chance.choice(list(names))]
 
     def _insert(self, pk: int, time: str, condition: str = "") -> str:
-        names = self._some(COLUMNS) if self._chance.random() < 0.9 else []
+        names = self._choose_names(COLUMNS) if self._chance.random() < 0.9 else []
         if self._chance.random() < 0.15:
-            names += self._some(STATIC)
+            names += self._choose_names(STATIC)
         values = [str(pk), str(self._chance.randrange(4)), self._letter(), *(self._value(name) for name in names)]
         return (
             f"INSERT INTO {self.table} ({', '.join(['pk', 'c1', 'c2', *names])}) VALUES ({', '.join(values)})"
@@ -194,7 +194,7 @@ class Workload:
         )
 
     def _update(self, pk: int, time: str) -> str:
-        changes = ", ".join(f"{name} = {self._value(name)}" for name in self._some(COLUMNS))
+        changes = ", ".join(f"{name} = {self._value(name)}" for name in self._choose_names(COLUMNS))
         return f"UPDATE {self.table}{self._using(time)} SET {changes} WHERE {self._row(pk)}"
 
     def _collections(self, pk: int, time: str) -> str:
@@ -215,27 +215,28 @@ class Workload:
                 f"s = {{{number}}}",
             ]
         )
-        if all(other[0] != each[0] for each in changes):
+        if all(other[0] != change[0] for change in changes):
             changes.append(other)
         return f"UPDATE {self.table}{self._using(time)} SET {', '.join(changes)} WHERE {self._row(pk)}"
 
     def _static(self, pk: int, time: str) -> str:
         using = self._using(time)
         if self._chance.random() < 0.2:
-            return f"DELETE {', '.join(self._some(STATIC))} FROM {self.table}{f' USING {time}' if time else ''} WHERE pk = {pk}"
+            columns = ", ".join(self._choose_names(STATIC))
+            return f"DELETE {columns} FROM {self.table}{f' USING {time}' if time else ''} WHERE pk = {pk}"
         if self._chance.random() < 0.3:
             return f"UPDATE {self.table}{using} SET ss = ss {self._chance.choice('+-')} {{{self._letter()}}} WHERE pk = {pk}"
-        changes = ", ".join(f"{name} = {self._value(name)}" for name in self._some(STATIC))
+        changes = ", ".join(f"{name} = {self._value(name)}" for name in self._choose_names(STATIC))
         return f"UPDATE {self.table}{using} SET {changes} WHERE pk = {pk}"
 
-    def _delete(self, what: str, time: str, where: str) -> str:
-        return f"DELETE {what}FROM {self.table}{f' USING {time}' if time else ''} WHERE {where}"
+    def _delete(self, columns: str, time: str, where: str) -> str:
+        return f"DELETE {columns}FROM {self.table}{f' USING {time}' if time else ''} WHERE {where}"
 
     def _delete_row(self, pk: int, time: str) -> str:
         return self._delete("", time, self._row(pk))
 
     def _delete_columns(self, pk: int, time: str) -> str:
-        names = [f"m[{self._letter()}]"] if self._chance.random() < 0.2 else self._some(COLUMNS)[:3]
+        names = [f"m[{self._letter()}]"] if self._chance.random() < 0.2 else self._choose_names(COLUMNS)[:3]
         return self._delete(f"{', '.join(names)} ", time, self._row(pk))
 
     def _delete_partition(self, pk: int, time: str) -> str:
@@ -304,8 +305,8 @@ def plain_row(row: Mapping[str, Any]) -> dict[str, Any]:
 
     Without nulls and empty collections, which a table does not tell apart; maps as dicts, sets sorted, blobs as Base64.
     """
-    found = {name: _plain(name, value) for name, value in row.items()}
-    return {name: value for name, value in found.items() if value not in (None, [], {})}
+    plain = {name: _plain(name, value) for name, value in row.items()}
+    return {name: value for name, value in plain.items() if value not in (None, [], {})}
 
 
 def _plain(name: str, value: Any) -> Any:
@@ -316,5 +317,5 @@ def _plain(name: str, value: Any) -> Any:
     if name in SETS and isinstance(value, list):
         return sorted(value)
     if isinstance(value, dict):
-        return {key: each for key, each in value.items() if each is not None}
+        return {key: field for key, field in value.items() if field is not None}
     return value

@@ -143,8 +143,8 @@ def compress(name: str, data: bytes) -> bytes:
 def segment(mutations: list[list[bytes]], **options: Any) -> SegmentWriter:
     """A segment with one section for each list of mutations."""
     writer = SegmentWriter(**options)
-    for each in mutations:
-        for mutation in each:
+    for section in mutations:
+        for mutation in section:
             writer.add(mutation)
         writer.sync()
     return writer
@@ -171,14 +171,14 @@ def straightforward(data: bytes) -> tuple[list[tuple[bytes, int]], int]:
         body = data[at + 8 : after]
         if name:
             body = decompress(name, body[4:], int.from_bytes(body[:4], "big"))
-        place, start = 0, end + 8
-        while place < len(body):
-            size, check = struct.unpack_from(">II", body, place)
-            assert zlib.crc32(body[place : place + 4]) == check
-            mutation = body[place + 8 : place + 8 + size]
-            place += 12 + size
-            assert zlib.crc32(mutation, check) == int.from_bytes(body[place - 4 : place], "big")
-            entries.append((mutation, start + place))
+        position, start = 0, end + 8
+        while position < len(body):
+            size, check = struct.unpack_from(">II", body, position)
+            assert zlib.crc32(body[position : position + 4]) == check
+            mutation = body[position + 8 : position + 8 + size]
+            position += 12 + size
+            assert zlib.crc32(mutation, check) == int.from_bytes(body[position - 4 : position], "big")
+            entries.append((mutation, start + position))
         at, end = after, start + len(body)
     return entries, end
 

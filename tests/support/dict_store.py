@@ -41,19 +41,19 @@ class DictStore:
         """See ``Store``."""
         key = max(prefix, start)
         while True:
-            place = bisect_left(self.order, key)
-            if place == len(self.order):
+            index = bisect_left(self.order, key)
+            if index == len(self.order):
                 return
-            found = self.order[place]
-            if not found.startswith(prefix) or (end is not None and found >= end):
+            next_key = self.order[index]
+            if not next_key.startswith(prefix) or (end is not None and next_key >= end):
                 return
-            yield found, self.values[found]
-            key = found + b"\x00"
+            yield next_key, self.values[next_key]
+            key = next_key + b"\x00"
 
     def due(self, until_s: int) -> Iterator[tuple[int, bytes]]:
         """See ``Store``."""
-        found = [(int.from_bytes(value[:8], "big", signed=True), key) for key, value in self.values.items()]
-        yield from sorted(pair for pair in found if pair[0] and pair[0] <= until_s)
+        pairs = [(int.from_bytes(value[:8], "big", signed=True), key) for key, value in self.values.items()]
+        yield from sorted(pair for pair in pairs if pair[0] and pair[0] <= until_s)
 
     @property
     def full(self) -> bool:

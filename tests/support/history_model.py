@@ -95,8 +95,8 @@ def batch(
                 where = change.topic, change.partition
                 low, high = ranges.get(where, (change.offset, change.offset + 1))
                 ranges[where] = min(low, change.offset), max(high, change.offset + 1)
-    made = [table_changes(spark, shape, changes) for shape, changes in parts if changes]
-    return Batch(number, None, ranges, lambda: made)  # type: ignore[arg-type]
+    tables = [table_changes(spark, shape, changes) for shape, changes in parts if changes]
+    return Batch(number, None, ranges, lambda: tables)  # type: ignore[arg-type]
 
 
 def snapshot(

@@ -67,7 +67,7 @@ class TokenEndpoint(HttpService):
     def __init__(self, clients: Mapping[str, str]) -> None:
         super().__init__()
         self.clients = dict(clients)
-        self.given: list[str] = []
+        self.issued: list[str] = []
 
     def answer(self, method: str, path: str, headers: Mapping[str, str], body: bytes) -> tuple[int, Any]:
         """A token, or 401 for who is not known."""
@@ -78,7 +78,7 @@ class TokenEndpoint(HttpService):
             return 400, {"error": "unsupported_grant_type"}
         if self.clients.get(client) != secret:
             return 401, {"error": "invalid_client"}
-        self.given.append(client)
+        self.issued.append(client)
         now = int(time.time())
         parts = [
             base64.urlsafe_b64encode(json.dumps(part).encode()).decode().rstrip("=")
@@ -109,18 +109,18 @@ class Vault(HttpService):
     def answer(self, method: str, path: str, headers: Mapping[str, str], body: bytes) -> tuple[int, Any]:
         """The secret, or Vault's error."""
         del body
-        place = path.removeprefix("/v1/")
+        secret_path = path.removeprefix("/v1/")
         if self.down:
             return 503, {"errors": ["Vault is sealed"]}
         if headers.get("X-Vault-Token") != self.token:
             return 403, {"errors": ["permission denied"]}
-        if method != "GET" or place not in self.secrets:
+        if method != "GET" or secret_path not in self.secrets:
             return 404, {"errors": []}
-        self.reads.append(place)
+        self.reads.append(secret_path)
         return 200, {
             "request_id": "1",
             "lease_id": "",
             "renewable": False,
             "lease_duration": self.lease_s,
-            "data": {"data": self.secrets[place], "metadata": {"version": len(self.reads)}},
+            "data": {"data": self.secrets[secret_path], "metadata": {"version": len(self.reads)}},
         }

@@ -23,7 +23,7 @@ _TICKS: Final = os.sysconf("SC_CLK_TCK")
 
 def family(pid: int) -> list[int]:
     """A process and all its descendants."""
-    return [pid, *(each for child in list_children(pid) for each in family(child))]
+    return [pid, *(member for child in list_children(pid) for member in family(child))]
 
 
 def cpu_by_kind(pid: int, without: Collection[int] = ()) -> dict[str, float]:
@@ -33,7 +33,7 @@ def cpu_by_kind(pid: int, without: Collection[int] = ()) -> dict[str, float]:
         pid: the process.
         without: descendants that are left out, with theirs.
     """
-    found = {"driver": 0.0, "jvm": 0.0, "python": 0.0}
+    seconds = {"driver": 0.0, "jvm": 0.0, "python": 0.0}
     others = {number for root in without for number in family(root)}
     for number in set(family(pid)) - others:
         try:
@@ -42,8 +42,8 @@ def cpu_by_kind(pid: int, without: Collection[int] = ()) -> dict[str, float]:
         except OSError:
             continue
         kind = "jvm" if name == "java" else "driver" if number == pid else "python"
-        found[kind] += (int(fields[11]) + int(fields[12])) / _TICKS
-    return found
+        seconds[kind] += (int(fields[11]) + int(fields[12])) / _TICKS
+    return seconds
 
 
 def _command(pid: int) -> str:
@@ -56,7 +56,7 @@ def _command(pid: int) -> str:
 
 def memory(pid: int) -> dict[str, int]:
     """Private and shared resident bytes by kind of process; pages of the memory-mapped state count as shared."""
-    found = {"jvm": 0, "python": 0, "mapped": 0}
+    sizes = {"jvm": 0, "python": 0, "mapped": 0}
     for number in family(pid):
         try:
             text = Path(f"/proc/{number}/status").read_text()
@@ -67,9 +67,9 @@ def memory(pid: int) -> dict[str, int]:
             line.split(":")[0]: int(line.split()[1]) * 1024 for line in text.splitlines() if line.startswith("Rss")
         }
         kind = "jvm" if name == "java" else "python"
-        found[kind] += values.get("RssAnon", 0)
-        found["mapped"] = max(found["mapped"], values.get("RssFile", 0))
-    return found
+        sizes[kind] += values.get("RssAnon", 0)
+        sizes["mapped"] = max(sizes["mapped"], values.get("RssFile", 0))
+    return sizes
 
 
 @dataclass
@@ -132,11 +132,11 @@ class Job:
         """Wait until it has read ``rows`` rows; see ``wait_for``."""
         self.wait_for(lambda: self.rows >= rows, limit, lambda: f"{self.rows} of {rows} rows were read")
 
-    def wait_for(self, condition: Callable[[], bool], limit: float, told: Callable[[], str]) -> None:
+    def wait_for(self, condition: Callable[[], bool], limit: float, report: Callable[[], str]) -> None:
         """Wait for a condition while the job runs.
 
         Raises:
-            RuntimeError: it ended, or takes too long: with its failure or what ``told`` says.
+            RuntimeError: it ended, or takes too long: with its failure or what ``report`` says.
         """
         began = time.monotonic()
         deadline = began + limit
@@ -145,7 +145,7 @@ class Job:
             if self.process.poll() is not None or self.failure:
                 raise RuntimeError(f"the job ended: {self.failure or self.log()}")
             if looked > deadline:
-                raise RuntimeError(f"after {limit:g} s {told()}; end of the log:\n{self.log()}")
+                raise RuntimeError(f"after {limit:g} s {report()}; end of the log:\n{self.log()}")
             # A look that takes its time takes the job's too.
             time.sleep(max(0.05, looked - began))
             began = time.monotonic()
@@ -192,7 +192,7 @@ class Job:
         (begin, first, before), (end, last, after) = self.samples[0], self.samples[-1]
         rows = last - first
         used = {kind: (after[kind] - before[kind]) / max(rows, 1) * 1e6 for kind in after}
-        stages = ", ".join(f"{kind} {each:.1f}" for kind, each in used.items())
+        stages = ", ".join(f"{kind} {cost:.1f}" for kind, cost in used.items())
         return (
             f"{rows / max(end - begin, 1e-9):10,.0f} rows/s {sum(used.values()):8.1f} us CPU/row ({stages}) in "
             f"{len(self.samples) - 1} batches after the first; first output {self.first_output_s:.1f} s after the start; "

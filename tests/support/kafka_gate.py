@@ -149,7 +149,7 @@ def _frames(connection: socket.socket) -> Iterator[tuple[str, int, bytes]]:
 
 
 def _close(*connections: socket.socket) -> None:
-    for each in connections:
+    for connection in connections:
         with contextlib.suppress(OSError):
-            each.shutdown(socket.SHUT_RDWR)
-        each.close()
+            connection.shutdown(socket.SHUT_RDWR)
+        connection.close()

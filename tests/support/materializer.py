@@ -88,18 +88,18 @@ class MemoryRegistry:
     """Schemas by id, in memory; ids grow as schemas are registered."""
 
     def __init__(self) -> None:
-        self.texts: list[str] = []
+        self.schemas: list[str] = []
         self.subjects: list[tuple[str, int]] = []
 
     def text(self, schema_id: int) -> str:
         """See ``decode.SchemaIds``."""
-        return self.texts[schema_id - 1]
+        return self.schemas[schema_id - 1]
 
     def register(self, subject: str, text: str) -> int:
         """See ``decode.SchemaIds``."""
-        if text not in self.texts:
-            self.texts.append(text)
-        number = self.texts.index(text) + 1
+        if text not in self.schemas:
+            self.schemas.append(text)
+        number = self.schemas.index(text) + 1
         self.subjects.append((subject, number))
         return number
 
@@ -215,10 +215,10 @@ class Bench:
 
     def table(self) -> dict[str, list[dict[str, Any]]]:
         """The rows that the events folded to, in the form of ``expected``."""
-        found: dict[str, list[dict[str, Any]]] = {}
+        partitions: dict[str, list[dict[str, Any]]] = {}
         for row in self.rows.values():
-            found.setdefault(repr((row["pk"],)), []).append(row)
-        return {key: sorted(rows, key=_order) for key, rows in found.items()}
+            partitions.setdefault(repr((row["pk"],)), []).append(row)
+        return {key: sorted(rows, key=_order) for key, rows in partitions.items()}
 
 
 def _order(row: dict[str, Any]) -> Any:
@@ -236,7 +236,7 @@ def expected(contents: Any, columns: Sequence[Column]) -> dict[str, list[dict[st
         for row in rows:
             values = {
                 **row,
-                **{each.name: static.get(each.name) for each in columns if each.kind == "static"},
+                **{column.name: static.get(column.name) for column in columns if column.kind == "static"},
                 "pk": key[2:-3],
             }
             shown.append({FIELDS.get(name, name): _shown(name, value) for name, value in values.items()})
@@ -255,9 +255,9 @@ def _shown(name: str, value: Any) -> Any:
     if name in {"f", "u"}:
         return _udt(value)
     if name == "lf":
-        return [_udt(each) for each in value]
+        return [_udt(element) for element in value]
     if name == "m":
-        return [{"key": key[1:-1], "value": each} for key, each in sorted(value.items())]
+        return [{"key": key[1:-1], "value": element} for key, element in sorted(value.items())]
     return value
 
 
@@ -289,11 +289,11 @@ class Chance:
         """One update."""
         draw = self.random
         kinds: dict[str, list[Column]] = {"static": [], "regular": [], "clustering": [], "partition_key": []}
-        for each in columns:
-            kinds[each.kind].append(each)
+        for column in columns:
+            kinds[column.kind].append(column)
         clustered = bool(kinds["clustering"])
 
-        def place() -> tuple[int, ...]:
+        def choose_clustering() -> tuple[int, ...]:
             return (draw.randint(0, 2), draw.randint(0, 2)) if clustered else ()
 
         ranges: tuple[RangeDeletion, ...] = ()
@@ -305,7 +305,7 @@ class Chance:
             write_time=self.time(),
             deletion=self.deletion(0.1),
             static=self.row(kinds["static"], (), static=True) if kinds["static"] and draw.random() < 0.4 else None,
-            rows=tuple(self.row(kinds["regular"], place()) for _ in range(draw.choice([0, 1, 1, 1, 2, 3]))),
+            rows=tuple(self.row(kinds["regular"], choose_clustering()) for _ in range(draw.choice([0, 1, 1, 1, 2, 3]))),
             ranges=ranges,
         )
 
@@ -325,12 +325,12 @@ class Chance:
     def deletion(self, chance: float) -> UpdateDeletion | None:
         return UpdateDeletion(self.time(), self.random.randint(0, 3)) if self.random.random() < chance else None
 
-    def row(self, columns: Sequence[Column], place: tuple[int, ...], *, static: bool = False) -> UpdateRow:
+    def row(self, columns: Sequence[Column], clustering: tuple[int, ...], *, static: bool = False) -> UpdateRow:
         draw = self.random
-        multi = [each.name for each in columns if each.type.is_multicell]
+        multi = [column.name for column in columns if column.type.is_multicell]
         complex_ = ((draw.choice(multi), UpdateDeletion(self.time(), 0)),) if multi and draw.random() < 0.3 else ()
         return UpdateRow(
-            place,
+            clustering,
             None if static or draw.random() < 0.5 else self.stamp(),
             None if static else self.deletion(0.2),
             self.cells(columns),

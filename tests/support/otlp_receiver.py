@@ -104,5 +104,5 @@ def _spans(request: ExportTraceServiceRequest) -> list[ReceivedSpan]:
 
 
 def _attributes(pairs: object) -> dict[str, object]:
-    found: list[KeyValue] = list(pairs)  # type: ignore[call-overload]
-    return {pair.key: getattr(pair.value, pair.value.WhichOneof("value") or "string_value") for pair in found}
+    attributes: list[KeyValue] = list(pairs)  # type: ignore[call-overload]
+    return {pair.key: getattr(pair.value, pair.value.WhichOneof("value") or "string_value") for pair in attributes}

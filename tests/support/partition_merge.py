@@ -52,13 +52,15 @@ class Table:
     """The contents of a table, from its partition updates."""
 
     def __init__(self, columns: Sequence[ColumnLike]) -> None:
-        self.columns = {each.name: each for each in columns}
+        self.columns = {column.name: column for column in columns}
         self.clustering = sorted(
-            (each for each in columns if each.kind == "clustering"), key=lambda each: each.position
+            (column for column in columns if column.kind == "clustering"), key=lambda column: column.position
         )
-        self.key = sorted((each for each in columns if each.kind == "partition_key"), key=lambda each: each.position)
-        self.static = [each for each in columns if each.kind == "static"]
-        self.regular = [each for each in columns if each.kind == "regular"]
+        self.key = sorted(
+            (column for column in columns if column.kind == "partition_key"), key=lambda column: column.position
+        )
+        self.static = [column for column in columns if column.kind == "static"]
+        self.regular = [column for column in columns if column.kind == "regular"]
         self.partitions: dict[str, PartitionState] = {}
 
     def apply(self, update: PartitionUpdate) -> None:
@@ -69,9 +71,9 @@ class Table:
             self._row(state.static, update.static)
         for row in update.rows:
             self._row(state.rows.setdefault(repr(row.clustering), (row.clustering, RowState()))[1], row)
-        for each in update.ranges:
-            if each not in state.ranges:
-                state.ranges.append(each)
+        for deletion in update.ranges:
+            if deletion not in state.ranges:
+                state.ranges.append(deletion)
 
     def apply_all(self, updates: Iterable[PartitionUpdate]) -> Table:
         """Fold several in; returns itself."""
@@ -131,7 +133,7 @@ class Table:
                 liveness = row.liveness
                 live = liveness is not None and self._lives(liveness, self._hidden(state, row, clustering), now_s)
                 if live or any(value is not None for value in values.values()):
-                    keys = zip((each.name for each in self.clustering), clustering, strict=True)
+                    keys = zip((column.name for column in self.clustering), clustering, strict=True)
                     rows.append((self.order(clustering), {**dict(keys), **values}))
             if static or rows:
                 result[name] = static, [values for _, values in sorted(rows, key=lambda pair: pair[0])]
@@ -144,9 +146,9 @@ class Table:
             for value, column in zip(clustering, self.clustering, strict=False)
         )
 
-    def covers(self, each: RangeDeletion, clustering: tuple[Any, ...]) -> bool:
+    def covers(self, deletion: RangeDeletion, clustering: tuple[Any, ...]) -> bool:
         """Whether a row lies in a range."""
-        return self._after(each.start, clustering) and self._before(each.end, clustering)
+        return self._after(deletion.start, clustering) and self._before(deletion.end, clustering)
 
     def _after(self, bound: ClusteringBound, clustering: tuple[Any, ...]) -> bool:
         here, there = self.order(clustering[: len(bound.prefix)]), self.order(bound.prefix)
@@ -158,9 +160,9 @@ class Table:
 
     def _hidden(self, state: PartitionState, row: RowState, clustering: tuple[Any, ...]) -> int:
         """The time up to which a deletion of the row, a range or the partition hides writes."""
-        times = [each.write_time for each in (state.deletion, row.deletion) if each is not None]
+        times = [deletion.write_time for deletion in (state.deletion, row.deletion) if deletion is not None]
         if row is not state.static:
-            times += [each.deletion.write_time for each in state.ranges if self.covers(each, clustering)]
+            times += [ranged.deletion.write_time for ranged in state.ranges if self.covers(ranged, clustering)]
         return max(times, default=-1 << 63)
 
     @staticmethod
@@ -176,12 +178,12 @@ class Table:
         now_s: int,
     ) -> dict[str, Any]:
         hidden = self._hidden(state, row, clustering)
-        found: dict[str, list[Cell]] = {each.name: [] for each in columns}
+        visible: dict[str, list[Cell]] = {column.name: [] for column in columns}
         for cell in row.cells.values():
             limit = max(hidden, row.complex_deletions.get(cell.column, hidden))
             if cell.value is not None and self._lives(cell.stamp, limit, now_s):
-                found[cell.column].append(cell)
-        return {name: assembled(self.columns[name].type, cells) for name, cells in found.items()}
+                visible[cell.column].append(cell)
+        return {name: assembled(self.columns[name].type, cells) for name, cells in visible.items()}
 
 
 def assembled(kind: CqlType, cells: Sequence[Cell]) -> Any:

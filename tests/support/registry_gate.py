@@ -83,10 +83,10 @@ class RegistryGate:
             return web.json_response({"error_code": 401, "message": "Unauthorized"}, status=401)
         return await self._forward(request)
 
-    def _allowed(self, given: str) -> bool:
+    def _allowed(self, authorization: str) -> bool:
         if not (self.users or self.clients or self.tokens):
             return True
-        kind, _, content = given.partition(" ")
+        kind, _, content = authorization.partition(" ")
         if kind == "Basic":
             name, _, password = base64.b64decode(content).decode().partition(":")
             return self.users.get(name) == password

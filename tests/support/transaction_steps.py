@@ -28,7 +28,7 @@ def records(topic: str) -> pa.RecordBatch:
             "offset": pa.array(range(RECORDS), pa.int64()),
             "timestamp": pa.array([0] * RECORDS, pa.timestamp("us", tz="UTC")),
             "key": [b"k"] * RECORDS,
-            "value": [b"%d" % each for each in range(RECORDS)],
+            "value": [b"%d" % number for number in range(RECORDS)],
         }
     )
 

@@ -45,8 +45,8 @@ class Load:
         """How many events the load must cause."""
         model = Model(self.wide)
         return sum(
-            model.apply(each) is not None
-            for each in changes(self.updates, partitions=self.partitions, seed=self.seed, wide=self.wide)
+            model.apply(change) is not None
+            for change in changes(self.updates, partitions=self.partitions, seed=self.seed, wide=self.wide)
         )
 
 
@@ -104,8 +104,8 @@ def fill(load: Load, bootstrap: str, registry: str, topic: str, *, replication: 
     """Create the topic and write the load; the seconds it took. Blocks."""
     admin = AdminClient({"bootstrap.servers": bootstrap})  # must live until the answer is there
     # Write times lie in the past: Kafka would count retention from them.
-    made = NewTopic(topic, load.buckets, replication, config={"message.timestamp.type": "LogAppendTime"})
-    admin.create_topics([made])[topic].result(30)
+    new_topic = NewTopic(topic, load.buckets, replication, config={"message.timestamp.type": "LogAppendTime"})
+    admin.create_topics([new_topic])[topic].result(30)
     begin = time.monotonic()
     shares = min(os.cpu_count() or 1, load.buckets)
     context = multiprocessing.get_context("spawn")
@@ -161,11 +161,11 @@ def check(load: Load, bootstrap: str, topic: str) -> tuple[int, int]:
         if expected is None:
             continue
         events += 1
-        found = next(streams[change.pk % load.buckets], None)
-        if found is None:
+        output = next(streams[change.pk % load.buckets], None)
+        if output is None:
             raise AssertionError(f"update {number}: the outputs end before {expected}")
-        if Event(found["op"], found["before"], found["after"]) != expected:
-            raise AssertionError(f"update {number}: expected {expected}, got {found}")
+        if Event(output["op"], output["before"], output["after"]) != expected:
+            raise AssertionError(f"update {number}: expected {expected}, got {output}")
     for bucket, stream in enumerate(streams):
         extra = next(stream, None)
         if extra is not None:

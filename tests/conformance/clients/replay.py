@@ -62,7 +62,7 @@ class Client:
         headers: what it sends with every request.
         body_headers: further headers, sent with a body.
         calls: what it asks, in order.
-        again: whether it asks again after an answer with this status and body.
+        should_retry: whether it asks again after an answer with this status and body.
         attempts: how often.
         delay_s: how long it waits before.
         connector: the connector's name for this client; ``{id}`` is of the run.
@@ -73,7 +73,7 @@ class Client:
     headers: Mapping[str, str]
     calls: Sequence[Call]
     body_headers: Mapping[str, str] = field(default_factory=lambda: {"Content-Type": "application/json"})
-    again: Callable[[int, Any], bool] = lambda status, _: status == 409
+    should_retry: Callable[[int, Any], bool] = lambda status, _: status == 409
     attempts: int = 300
     delay_s: float = 0.1
     connector: str = "{id}"
@@ -85,14 +85,14 @@ class Client:
 REBALANCE = "Request cannot be completed because a rebalance is expected"
 
 
-def state(wanted: str, tasks: int = 1) -> Callable[[Any], bool]:
+def state(expected: str, tasks: int = 1) -> Callable[[Any], bool]:
     """Whether a status says that a connector and the given number of tasks are in a state."""
 
     def holds(status: Any) -> bool:
         return (
-            status.connector.state == wanted
+            status.connector.state == expected
             and len(status.tasks) == tasks
-            and all(task.state == wanted for task in status.tasks)
+            and all(task.state == expected for task in status.tasks)
         )
 
     return holds
@@ -111,13 +111,13 @@ def replay(client: Client, url: str, values: Mapping[str, str]) -> dict[str, Any
     """
     names = {**values, "name": client.connector.replace("{id}", values["id"])}
     encoded = {**values, "name": client.encoded.replace("{id}", values["id"])}
-    found: dict[str, Any] = {}
+    answers: dict[str, Any] = {}
     for call in client.calls:
         path = _fill(call.path, encoded)
         body = (
             None
             if call.body is None
-            else _fill(json.dumps(call.body), {key: _inside(each) for key, each in names.items()})
+            else _fill(json.dumps(call.body), {key: _inside(value) for key, value in names.items()})
         )
         deadline = time.monotonic() + PATIENCE_S
         while True:
@@ -129,8 +129,8 @@ def replay(client: Client, url: str, values: Mapping[str, str]) -> dict[str, Any
             assert time.monotonic() < deadline, f"{client.name}: {call.name}: {answer!r}"
             time.sleep(0.05)
         plain = msgspec.to_builtins(read)
-        found[call.name] = [status, _same(call.keep(plain) if call.keep else plain, names, url)]
-    return found
+        answers[call.name] = [status, _same(call.keep(plain) if call.keep else plain, names, url)]
+    return answers
 
 
 def _ask_patiently(client: Client, url: str, method: str, path: str, body: str | None) -> tuple[int, bytes]:
@@ -144,7 +144,7 @@ def _ask_patiently(client: Client, url: str, method: str, path: str, body: str |
             parsed = json.loads(answer) if answer else None
         except ValueError:
             parsed = None
-        passing = status >= 400 and client.again(status, parsed) and "already exists" not in str(parsed)
+        passing = status >= 400 and client.should_retry(status, parsed) and "already exists" not in str(parsed)
         if not passing or attempt == client.attempts:
             break
         time.sleep(client.delay_s)

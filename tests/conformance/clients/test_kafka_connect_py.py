@@ -28,7 +28,7 @@ def test_every_call_of_the_client(
     source.write_text("one\ntwo\n", encoding="ascii")
     config = {"connector.class": CLASS, "tasks.max": "1", "file": str(source), "topic": name}
 
-    def state(wanted: str) -> bool:
+    def state(expected: str) -> bool:
         try:
             status: dict[str, Any] = client.get_connector_status(name)
         except HTTPError as error:
@@ -37,10 +37,10 @@ def test_every_call_of_the_client(
                 raise
             return False
         # Tasks come a moment after their connector.
-        return [status["connector"]["state"], *(task["state"] for task in status["tasks"])] == [wanted, wanted]
+        return [status["connector"]["state"], *(task["state"] for task in status["tasks"])] == [expected, expected]
 
-    def reaches(wanted: str) -> None:
-        assert wait_until(lambda: state(wanted), 30, 0.1), client.get_connector_status(name)
+    def reaches(expected: str) -> None:
+        assert wait_until(lambda: state(expected), 30, 0.1), client.get_connector_status(name)
 
     assert set(client.get_cluster_info()) == {"version", "commit", "kafka_cluster_id"}
     assert name not in client.list_connectors()

@@ -16,7 +16,7 @@ from kafka_connect_healthcheck.health import Health
 from compose.local.process.http import send_request
 from compose.local.process.service import wait_until
 from tests.support.eventually import eventually
-from tests.support.trace_reader import told_by_redpanda_console
+from tests.support.trace_reader import read_like_redpanda_console
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -39,7 +39,7 @@ class Notes:
 
     def __init__(self, url: str, name: str) -> None:
         self._names = {url.removeprefix("http://"): "WORKER", name: "NAME"}
-        self.found: dict[str, Any] = {}
+        self.answers: dict[str, Any] = {}
 
     def note(self, step: str, asked: Callable[[], Any]) -> None:
         """Ask; again while a worker is in the middle of something."""
@@ -57,23 +57,23 @@ class Notes:
         for value, stands in self._names.items():
             text = text.replace(value, stands)
         # A plugin's version is its own.
-        self.found[step] = json.loads(re.sub(r'"version": "[^"]*"', '"version": "V"', text))
+        self.answers[step] = json.loads(re.sub(r'"version": "[^"]*"', '"version": "V"', text))
 
 
 def states(status: dict[str, Any]) -> list[str]:
     return [status["connector"]["state"], *(task["state"] for task in status["tasks"])]
 
 
-def reaches(connector: Connector, wanted: list[str]) -> None:
+def reaches(connector: Connector, expected: list[str]) -> None:
     def there() -> bool:
         try:
-            return states(connector.status) == wanted
+            return states(connector.status) == expected
         except (
             ConnectGenericException
         ):  # Kafka's worker knows no status just after the creation, and is busy now and then
             return False
 
-    assert wait_until(there, 30, 0.1), f"{connector.name} is not {wanted}"
+    assert wait_until(there, 30, 0.1), f"{connector.name} is not {expected}"
 
 
 def everything(url: str, file: str) -> dict[str, Any]:
@@ -86,11 +86,11 @@ def everything(url: str, file: str) -> dict[str, Any]:
     connector, nobody = Connector(cluster, name), Connector(cluster, f"{name}-nobody")
     config = {"connector.class": CLASS, "tasks.max": "1", "file": file, "topic": "topic-of-api"}
 
-    def configure(wanted: Any) -> None:
-        connector.config = wanted
+    def configure(new_config: Any) -> None:
+        connector.config = new_config
 
-    def level(wanted: str) -> str:
-        cluster.root_logger = wanted
+    def level(new_level: str) -> str:
+        cluster.root_logger = new_level
         return str(cluster.root_logger["level"])
 
     note("version", lambda: [cluster.version, bool(cluster.kafka_cluster)])
@@ -98,13 +98,13 @@ def everything(url: str, file: str) -> dict[str, Any]:
     reaches(connector, RUNNING)
     note("create again", lambda: api.post("/connectors", json={"name": name, "config": config}))
     note("create of nothing", lambda: api.post("/connectors", json={"name": f"{name}-2", "config": {}}))
-    note("connectors", lambda: [each for each in cluster.connectors if each.startswith(name)])
+    note("connectors", lambda: [listed_name for listed_name in cluster.connectors if listed_name.startswith(name)])
     note("exists", lambda: [connector.exists(), connector.connector_class, connector.config, connector.status])
     note("tasks", lambda: [[task.id, task.config, task.status, task.is_running()] for task in connector.tasks])
     note("configure", lambda: configure({**config, "batch.size": 5}))
     note("configure wrongly", lambda: configure({**config, "batch.size": "x"}))
     note("configured", lambda: connector.config)
-    for step, steer, wanted in (
+    for step, steer, expected in (
         ("restart", connector.restart, RUNNING),
         ("restart tasks", connector.restart_all_tasks, RUNNING),
         ("pause", connector.pause, ["PAUSED", "PAUSED"]),
@@ -112,7 +112,7 @@ def everything(url: str, file: str) -> dict[str, Any]:
         ("cycle", connector.cycle_connector, RUNNING),
     ):
         note(step, steer)
-        reaches(connector, wanted)
+        reaches(connector, expected)
     note("log level", lambda: [level("WARN"), level("INFO"), sorted(cluster.loggers["root"])])
     note("log level that there is not", lambda: level("CRITICAL"))
     # Kafka's worker says what changed, and so must ours.
@@ -128,14 +128,14 @@ def everything(url: str, file: str) -> dict[str, Any]:
         ("delete", nobody.delete),
     ):
         note(f"{step} of nobody", ask)
-    return notes.found
+    return notes.answers
 
 
 def health(url: str, *containers: str) -> dict[str, Any]:
-    found: dict[str, Any] = Health(
+    report: dict[str, Any] = Health(
         url, None, ["FAILED"], None, 0, containers or ["connector", "task"]
     ).get_health_result()
-    return found
+    return report
 
 
 def test_kafka_connect_api(urls: tuple[str, str], file: str) -> None:
@@ -143,7 +143,7 @@ def test_kafka_connect_api(urls: tuple[str, str], file: str) -> None:
     assert ours == theirs
 
 
-def test_what_people_are_told_of_a_failed_task(urls: tuple[str, str], file: str) -> None:
+def test_clients_show_the_failure_of_a_task(urls: tuple[str, str], file: str) -> None:
     """Clients show a part of the trace: its first line, or what follows "Caused by:"."""
     for url in urls:
         name = f"fails-{secrets.token_hex(4)}"
@@ -169,5 +169,5 @@ def test_what_people_are_told_of_a_failed_task(urls: tuple[str, str], file: str)
         [failure] = health(url)["failures"]
         assert (failure["type"], failure["connector"], failure["id"]) == ("task", name, 0)
         assert failure["trace"].partition("\n")[0].partition(": ")[2].startswith("Tolerance exceeded in error handler")
-        assert told_by_redpanda_console(failure["trace"]).startswith("Failed to serialize to long")
+        assert read_like_redpanda_console(failure["trace"]).startswith("Failed to serialize to long")
         assert send_request("DELETE", f"{url}/connectors/{name}")[0] == 204

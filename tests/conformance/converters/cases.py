@@ -15,7 +15,7 @@ Spec = dict[str, Any]
 
 SCALARS = ("int8", "int16", "int32", "int64", "float", "double", "boolean", "string", "bytes")
 BITS = {"int8": 7, "int16": 15, "int32": 31, "int64": 63}
-TEXTS = (
+STRINGS = (
     "",
     "plain",
     'with "quotes" and \\backslash',
@@ -86,7 +86,7 @@ def json_cases() -> list[Spec]:
     values: list[tuple[Spec | None, Any]] = []
     for kind, bits in BITS.items():
         values += [({"type": kind}, number) for number in (0, 1, -1, (1 << bits) - 1, -(1 << bits), 42)]
-    values += [({"type": "string"}, text) for text in TEXTS]
+    values += [({"type": "string"}, text) for text in STRINGS]
     values += [({"type": "string"}, chr(code)) for code in range(0xA1)]
     values += [
         ({"type": "string"}, text) for text in ("\ud800", "x\udc00y", "\ud83d\ude00", "\ude00\ud83d", "a\ud800\x1f")
@@ -241,7 +241,7 @@ def containers() -> list[tuple[Spec, Any]]:
 
 
 def schemaless_values(rng: random.Random) -> list[Any]:
-    values: list[Any] = [["str", text] for text in TEXTS]
+    values: list[Any] = [["str", text] for text in STRINGS]
     values += [["int", number] for number in (0, -1, 2**63 - 1, -(2**63))]
     values += [["float", double_bits(number)] for number in DOUBLES]
     values += [
@@ -302,7 +302,7 @@ def _random_double(rng: random.Random) -> float:
 
 def _random_text(rng: random.Random) -> str:
     if rng.random() < 0.5:
-        return rng.choice(TEXTS)
+        return rng.choice(STRINGS)
     return "".join(rng.choice('abcXYZ 09_"\\\n\x1f\x7fäß東😀') for _ in range(rng.randrange(12)))
 
 
@@ -426,7 +426,7 @@ def json_read_cases(written: list[Spec]) -> list[Spec]:
         for case in written
         if case["java"].get("bytes") is not None
     ][::3]
-    texts = [
+    messages = [
         "",
         "null",
         "{",
@@ -475,7 +475,7 @@ def json_read_cases(written: list[Spec]) -> list[Spec]:
         "1.10",
         "123456789.123456789012345",
     ]
-    for text in texts:
+    for text in messages:
         cases += [
             {"op": "json_read", "config": {"schemas.enable": enable}, "data": base64_text(text.encode())}
             for enable in ("true", "false")

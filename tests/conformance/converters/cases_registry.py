@@ -11,7 +11,7 @@ from tests.conformance.converters.cases import (
     DOUBLES,
     FLOATS,
     SCALARS,
-    TEXTS,
+    STRINGS,
     Spec,
     base64_text,
     decimal_schema,
@@ -46,21 +46,25 @@ def primitive_cases() -> list[Spec]:
     """Requests for ShortConverter and its kin, as value and header converters."""
     rng = random.Random(7)
     cases: list[Spec] = []
-    for own, name in NUMBERS.items():
+    for own_type, name in NUMBERS.items():
         values: list[tuple[Spec | None, Any]] = [
             ({"type": kind}, random_value(rng, {"type": kind})) for kind in SCALARS
         ]
-        values += [({"type": own, "optional": True}, None), (None, None), ({"type": own, "name": "x.Y"}, None)]
+        values += [
+            ({"type": own_type, "optional": True}, None),
+            (None, None),
+            ({"type": own_type, "name": "x.Y"}, None),
+        ]
         values += [
             ({"type": "int32", "name": DATE, "version": 1}, 5),
             ({"type": "int64", "name": TIMESTAMP, "version": 1}, 5),
         ]
-        if own in BITS:
-            limit = 1 << BITS[own]
-            values += [({"type": own}, number) for number in (0, 1, -1, limit - 1, -limit, 258)]
-        values += [({"type": "double"}, double_bits(number)) for number in DOUBLES if own == "double"]
-        values += [({"type": "float"}, float_bits(number)) for number in FLOATS if own == "float"]
-        values += [({"type": "boolean"}, flag) for flag in (True, False) if own == "boolean"]
+        if own_type in BITS:
+            limit = 1 << BITS[own_type]
+            values += [({"type": own_type}, number) for number in (0, 1, -1, limit - 1, -limit, 258)]
+        values += [({"type": "double"}, double_bits(number)) for number in DOUBLES if own_type == "double"]
+        values += [({"type": "float"}, float_bits(number)) for number in FLOATS if own_type == "float"]
+        values += [({"type": "boolean"}, flag) for flag in (True, False) if own_type == "boolean"]
         cases += [{"op": "primitive", "name": name, "schema": schema, "value": value} for schema, value in values]
         cases += [
             {"op": "primitive_read", "name": name, "data": None if data is None else base64_text(data)}
@@ -276,7 +280,7 @@ def _values() -> list[tuple[Spec, Any]]:
             {},
         )
     )
-    values += [({"type": "struct", "name": "Text", "fields": [["t", text]]}, {"t": each}) for each in TEXTS]
+    values += [({"type": "struct", "name": "Text", "fields": [["t", text]]}, {"t": string}) for string in STRINGS]
     for _ in range(120):
         spec = random_schema(rng, 3)
         values.append((spec, random_value(rng, spec, finite=True)))

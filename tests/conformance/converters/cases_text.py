@@ -9,7 +9,7 @@ from connectors.schema import DATE, TIME, TIMESTAMP
 from tests.conformance.converters.cases import (
     DOUBLES,
     FLOATS,
-    TEXTS,
+    STRINGS,
     Spec,
     base64_text,
     containers,
@@ -24,7 +24,7 @@ from tests.conformance.converters.spelling import double_bits, float_bits
 def text_cases() -> list[Spec]:
     """Requests for StringConverter, ByteArrayConverter and SimpleHeaderConverter."""
     rng = random.Random(99)
-    values: list[tuple[Spec | None, Any]] = [({"type": "string"}, text) for text in TEXTS]
+    values: list[tuple[Spec | None, Any]] = [({"type": "string"}, text) for text in STRINGS]
     values += [({"type": "string"}, text) for text in ("\ud800x", "\ud83d\ude00")]
     values += [({"type": "double"}, double_bits(number)) for number in DOUBLES] + [
         ({"type": "float"}, float_bits(number)) for number in FLOATS
@@ -60,7 +60,7 @@ def text_cases() -> list[Spec]:
     for encoding in ("ISO-8859-1", "UTF-16", "US-ASCII", "UTF-16LE", "windows-1252"):
         cases += [
             {"op": "string", "config": {"converter.encoding": encoding}, "schema": {"type": "string"}, "value": text}
-            for text in TEXTS
+            for text in STRINGS
         ]
     byte_specs: list[tuple[Spec | None, Any]] = [
         ({"type": "bytes"}, base64_text(b"ab")),

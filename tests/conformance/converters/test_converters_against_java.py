@@ -243,11 +243,11 @@ def jdk() -> tuple[Path, int]:
     if compiler is None:
         pytest.skip("no JDK on this machine: the recorded vectors can't be checked against Java itself")
     text = subprocess.run([compiler, "-version"], check=True, capture_output=True, text=True).stdout
-    found = re.search(r"javac (\d+)", text)
-    assert found is not None
-    if int(found[1]) < 17:
-        pytest.skip(f"Kafka Connect 4.1 needs Java 17; the JDK here is {found[1]}")
-    return Path(compiler).resolve().parent.parent, int(found[1])
+    match = re.search(r"javac (\d+)", text)
+    assert match is not None
+    if int(match[1]) < 17:
+        pytest.skip(f"Kafka Connect 4.1 needs Java 17; the JDK here is {match[1]}")
+    return Path(compiler).resolve().parent.parent, int(match[1])
 
 
 @pytest.mark.parametrize(

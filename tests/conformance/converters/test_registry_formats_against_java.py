@@ -288,7 +288,7 @@ def jars(*sets: str, more: tuple[Artifact, ...]) -> list[str]:
         return [
             str(path)
             for path in ArtifactResolver().fetch(
-                [*(each for name in sets for each in manifest.members(name)), *more], "the Java converters"
+                [*(artifact for name in sets for artifact in manifest.members(name)), *more], "the Java converters"
             )
         ]
     except StackError as error:
@@ -308,8 +308,8 @@ def test_the_recorded_events_are_what_debezium_answers_now(tmp_path: Path) -> No
 
 @pytest.mark.parametrize("name", ["jsonschema", "jsonschema_read", "protobuf", "protobuf_read"])
 def test_the_recording_is_what_confluent_answers_now(name: str, tmp_path: Path) -> None:
-    given = os.environ.get("MILLRACE_CONFLUENT_CLASSPATH")
-    if not given:
+    confluent_jars = os.environ.get("MILLRACE_CONFLUENT_CLASSPATH")
+    if not confluent_jars:
         pytest.skip(
             "MILLRACE_CONFLUENT_CLASSPATH names no class path with Confluent's converters, which are in no public "
             "Maven repository; the recorded vectors are compared all the same"
@@ -317,7 +317,7 @@ def test_the_recording_is_what_confluent_answers_now(name: str, tmp_path: Path) 
     home, version = jdk()
     if version < NEWEST_ALGORITHM:
         pytest.skip(f"the vectors were recorded with a newer JDK, which prints some numbers otherwise than {version}")
-    classpath = ":".join([given, *jars("connect", more=AVRO_JARS)])
+    classpath = ":".join([confluent_jars, *jars("connect", more=AVRO_JARS)])
     asked_again(
         name,
         JavaConverters.compiled(

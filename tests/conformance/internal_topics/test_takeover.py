@@ -104,9 +104,9 @@ def check_taken_over(
     for kind in ("paused", "stopped"):
         assert worker.request("PUT", f"/connectors/{topics[kind]}/resume")[0] == 202
     for kind in ("running", "paused", "stopped"):
-        wanted = [f"{kind} before {n}" for n in range(100)] + [f"{kind} after {n}" for n in range(50)]
+        expected = [f"{kind} before {n}" for n in range(100)] + [f"{kind} after {n}" for n in range(50)]
         eventually(
-            lambda kind=kind, wanted=wanted: lines(bootstrap, topics[kind]) == wanted,  # type: ignore[misc]
+            lambda kind=kind, expected=expected: lines(bootstrap, topics[kind]) == expected,  # type: ignore[misc]
             f"{topics[kind]} holds all lines once",
             detail=lambda kind=kind: lines(bootstrap, topics[kind])[95:],  # type: ignore[misc]
         )
@@ -124,10 +124,10 @@ def snapshot(worker: JavaConnect | MillraceWorker, topics: dict[str, str]) -> di
 
 def records(bootstrap: str, topic: str) -> dict[str, Any]:
     """Last value of each key of an internal topic, decoded."""
-    found: dict[str, Any] = {}
+    latest: dict[str, Any] = {}
     for record in read_topic(bootstrap, topic, committed=True):
-        found[(record.key or b"").decode()] = None if record.value is None else json.loads(record.value)
-    return found
+        latest[(record.key or b"").decode()] = None if record.value is None else json.loads(record.value)
+    return latest
 
 
 def shape(value: Any) -> Any:
@@ -184,19 +184,19 @@ def test_internal_records_have_the_same_form(
     unique: Callable[[str], str],
     tmp_path: Path,
 ) -> None:
-    found: dict[str, dict[str, dict[str, Any]]] = {}
-    for who, factory in (("java", java_connect), ("ours", millrace)):
-        group = unique(who)
+    contents: dict[str, dict[str, dict[str, Any]]] = {}
+    for system, factory in (("java", java_connect), ("ours", millrace)):
+        group = unique(system)
         worker = factory(group=group, properties=PROPERTIES)
-        folder = tmp_path / who
+        folder = tmp_path / system
         folder.mkdir()
         populate(worker, bootstrap, folder, lambda prefix, group=group: f"{prefix}-{group}")  # type: ignore[misc]
         worker.stop()
-        found[who] = {}
+        contents[system] = {}
         for kind in ("configs", "offsets", "status"):
             content = records(bootstrap, f"{group}-{kind}")
-            found[who][kind] = {
+            contents[system][kind] = {
                 key.replace(group, "G").replace(str(folder), "F"): shape(value) for key, value in content.items()
             }
     for kind in ("configs", "offsets", "status"):
-        assert found["ours"][kind] == found["java"][kind], kind
+        assert contents["ours"][kind] == contents["java"][kind], kind

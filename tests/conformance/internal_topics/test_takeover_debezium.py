@@ -100,12 +100,12 @@ def values(bootstrap: str, topic: str) -> list[tuple[Any, Any]]:
 
 def changes(bootstrap: str, topic: str) -> list[tuple[str, int, str | None]]:
     """(operation, id, note) of a table's events in order; tombstones and times left out."""
-    found = []
+    events = []
     for _, value in values(bootstrap, topic):
         if value is not None:
             row = value["after"] or value["before"]
-            found.append((value["op"], row["id"], row["note"]))
-    return found
+            events.append((value["op"], row["id"], row["note"]))
+    return events
 
 
 def fold(events: list[tuple[str, int, str | None]]) -> dict[int, str | None]:
@@ -124,7 +124,7 @@ async def members(bootstrap: str, group: str) -> int:
     await admin.start()
     try:
         answers = await admin.describe_consumer_groups([group])
-        return sum(len(found[5]) for answer in answers for found in answer.groups)
+        return sum(len(description[5]) for answer in answers for description in answer.groups)
     finally:
         await admin.close()
 
@@ -209,15 +209,15 @@ def check_before_moving(
     assert not report["ready"]
     assert any("metric.reporters" in text for text in report["worker"])
     assert "planted-secret" not in done.stdout
-    found = {finding["name"]: finding for finding in report["findings"]}
-    assert set(found) == {*names, *others}
+    findings = {finding["name"]: finding for finding in report["findings"]}
+    assert set(findings) == {*names, *others}
     for name in (*names, f"{group}-locked", f"{group}-sink"):
-        assert found[name]["problems"] == [], found[name]
-    assert found[f"{group}-locked"]["state"] == "PAUSED"
-    assert any(f"the consumer group connect-{group}-sink" in note for note in found[f"{group}-sink"]["notes"])
-    assert "Spark jobs" in found[f"{group}-foreign-sink"]["problems"][0]
-    assert "VerifiableSourceConnector" in found[f"{group}-foreign"]["problems"][0]
-    assert any("schema.history" in note for note in found[names[0]]["notes"]), found[names[0]]
+        assert findings[name]["problems"] == [], findings[name]
+    assert findings[f"{group}-locked"]["state"] == "PAUSED"
+    assert any(f"the consumer group connect-{group}-sink" in note for note in findings[f"{group}-sink"]["notes"])
+    assert "Spark jobs" in findings[f"{group}-foreign-sink"]["problems"][0]
+    assert "VerifiableSourceConnector" in findings[f"{group}-foreign"]["problems"][0]
+    assert any("schema.history" in note for note in findings[names[0]]["notes"]), findings[names[0]]
     for name in others:
         assert java.request("DELETE", f"/connectors/{name}")[0] == 204
 
@@ -320,13 +320,13 @@ def test_there_and_back_under_load(
                     _DEADLINE_S,
                     detail=lambda worker=current: worker.request("GET", f"/connectors/{sink}/status"),  # type: ignore[misc]
                 )
-            wanted = writer.written + _STEP
+            goal = writer.written + _STEP
             eventually(
-                lambda wanted=wanted: (
-                    len(values(bootstrap, file_topic)) >= wanted  # type: ignore[misc]
-                    and max((number for _, number, _ in changes(bootstrap, table_topic)), default=0) >= wanted
+                lambda goal=goal: (
+                    len(values(bootstrap, file_topic)) >= goal  # type: ignore[misc]
+                    and max((number for _, number, _ in changes(bootstrap, table_topic)), default=0) >= goal
                 ),
-                f"row {wanted} comes in turn {turn}",
+                f"row {goal} comes in turn {turn}",
                 _DEADLINE_S,
                 detail=lambda: (
                     f"{writer.written} are written, {writer.failed!r}; there are "

@@ -22,7 +22,12 @@ if TYPE_CHECKING:
 #: Seconds to wait for what a step expects.
 PATIENCE = 30.0
 #: Kafka Connect's words for "ask me again".
-_AGAIN = ("a rebalance is expected", "stale configuration", "due to no known leader URL", "(e.g. worker rebalance)")
+_RETRY_WORDS = (
+    "a rebalance is expected",
+    "stale configuration",
+    "due to no known leader URL",
+    "(e.g. worker rebalance)",
+)
 _VERSION_OPTION = ".plugin.version"
 _AVAILABLE = re.compile(r"available versions: \[[^\]]*\]")
 _CHOICE = re.compile(r"(could not be found\.) Available [a-z]+: [^\"]*")
@@ -96,7 +101,11 @@ def ask_until(url: str, step: Step, names: Names) -> Answer:
     while True:
         answer = ask(url, step, names)
         text = json.dumps(_sorted_body(answer.parsed), separators=(",", ":"), ensure_ascii=False)
-        if answer.status in {409, 500} and "forward" not in step.path and any(word in text for word in _AGAIN[:2]):
+        if (
+            answer.status in {409, 500}
+            and "forward" not in step.path
+            and any(word in text for word in _RETRY_WORDS[:2])
+        ):
             pass
         elif all(names.fill(part) in text for part in step.until):
             return answer

@@ -19,13 +19,13 @@ class Difference:
     """A deliberate difference from Kafka Connect.
 
     Attributes:
-        why: the reason, for the page.
+        reason: the reason, for the page.
         status: Millrace's status.
         message: a regular expression that its error message matches, where it answers with an error.
         changes: elsewhere: path into the normalised answer -> (Kafka Connect's value, Millrace's).
     """
 
-    why: str
+    reason: str
     status: int = 400
     message: str = ""
     changes: Mapping[str, tuple[Any, Any]] | None = None
@@ -224,8 +224,8 @@ def with_our_options(golden: Any) -> Any:
         return golden
     result = {key: with_our_options(value) for key, value in golden.items()}
     option = str(golden.get("name", ""))
-    for known, (_, attributes) in OPTIONS.items():
-        if option == known or option.endswith(f".converter.{known}"):
+    for declared, (_, attributes) in OPTIONS.items():
+        if option == declared or option.endswith(f".converter.{declared}"):
             for attribute, (theirs, ours) in attributes.items():
                 if attribute in result and result[attribute] == theirs:
                     result[attribute] = ours
@@ -236,11 +236,11 @@ def page() -> str:
     """The table as Markdown, by reason; ``docs/connect-compatibility.md`` holds it word for word."""
     by_reason: dict[str, list[str]] = {}
     for name, difference in DIFFERENCES.items():
-        by_reason.setdefault(difference.why, []).append(name)
-    rows = [f"| {', '.join(f'`{name}`' for name in names)} | {why} |" for why, names in by_reason.items()]
-    rows += [f"| validation: {what} | {why} |" for what, why in VALIDATION.items()]
-    rows += [f"| {what} | {why} |" for what, why in GENERAL.items()]
-    rows += [f"| option `{option}` | {why} |" for option, (why, _) in OPTIONS.items()]
+        by_reason.setdefault(difference.reason, []).append(name)
+    rows = [f"| {', '.join(f'`{name}`' for name in names)} | {reason} |" for reason, names in by_reason.items()]
+    rows += [f"| validation: {case} | {reason} |" for case, reason in VALIDATION.items()]
+    rows += [f"| {subject} | {reason} |" for subject, reason in GENERAL.items()]
+    rows += [f"| option `{option}` | {reason} |" for option, (reason, _) in OPTIONS.items()]
     return "\n".join(["| conformance step | how and why Millrace answers otherwise |", "| -- | -- |", *rows]) + "\n"
 
 

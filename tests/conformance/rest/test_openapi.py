@@ -146,9 +146,9 @@ def schema(url: str) -> Any:
 
 def _operation(schema: Any, path: str, method: str) -> Any:
     return next(
-        found
+        operation
         for result in schema.get_all_operations()
-        if (found := result.ok()).path == path and found.method.upper() == method
+        if (operation := result.ok()).path == path and operation.method.upper() == method
     )
 
 
@@ -301,22 +301,22 @@ def _ask_often(cases: Any, url: str, file: str, note: Callable[[int], None]) -> 
 
 
 #: What an operation makes of a connector's state.
-WANTED = {"pauseConnector": "PAUSED", "resumeConnector": "RUNNING", "stopConnector": "STOPPED"}
+TARGET_STATES = {"pauseConnector": "PAUSED", "resumeConnector": "RUNNING", "stopConnector": "STOPPED"}
 
 
-def _settled(url: str, wanted: dict[str, str]) -> bool:
+def _settled(url: str, expected: dict[str, str]) -> bool:
     """Whether these connectors and no others are there, each in its state with all its tasks, or failed."""
     _, there = send_request("GET", f"{url}/connectors?expand=status", None, 30)
-    for name, state in wanted.items():
+    for name, state in expected.items():
         if name not in there:
             return False
         status = there[name]["status"]
-        found = [status["connector"]["state"], *(task["state"] for task in status["tasks"])]
+        states = [status["connector"]["state"], *(task["state"] for task in status["tasks"])]
         # One that is paused after it was stopped has no tasks before it is resumed.
         tasks = {"RUNNING": {1}, "PAUSED": {0, 1}, "STOPPED": {0}}[state]
-        if "FAILED" not in found and (set(found) != {state} or len(found) - 1 not in tasks):
+        if "FAILED" not in states and (set(states) != {state} or len(states) - 1 not in tasks):
             return False
-    return set(there) == set(wanted)
+    return set(there) == set(expected)
 
 
 def test_what_is_created_can_be_followed_to_its_end(url: str, file: str, schema: Any) -> None:
@@ -333,7 +333,7 @@ def test_what_is_created_can_be_followed_to_its_end(url: str, file: str, schema:
                 send_request("DELETE", f"{url}/connectors/{quote(name, safe='')}", None, 30)
             self.created = 0
             self.deleted: set[str] = set()
-            self.wanted: dict[str, str] = {}
+            self.expected: dict[str, str] = {}
 
         def before_call(self, case: Any) -> None:
             super().before_call(case)
@@ -368,16 +368,16 @@ def test_what_is_created_can_be_followed_to_its_end(url: str, file: str, schema:
             )
             if operation == "deleteConnector":
                 self.deleted.add(name)
-                del self.wanted[name]
+                del self.expected[name]
             if operation == "createConnector":
-                self.wanted[case.body["name"]] = case.body.get("initial_state", "RUNNING")
+                self.expected[case.body["name"]] = case.body.get("initial_state", "RUNNING")
             if operation == "putConfig":
-                self.wanted.setdefault(name, "RUNNING")
-            if operation in WANTED:
-                self.wanted[name] = WANTED[operation]
+                self.expected.setdefault(name, "RUNNING")
+            if operation in TARGET_STATES:
+                self.expected[name] = TARGET_STATES[operation]
             if case.method != "GET":
                 # Answers in between depend on the moment, and hypothesis wants equal requests to have equal answers.
-                assert wait_until(lambda: _settled(url, self.wanted), 30, 0.02), send_request(
+                assert wait_until(lambda: _settled(url, self.expected), 30, 0.02), send_request(
                     "GET", f"{url}/connectors?expand=status", None, 30
                 )
 
@@ -404,10 +404,10 @@ def test_what_is_created_can_be_followed_to_its_end(url: str, file: str, schema:
 
 
 def test_the_requests_have_reached_what_they_should(answered: set[tuple[str, int]]) -> None:
-    wanted = {
+    expected = {
         (route.operation.id, status)
         for route in ROUTES["all"]
         for status in route.operation.replies
         if route.operation.id not in LEFT_OUT and status != 500
     }
-    assert wanted - NOT_REACHED <= answered, sorted(wanted - NOT_REACHED - answered)
+    assert expected - NOT_REACHED <= answered, sorted(expected - NOT_REACHED - answered)

@@ -9,12 +9,28 @@ from __future__ import annotations
 
 import gzip
 import json
-import random
 import subprocess
 from pathlib import Path
 from typing import Any
 
 from tests.conformance.java_compiler import compiled
+from tests.conformance.transforms.debezium_events import (
+    COLUMNS,
+    DATA,
+    DEBEZIUM,
+    INT32,
+    INT64,
+    STEADY,
+    STRING,
+    TIME,
+    TIMES,
+    ZONED_TIMES,
+    ZONES,
+    Events,
+    Json,
+    case,
+    schema,
+)
 from tests.conformance.transforms.debezium_expressions import CEL, GROOVY, ROUTES
 from worker.fetch.artifacts import load_manifest
 from worker.fetch.java import find_java
@@ -22,312 +38,6 @@ from worker.fetch.resolver import ArtifactResolver
 
 VECTORS = Path(__file__).with_name("debezium_vectors.json.gz")
 DRIVER = Path(__file__).with_name("ApplyTransforms.java")
-DEBEZIUM = "io.debezium.transforms."
-DATA = "org.apache.kafka.connect.data."
-TIME = "io.debezium.time."
-Json = dict[str, Any]
-
-
-def schema(kind: str, **more: Any) -> Json:
-    return {"type": kind, "optional": False, **more}
-
-
-STRING, INT32, INT64 = schema("string"), schema("int32"), schema("int64")
-
-#: Column types with values.
-COLUMNS: tuple[tuple[Json, tuple[Any, ...]], ...] = (
-    (INT32, (1, 2, -2147483648, 2147483647)),
-    (INT64, (7, -5, 9007199254740993, -9223372036854775808)),
-    (schema("int16"), (3, -32768)),
-    (schema("boolean"), (True, False)),
-    (schema("double"), (0.5, -2.25, 0.0, 1e300)),
-    (schema("float"), (0.25, -1.5)),
-    (
-        STRING,
-        ("", "plain", "ümlaut \u2713", "\U0001f600 wide", "a", "sixteen bytes ab", "a little more than sixteen ünits"),
-    ),
-    (
-        schema("bytes", name=DATA + "Decimal", version=1, parameters={"scale": "2"}),
-        ("BNI=", "+y4=", "AA==", "fwAAAAAAAAAA"),
-    ),
-    (schema("array", items=STRING), ([], ["a", "ü"])),
-    (schema("map", keys=STRING, values=INT32), ({}, {"a": 1, "b": 2})),
-    (schema("int32", name=TIME + "Date", version=1), (0, 19000)),
-    (schema("int64", name=TIME + "MicroTime", version=1), (3_600_000_000,)),
-)
-SECONDS = (
-    0,
-    1_700_000_000,
-    1_711_846_800,
-    1_711_850_399,
-    1_698_541_200,
-    1_698_544_799,
-    -1,
-    -5_000_000_000,
-    4_102_444_800,
-)
-TIMES: tuple[tuple[Json, tuple[Any, ...]], ...] = (
-    (schema("int64", name=TIME + "Timestamp", version=1), tuple(second * 1000 + 123 for second in SECONDS)),
-    (
-        schema("int64", name=TIME + "MicroTimestamp", version=1),
-        (*(second * 1_000_000 + 123_456 for second in SECONDS), -62_200_000_000_000_000, 253_500_000_000_000_000),
-    ),
-    (
-        schema("int64", name=TIME + "NanoTimestamp", version=1),
-        tuple(second * 10**9 + 123_456_789 for second in SECONDS),
-    ),
-    (schema("int64", name=DATA + "Timestamp", version=1), tuple(second * 1000 + 7 for second in SECONDS)),
-    (schema("int32", name=DATA + "Date", version=1), (0, 20000)),
-    (schema("int32", name=DATA + "Time", version=1), (86399999,)),
-    (schema("int32", name=TIME + "Time", version=1), (5,)),
-    (
-        schema("string", name=TIME + "ZonedTimestamp", version=1),
-        (
-            "2024-03-31T02:30:00+01:00",
-            "2024-07-01T12:00:00Z",
-            "1969-12-31T23:59:59.123456789Z",
-            "2024-10-27T00:30:00.5Z",
-            "0001-01-01T00:00:00Z",
-            "9999-12-31T23:59:59-11:00",
-            "2024-01-01T00:00Z",
-            "+12024-01-01T00:00:00Z",
-            "not a time",
-            "2023-02-30T00:00:00Z",
-        ),
-    ),
-)
-#: Zones without clock changes, so that a ZonedTime, which is converted with the offset of the day of the test, stays the same.
-STEADY = ("+08:00", "-03:30", "+00:00", "+05:30:15", "Asia/Tokyo", "America/Phoenix", "Etc/GMT+5", "UTC")
-ZONED_TIMES = (
-    schema("string", name=TIME + "ZonedTime", version=1),
-    ("12:00:00Z", "23:59:59.120+02:00", "00:00Z", "25:00:00Z"),
-)
-ZONES = (
-    "Europe/Paris",
-    "America/New_York",
-    "Australia/Lord_Howe",
-    "+08:00",
-    "-11:30",
-    "Africa/Casablanca",
-    "Asia/Kathmandu",
-    "Atlantis/Capital",
-    "8:00",
-    "+19:00",
-)
-DEFAULTS = {"string": "fallback", "int32": 42, "int64": 43, "boolean": True, "double": 2.5}
-
-
-class Events:
-    """One seeded source of change events."""
-
-    def __init__(self, seed: int | random.Random, columns: tuple[tuple[Json, tuple[Any, ...]], ...] = COLUMNS) -> None:
-        self.random = seed if isinstance(seed, random.Random) else random.Random(seed)
-        self.columns = columns
-
-    def chance(self, probability: float) -> bool:
-        return self.random.random() < probability
-
-    def row(self, name: str, count: int = 6) -> tuple[Json, list[tuple[Json, tuple[Any, ...]]]]:
-        """A row's schema, and for each column what its values can be."""
-        columns = []
-        for number in range(count):
-            kind, values = self.random.choice(self.columns)
-            kind = dict(kind)
-            if self.chance(0.6):
-                kind["optional"] = True
-                values = (*values, None)
-            if "name" not in kind and kind["type"] in DEFAULTS and self.chance(0.3):
-                kind["default"] = DEFAULTS[kind["type"]]
-            columns.append(({**kind, "field": f"c{number}"}, values))
-        id_column: Json = {**INT32, "field": "id"}
-        name_column: Json = {**STRING, "optional": True, "field": "name"}
-        columns += [(id_column, (1, 2, 3)), (name_column, ("Bob", "Álice", "x", None))]
-        described: Json = {"type": "struct", "optional": True, "name": name, "fields": [kind for kind, _ in columns]}
-        if self.chance(0.3):
-            described |= {"version": 2, "doc": "a row", "parameters": {"p": "q"}}
-        return described, columns
-
-    def values(self, columns: list[tuple[Json, tuple[Any, ...]]]) -> Json:
-        return {kind["field"]: self.random.choice(values) for kind, values in columns}
-
-    def envelope(self, row: Json, table: str) -> Json:
-        source = {
-            "type": "struct",
-            "optional": False,
-            "name": "io.debezium.connector.mysql.Source",
-            "field": "source",
-            "fields": [
-                {**STRING, "field": "connector"},
-                {**INT64, "field": "ts_ms"},
-                {**INT64, "optional": True, "field": "ts_us"},
-                {**INT64, "optional": True, "field": "ts_ns"},
-                {**STRING, "optional": True, "default": "false", "field": "snapshot"},
-                {**STRING, "field": "table"},
-            ],
-        }
-        transaction = {
-            "type": "struct",
-            "optional": True,
-            "name": "event.block",
-            "version": 1,
-            "field": "transaction",
-            "fields": [{**STRING, "field": "id"}, {**INT64, "field": "total_order"}],
-        }
-        return {
-            "type": "struct",
-            "optional": False,
-            "name": f"srv.db.{table}.Envelope",
-            "version": 2,
-            "fields": [
-                {**row, "field": "before"},
-                {**row, "field": "after"},
-                source,
-                transaction,
-                {**STRING, "field": "op"},
-                {**INT64, "optional": True, "field": "ts_ms"},
-            ],
-        }
-
-    def event(
-        self, row: Json, columns: list[tuple[Json, tuple[Any, ...]]], table: str, operations: str = "ccruuddtm"
-    ) -> Json:
-        op = self.random.choice(operations)
-        second = self.random.choice(SECONDS[:6])
-        after = self.values(columns)
-        # An update that changes some columns only.
-        before = {name: value if self.chance(0.5) else self.values(columns)[name] for name, value in after.items()}
-        return {
-            "schema": self.envelope(row, table),
-            "payload": {
-                "before": before if op in "ud" else None,
-                "after": after if op in "cru" else None,
-                "source": {
-                    "connector": "mysql",
-                    "ts_ms": second * 1000,
-                    "ts_us": self.random.choice((None, second * 1_000_000)),
-                    "ts_ns": second * 10**9,
-                    "snapshot": self.random.choice((None, "true")),
-                    "table": table,
-                },
-                "transaction": self.random.choice((None, {"id": "tx:1", "total_order": 4})),
-                "op": op,
-                "ts_ms": self.random.choice((None, 77)),
-            },
-        }
-
-    def schema_change(self) -> Json:
-        change = {
-            "type": "struct",
-            "optional": False,
-            "name": "io.debezium.connector.schema.Change",
-            "fields": [{**STRING, "field": "type"}, {**STRING, "field": "id"}],
-        }
-        choices: tuple[list[str] | None, ...] = (
-            None,
-            [],
-            ["CREATE"],
-            ["ALTER"],
-            ["DROP", "ALTER"],
-            ["TRUNCATE"],
-            ["RENAME"],
-        )
-        kinds = self.random.choice(choices)
-        changes = None if kinds is None else [{"type": kind, "id": "t"} for kind in kinds]
-        return {
-            "schema": {
-                "type": "struct",
-                "optional": False,
-                "name": "io.debezium.connector.mysql.SchemaChangeValue",
-                "fields": [
-                    {**STRING, "optional": True, "field": "ddl"},
-                    {"type": "array", "items": change, "optional": True, "field": "tableChanges"},
-                ],
-            },
-            "payload": {"ddl": "...", "tableChanges": changes},
-        }
-
-    def heartbeat(self) -> Json:
-        return {
-            "schema": {
-                "type": "struct",
-                "optional": False,
-                "name": "io.debezium.connector.common.Heartbeat",
-                "fields": [{**INT64, "field": "ts_ms"}],
-            },
-            "payload": {"ts_ms": 5},
-        }
-
-    def other(self) -> Json | None:
-        """A record that is not a change event."""
-        return self.random.choice(
-            (
-                None,
-                None,
-                self.heartbeat(),
-                self.schema_change(),
-                {"schema": None, "payload": {"op": "u", "id": 2, "name": "Bob"}},
-                {"schema": STRING, "payload": "text"},
-                {"schema": None, "payload": 5},
-                {
-                    "schema": {
-                        "type": "struct",
-                        "optional": False,
-                        "name": "plain",
-                        "fields": [{**INT32, "field": "id"}],
-                    },
-                    "payload": {"id": 2},
-                },
-            )
-        )
-
-    def key(self) -> Json | None:
-        described = {
-            "type": "struct",
-            "optional": False,
-            "name": "srv.db.users.Key",
-            "fields": [{**INT32, "field": "id"}, {**STRING, "optional": True, "default": "none", "field": "region"}],
-        }
-        return self.random.choice(
-            (
-                {"schema": described, "payload": {"id": 1, "region": None}},
-                {"schema": described, "payload": {"id": 2, "region": "eu"}},
-                None,
-                {"schema": STRING, "payload": "k"},
-                {"schema": None, "payload": {"id": 1}},
-            )
-        )
-
-    def record(
-        self, value: Json | None, *, topic: str = "", headers: list[Json] | None = None, key: bool = True
-    ) -> Json:
-        return {
-            "topic": topic or self.random.choice(("srv.db.users", "srv.db.orders", "srv.shard1.users", "plain", "x")),
-            "partition": self.random.choice((None, 3)),
-            "timestamp": self.random.choice((None, 1700000000000)),
-            "key": self.key() if key else None,
-            "value": value,
-            "headers": headers or [],
-        }
-
-    def records(self, count: int = 8, **more: Any) -> list[Json]:
-        """Events of one table, and other records."""
-        table = self.random.choice(("users", "orders"))
-        row, columns = self.row(f"srv.db.{table}.Value")
-        return [
-            self.record(self.other() if self.chance(0.25) else self.event(row, columns, table), **more)
-            for _ in range(count)
-        ]
-
-
-def case(kind: str, options: Json, records: list[Json]) -> Json:
-    return {
-        "config": {
-            "transforms": "t",
-            "transforms.t.type": kind,
-            **{f"transforms.t.{name}": value for name, value in options.items()},
-        },
-        "records": records,
-    }
 
 
 def changed_cases(events: Events) -> list[Json]:
@@ -367,17 +77,19 @@ def header_cases(events: Events) -> list[Json]:
         {"headers": "one", "fields": "after.x"},
         {"headers": "one,list,two", "fields": "b,source.a,c"},
     ]
-    made = []
-    for number, each in enumerate(options):
+    cases = []
+    for number, header_options in enumerate(options):
         # Debezium keeps a schema per value schema, whatever the headers are: they are the same in each record of a case.
-        whole = "other" in each["headers"]
+        whole = "other" in header_options["headers"]
         records = [
             events.record(value, topic="t", headers=headers if whole or events.chance(0.8) else headers[2:3])
             for value in (record["value"] for record in events.records(6))
         ]
-        made.append(case(DEBEZIUM + "HeaderToValue", {**each, "operation": "move" if number % 2 else "copy"}, records))
+        cases.append(
+            case(DEBEZIUM + "HeaderToValue", {**header_options, "operation": "move" if number % 2 else "copy"}, records)
+        )
     return [
-        *made,
+        *cases,
         case(DEBEZIUM + "HeaderToValue", {"headers": "one", "fields": "x", "operation": "steal"}, []),
         case(DEBEZIUM + "HeaderToValue", {"headers": "one", "fields": "x"}, []),
     ]
@@ -403,18 +115,18 @@ def router_cases(events: Events) -> list[Json]:
         {"schema.name.adjustment.mode": "avro_unicode"},
         {"schema.name.adjustment.mode": "none", "logical.table.cache.size": "1"},
     ]
-    made = []
+    cases = []
     for number in range(27):
         # One topic in each case: Debezium names a schema after the first topic that it met with it.
         topic = events.random.choice(("srv.db.users", "srv.shard1.users", "plain", "x"))
-        made.append(
+        cases.append(
             case(
                 DEBEZIUM + "ByLogicalTableRouter",
                 {**routes[number % 6 if number < 18 else 0], **more[number % 9]},
                 events.records(5, topic=topic),
             )
         )
-    return made
+    return cases
 
 
 def partition_cases(events: Events) -> list[Json]:
@@ -435,7 +147,7 @@ def partition_cases(events: Events) -> list[Json]:
         "a,,b",
         " change.id , source.ts_ms ",
     )
-    made = []
+    cases = []
     for number in range(30):
         options: Json = {
             "partition.payload.fields": fields[number % len(fields)],
@@ -443,12 +155,12 @@ def partition_cases(events: Events) -> list[Json]:
         }
         if number % 3:
             options["partition.hash.function"] = "murmur" if number % 3 == 1 else "java"
-        made.append(case(DEBEZIUM + "partitions.PartitionRouting", options, events.records(8)))
-    return made
+        cases.append(case(DEBEZIUM + "partitions.PartitionRouting", options, events.records(8)))
+    return cases
 
 
 def timezone_cases(events: Events) -> list[Json]:
-    made = [case(DEBEZIUM + "TimezoneConverter", {"converted.timezone": zone}, events.records(6)) for zone in ZONES]
+    cases = [case(DEBEZIUM + "TimezoneConverter", {"converted.timezone": zone}, events.records(6)) for zone in ZONES]
     lists = (
         "source:users",
         "source:orders:c0",
@@ -469,10 +181,10 @@ def timezone_cases(events: Events) -> list[Json]:
         "a:b:c",
         "source:users:c0:c1",
     )
-    for each in lists:
+    for entry in lists:
         for option in ("include.list", "exclude.list"):
-            options = {"converted.timezone": events.random.choice(ZONES[:4]), option: each}
-            made.append(
+            options = {"converted.timezone": events.random.choice(ZONES[:4]), option: entry}
+            cases.append(
                 case(
                     DEBEZIUM + "TimezoneConverter",
                     options,
@@ -482,7 +194,7 @@ def timezone_cases(events: Events) -> list[Json]:
     both = {"converted.timezone": "+01:00", "include.list": "source:a", "exclude.list": "source:b"}
     steady = Events(99, (ZONED_TIMES,))
     return [
-        *made,
+        *cases,
         case(DEBEZIUM + "TimezoneConverter", both, events.records(1)),
         *(case(DEBEZIUM + "TimezoneConverter", {"converted.timezone": zone}, steady.records(5)) for zone in STEADY),
     ]
@@ -490,12 +202,12 @@ def timezone_cases(events: Events) -> list[Json]:
 
 def small_cases(events: Events) -> list[Json]:
     excluded = ("DROP", "DROP, TRUNCATE", "CREATE,ALTER,DATABASE", "drop", "NOTHING", "")
-    made = []
-    for each in excluded:
+    cases = []
+    for changes in excluded:
         records = [events.record(events.other() if events.chance(0.2) else events.schema_change()) for _ in range(10)]
-        made.append(case(DEBEZIUM + "SchemaChangeEventFilter", {"schema.change.event.exclude.list": each}, records))
-    made += [case("io.debezium.connector.mysql.transforms.ReadToInsertEvent", {}, events.records()) for _ in range(4)]
-    return made
+        cases.append(case(DEBEZIUM + "SchemaChangeEventFilter", {"schema.change.event.exclude.list": changes}, records))
+    cases += [case("io.debezium.connector.mysql.transforms.ReadToInsertEvent", {}, events.records()) for _ in range(4)]
+    return cases
 
 
 def size_cases() -> list[Json]:
@@ -510,7 +222,7 @@ def size_cases() -> list[Json]:
             (schema("map", keys=STRING, values=INT32), ({"a": 1},)),
         ),
     )
-    made = []
+    cases = []
     for options in (
         {"max.bytes": "1000"},
         {"max.bytes": "50000"},
@@ -527,13 +239,13 @@ def size_cases() -> list[Json]:
         records = [
             sizes.record(sizes.event(row, columns, "users", "cud"), topic="srv.db.ü", key=False) for _ in range(3)
         ]
-        made.append(case(DEBEZIUM + "EnforceRecordSize", options, [*records, sizes.record(None, key=False)]))
-    return made
+        cases.append(case(DEBEZIUM + "EnforceRecordSize", options, [*records, sizes.record(None, key=False)]))
+    return cases
 
 
 def unwrapped_cases(events: Events) -> list[Json]:
     """Cases of ExtractNewRecordState after the other transforms: a chain as it is used."""
-    made = []
+    cases = []
     for mode in ("drop", "tombstone", "rewrite", "rewrite-with-tombstone", "delete-to-tombstone"):
         config = {
             "transforms": "c,h,u",
@@ -548,7 +260,7 @@ def unwrapped_cases(events: Events) -> list[Json]:
             "transforms.u.delete.tombstone.handling.mode": mode,
             "transforms.u.add.headers": "op,source.table",
         }
-        made.append(
+        cases.append(
             {
                 "config": config,
                 "records": [
@@ -559,7 +271,7 @@ def unwrapped_cases(events: Events) -> list[Json]:
                 ],
             }
         )
-    return made
+    return cases
 
 
 PAYLOADS = (
@@ -618,18 +330,18 @@ def outbox_cases(events: Events) -> list[Json]:
         "route.topic.replacement": ("to.$1", "all"),
         "route.tombstone.on.empty.payload": ("true", "false"),
     }
-    wanted = {
+    chances = {
         "table.expand.json.payload": 0.7,
         "field.name.adjustment.mode": 0.5,
         "route.tombstone.on.empty.payload": 0.5,
         "table.fields.additional.placement": 0.5,
     }
-    made = []
+    cases = []
     for _ in range(60):
         options = {
             name: events.random.choice(values if events.chance(0.15) else values[:2])
             for name, values in choices.items()
-            if events.chance(wanted.get(name, 0.15))
+            if events.chance(chances.get(name, 0.15))
         }
         if {"route.topic.replacement", "route.topic.regex"} & options.keys():
             # A group that there is not is refused at validation here.
@@ -645,7 +357,7 @@ def outbox_cases(events: Events) -> list[Json]:
         }
         # Debezium keeps the schema of an envelope that it met first, for a payload's schema or for a version.
         count = 1 if "envelope" in options.get("table.fields.additional.placement", "") else 6
-        made.append(
+        cases.append(
             case(
                 DEBEZIUM + "outbox.EventRouter",
                 options,
@@ -659,7 +371,7 @@ def outbox_cases(events: Events) -> list[Json]:
                 ],
             )
         )
-    return made
+    return cases
 
 
 def corner_cases(events: Events) -> list[Json]:
@@ -689,16 +401,20 @@ def corner_cases(events: Events) -> list[Json]:
         "change.gone,change.id",
         "change.id,change.name,change.in.x",
     )
-    made = [
+    cases = [
         case(
             DEBEZIUM + "partitions.PartitionRouting",
-            {"partition.payload.fields": each, "partition.topic.num": "1000003", "partition.hash.function": function},
+            {
+                "partition.payload.fields": field_list,
+                "partition.topic.num": "1000003",
+                "partition.hash.function": function,
+            },
             [events.record(events.event(row, columns, "users", "cud"), key=False) for _ in range(6)],
         )
-        for each in fields
+        for field_list in fields
         for function in ("murmur", "java")
     ]
-    made += [
+    cases += [
         case(
             DEBEZIUM + "ExtractNewRecordState",
             options,
@@ -717,11 +433,11 @@ def corner_cases(events: Events) -> list[Json]:
         {"table.fields.additional.placement": "type:envelope:payload"},
         {"table.expand.json.payload": "true"},
     )
-    for each in options:
+    for router_options in options:
         for text in ('{"": 1}', '{"a": {"": null}, "b": 0.1}', '{"a": [[1, null], []], "b": [true]}'):
             event = events.event(outbox, list(OUTBOX), "outbox", "c")
             event["payload"]["after"]["payload"] = text
-            made.append(case(DEBEZIUM + "outbox.EventRouter", each, [events.record(event)]))
+            cases.append(case(DEBEZIUM + "outbox.EventRouter", router_options, [events.record(event)]))
     zoned = Events(
         5,
         (
@@ -741,7 +457,7 @@ def corner_cases(events: Events) -> list[Json]:
         ),
     )
     return [
-        *made,
+        *cases,
         *(
             case(DEBEZIUM + "TimezoneConverter", {"converted.timezone": zone}, zoned.records(6))
             for zone in ("Europe/Paris", "-03:30")
@@ -751,7 +467,7 @@ def corner_cases(events: Events) -> list[Json]:
 
 def expression_cases() -> list[Json]:
     """Groovy in Debezium, and the same expression here: as Groovy, and where it is given as CEL."""
-    made = []
+    cases = []
     for number, (expression, *_) in enumerate((*GROOVY, *ROUTES)):
         events = Events(
             1000 + number,
@@ -780,8 +496,8 @@ def expression_cases() -> list[Json]:
             options["null.handling.mode"] = ("keep", "drop", "evaluate")[number // 3 % 3]
         if number % 5 == 0:
             options["topic.regex"] = r"srv\..*"
-        made.append(case(DEBEZIUM + ("ContentBasedRouter" if route else "Filter"), options, records))
-    return made
+        cases.append(case(DEBEZIUM + ("ContentBasedRouter" if route else "Filter"), options, records))
+    return cases
 
 
 def cases() -> Json:
@@ -810,14 +526,14 @@ def recorded() -> tuple[Json, Json]:
     return document["cases"], document["expected"]
 
 
-def ask_java(made: Json) -> Json:
+def ask_java(cases_by_version: Json) -> Json:
     """Apply Debezium's classes to the cases. Needs Java, and the network where the jars are not in the cache."""
     java, manifest = find_java(17), load_manifest()
     sets = {"3.5": ("debezium", "debezium-scripting", "connect"), "3.6": ("debezium-36", "debezium", "connect")}
     expected = {}
     for version, names in sets.items():
         jars = [jar for name in names for jar in ArtifactResolver().fetch(manifest.members(name), name)]
-        asked = {"transforms": made[version], "expressions": [], "properties": []}
+        asked = {"transforms": cases_by_version[version], "expressions": [], "properties": []}
         classes = compiled(java, DRIVER, ArtifactResolver().fetch(manifest.members("connect"), "connect"))
         # The log would stand in the answer.
         classpath = ":".join(map(str, [classes, *jars]))
@@ -830,11 +546,12 @@ def ask_java(made: Json) -> Json:
 
 
 def main() -> None:
-    made = cases()
-    document = json.dumps({"cases": made, "expected": ask_java(made)}, separators=(",", ":"))
+    cases_by_version = cases()
+    document = json.dumps({"cases": cases_by_version, "expected": ask_java(cases_by_version)}, separators=(",", ":"))
     VECTORS.write_bytes(gzip.compress(document.encode(), mtime=0))
+    configurations = len(cases_by_version["3.5"]) + len(cases_by_version["3.6"])
     print(
-        f"{VECTORS}: {len(made['3.5']) + len(made['3.6'])} configurations, {VECTORS.stat().st_size} bytes; "
+        f"{VECTORS}: {configurations} configurations, {VECTORS.stat().st_size} bytes; "
         f"{len(CEL)} expressions in CEL are compared with them too"
     )
 

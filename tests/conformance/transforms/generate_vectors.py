@@ -7,181 +7,28 @@ comparison runs without Java: ``python -m tests.conformance.transforms.generate_
 
 from __future__ import annotations
 
-import base64
 import gzip
 import json
 import random
 import subprocess
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tests.conformance.java_compiler import compiled
+from tests.conformance.transforms.java_syntax import EXPRESSIONS, INPUTS, build_properties_files
+from tests.conformance.transforms.vector_records import DATA, KAFKA, LATER, NAMES, Json, RecordGenerator, schema
 from worker.fetch.artifacts import load_manifest
 from worker.fetch.java import find_java
 from worker.fetch.resolver import ArtifactResolver
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
 HERE = Path(__file__).parent
 VECTORS = HERE / "vectors.json.gz"
 DRIVER = HERE / "ApplyTransforms.java"
-
-KAFKA = "org.apache.kafka.connect.transforms."
 DEBEZIUM = "io.debezium.transforms.ExtractNewRecordState"
-DATA = "org.apache.kafka.connect.data."
-Json = dict[str, Any]
 
 
-def schema(kind: str, **more: Any) -> Json:
-    return {"type": kind, "optional": False, **more}
-
-
-SCALARS: tuple[tuple[Json, tuple[Any, ...]], ...] = (
-    (schema("int8"), (0, 1, -128, 127)),
-    (schema("int16"), (0, -32768, 300)),
-    (schema("int32"), (7, -2147483648, 2147483647)),
-    (schema("int64"), (0, 9007199254740993, -5)),
-    (schema("float"), (0.5, -1.25)),
-    (schema("double"), (1.0, 3.25, -0.125)),
-    (schema("boolean"), (True, False)),
-    (schema("string"), ("", "plain", "ümlaut \u2713 \U0001f600", 'with "quotes" and \\')),
-    (schema("bytes"), (base64.b64encode(b"raw\x00\xff").decode(),)),
-    (
-        schema("bytes", name=DATA + "Decimal", version=1, parameters={"scale": "0"}),
-        (base64.b64encode(b"\x04\xd2").decode(),),
-    ),
-    (schema("int32", name=DATA + "Date", version=1), (0, 20000)),
-    (schema("int32", name=DATA + "Time", version=1), (0, 86399999)),
-    (schema("int64", name=DATA + "Timestamp", version=1), (0, 1700000000123)),
-    (schema("int64", name="io.debezium.time.MicroTimestamp", version=1), (1700000000123456,)),
-    (schema("array", items=schema("string")), ([], ["a", "b"])),
-    (schema("map", keys=schema("string"), values=schema("int32")), ({}, {"a": 1})),
-    (schema("struct", name="inner", fields=[{**schema("string"), "field": "x"}]), ({"x": "y"},)),
-)
-#: The same without dates before 1970-01-02, which are written differently as strings, and with fewer maps.
-LATER = (
-    *(
-        item
-        for item in SCALARS
-        if item[0].get("name") not in (DATA + "Date", DATA + "Timestamp") and item[0]["type"] != "map"
-    ),
-    (schema("int32", name=DATA + "Date", version=1), (1, 20000)),
-    (schema("int64", name=DATA + "Timestamp", version=1), (86400000, 1700000000123)),
-    (schema("string"), ("2023-11-14", "14.11.2023", "12", "true", "300")),
-    (
-        schema(
-            "struct",
-            name="inner",
-            fields=[
-                {**schema("string"), "field": "x"},
-                {**schema("int64"), "optional": True, "default": 5, "field": "id"},
-            ],
-        ),
-        ({"x": "y", "id": None}, {"x": "", "id": 3}),
-    ),
-)
-DEFAULTS = {"string": "fallback", "int32": 42, "int64": 43, "boolean": True, "double": 2.5}
-NAMES = ("id", "name", "email", "amount", "flag", "note", "a", "b", "c")
-
-
-class Generator:
-    """One seeded source of schemas, values and configurations."""
-
-    def __init__(self, seed: int, scalars: Sequence[tuple[Json, tuple[Any, ...]]] = SCALARS) -> None:
-        self.random = random.Random(seed)
-        self.scalars = scalars
-
-    def field(self, name: str) -> tuple[Json, Any]:
-        """A field's schema and a value for it."""
-        kind, values = self.random.choice(self.scalars)
-        kind = dict(kind)
-        value = self.random.choice(values)
-        if self.random.random() < 0.6:
-            kind["optional"] = True
-            if self.random.random() < 0.3:
-                value = None
-        if "name" not in kind and kind["type"] in DEFAULTS and self.random.random() < 0.3:
-            kind["default"] = DEFAULTS[kind["type"]]
-        if self.random.random() < 0.1:
-            kind["doc"] = "about it"
-        return {**kind, "field": name}, value
-
-    def struct(self, name: str, *, optional: bool = False) -> tuple[Json, Json]:
-        """A struct schema and a value of it."""
-        names = self.random.sample(NAMES, self.random.randint(1, len(NAMES)))
-        made = [self.field(each) for each in names]
-        described: Json = {"type": "struct", "fields": [kind for kind, _ in made], "optional": optional, "name": name}
-        if self.random.random() < 0.3:
-            described["version"] = 3
-        return described, {kind["field"]: value for kind, value in made}
-
-    def schemaless(self) -> Json:
-        values: tuple[Any, ...] = (None, True, 5, -1, 2.5, "text", ["a", 1], {"x": 1}, "")
-        return {
-            name: self.random.choice(values) for name in self.random.sample(NAMES, self.random.randint(0, len(NAMES)))
-        }
-
-    def data(self, name: str) -> Json | None:
-        """A key or value as JsonConverter writes it."""
-        roll = self.random.random()
-        if roll < 0.55:
-            described, value = self.struct(name, optional=self.random.random() < 0.3)
-            return {"schema": described, "payload": value}
-        if roll < 0.8:
-            return {"schema": None, "payload": self.schemaless()}
-        if roll < 0.87:
-            kind, values = self.random.choice(self.scalars)
-            return {"schema": kind, "payload": self.random.choice(values)}
-        if roll < 0.92:
-            return {"schema": None, "payload": self.random.choice((5, "text", 2.5, True, ["a"]))}
-        if roll < 0.95:
-            return {"schema": {"type": "struct", "fields": [], "optional": True, "name": name}, "payload": None}
-        return None
-
-    def record(self, key: Json | None, value: Json | None, headers: list[Json] | None = None) -> Json:
-        return {
-            "topic": self.random.choice(("inventory.users", "inventory.orders", "plain", "a.b.c", "x")),
-            "partition": self.random.choice((None, 0, 3)),
-            "timestamp": self.random.choice((None, 0, 1700000000000)),
-            "key": key,
-            "value": value,
-            "headers": headers or [],
-        }
-
-    def records(self, count: int) -> list[Json]:
-        return [
-            self.record(
-                self.data("k"),
-                self.data("v"),
-                self.random.choice(([], [{"key": "trace", "value": {"schema": schema("string"), "payload": "1"}}])),
-            )
-            for _ in range(count)
-        ]
-
-    def some_names(self, low: int = 0) -> list[str]:
-        return self.random.sample(NAMES, self.random.randint(low, 3))
-
-    def case(self, kind: str, options: Json, records: list[Json]) -> Json:
-        own = {f"transforms.t.{name}": value for name, value in options.items()}
-        config = {"transforms": "t", "transforms.t.type": kind, **own}
-        if self.random.random() < 0.3:
-            predicate, more = self.random.choice(
-                (
-                    ("TopicNameMatches", {"pattern": r"inventory\..*"}),
-                    ("RecordIsTombstone", {}),
-                    ("HasHeaderKey", {"name": "trace"}),
-                )
-            )
-            config |= {
-                "transforms.t.predicate": "p",
-                "predicates": "p",
-                "predicates.p.type": f"{KAFKA}predicates.{predicate}",
-                **{f"predicates.p.{name}": value for name, value in more.items()},
-            }
-            if self.random.random() < 0.5:
-                config["transforms.t.negate"] = self.random.choice(("true", "false"))
-        return {"config": config, "records": records}
+class CaseGenerator(RecordGenerator):
+    """One seeded source of configurations for each transform, with records for them."""
 
     def insert_field(self) -> Json:
         options: Json = {}
@@ -319,10 +166,10 @@ class Generator:
             records = self.records(6)
             if ":" not in options.get("spec", ":"):  # a whole value that is cast loses its logical type here
                 records = [
-                    each
-                    for each in records
+                    record
+                    for record in records
                     if not any(
-                        DATA in ((each[part] or {}).get("schema") or {}).get("name", "") for part in ("key", "value")
+                        DATA in ((record[part] or {}).get("schema") or {}).get("name", "") for part in ("key", "value")
                     )
                 ]
             cases.append(self.case(f"{KAFKA}{name}{side}", options, records))
@@ -496,162 +343,10 @@ class Generator:
             cases.append(self.case(DEBEZIUM, options, self.unwrap_records()))
         return cases
 
-    def properties_texts(self, count: int) -> list[str]:
-        pieces = (
-            "a",
-            "key",
-            "=",
-            ":",
-            " ",
-            "\t",
-            "\f",
-            "\\",
-            "\n",
-            "\r\n",
-            "\r",
-            "#",
-            "!",
-            "\\u0041",
-            "\\n",
-            "\\=",
-            "\\ ",
-            "ü",
-            "\\\n",
-            "value",
-            "\\t",
-            "\\\\",
-            "b.c",
-        )
-        mixed = ["".join(self.random.choice(pieces) for _ in range(self.random.randint(0, 14))) for _ in range(count)]
-        return [
-            *mixed,
-            "a=1\nb : 2\nc 3\n",
-            "long = one, \\\n   two, \\\n\n   three",
-            "smile=\\ud83d\\ude00",
-            "bad=\\u00g1",
-            "bad=\\u1",
-            "=empty",
-            "k",
-            "# only\n! comments",
-            "a=b\\",
-            "a\\:b=c",
-            "spaces = trailing  ",
-        ]
-
-
-EXPRESSIONS: tuple[tuple[str, str], ...] = (
-    (r"([^.]+)\.(.*)", "$1_$2"),
-    (r"(?<a>\w+)-(?<b>\d+)", "${b}${a}"),
-    (r"\Qa.b\E.*", "q"),
-    (r"[a-z&&[^c]]+", "i"),
-    (r"[a[x-z]]+", "u"),
-    (r"\p{Alpha}+", "alpha"),
-    (r"\p{Lower}[\p{Digit}_]*", "posix"),
-    (r"\P{Alpha}+", "no"),
-    (r"(?i)ABC", "ci"),
-    (r"a(?i)B|cD", "mid"),
-    (r"(?i:A)b", "scoped"),
-    (r"a++b", "poss"),
-    (r"(?>a|ab)c", "atomic"),
-    (r"a\x2eb", "hex"),
-    (r"a\u002eb", "uni"),
-    (r"a\056b", "oct"),
-    (r"\x{61}+", "braced"),
-    (r"(a)\1", "back"),
-    (r"(?<n>a)\k<n>", "named back"),
-    (r"a\Z", "Z"),
-    (r"a\z", "z"),
-    (r"^a.b$", "anchors"),
-    (r"[\w.-]+", "class"),
-    (r"[^\W\d]+", "neg"),
-    (r"[\Q]^-\E]+", "quoted class"),
-    (r"[a-c&&b-z&&[^c]]", "three"),
-    (r"[]a]+", "bracket"),
-    (r"\p{L}+", "letters"),
-    (r"\p{IsLu}x", "Lu"),
-    (r"[\p{Lu}\d]+", "mixed"),
-    (r"a{2,3}?", "lazy"),
-    (r"(", "x"),
-    (r"a)", "x"),
-    (r"[a", "x"),
-    (r"\p{Nonsense}", "x"),
-    (r"(?<1a>x)", "x"),
-    (r"\q", "x"),
-    (r"*a", "x"),
-    (r"a\h*b", "blank"),
-    (r"\D+", "nondigit"),
-    (r"(?s).*", "dotall"),
-    (r"(?=a)a.*", "ahead"),
-    (r"(?<!b)a.*", "behind"),
-    (r"a|ab", "short-"),
-    (r"(a)?(b)?c", "[$1|$2]"),
-    (r"(a)(b)", "$3"),
-    (r"(a)(b)", "$12"),
-    (r"a", "$"),
-    (r"a", "\\"),
-    (r"a", "${x}"),
-    (r"a", r"\$\\"),
-    (r"é+", "accents"),
-    (r"\w+", "ascii"),
-    (r"[^a-c[x]]", "neg union"),
-    (r"[^a-z&&[^c]]", "neg inter"),
-    (r"[&a]+", "amp"),
-    (r"[a&&&&c]", "many amps"),
-    (r"[~|-]+", "specials"),
-    (r"a{,2}", "x"),
-    (r"{a", "x"),
-    (r"a{x}", "x"),
-    (r"a{1", "x"),
-    (r"a{2}|b{1,}", "times"),
-    (r"a}", "x"),
-)
-INPUTS = (
-    "",
-    "a",
-    "b",
-    "c",
-    "ab",
-    "aab",
-    "aaab",
-    "abc",
-    "ABC",
-    "aB",
-    "aD",
-    "cD",
-    "CD",
-    "Ab",
-    "aa",
-    "aaa",
-    "a.b",
-    "a.b.c",
-    "axb",
-    "abc-123",
-    "x",
-    "y9_",
-    "Zx",
-    "é",
-    "éé",
-    "a b",
-    "a\tb",
-    "a\n",
-    "-~|",
-    "]^-",
-    "&a",
-    "123",
-    "_",
-    "ac",
-    "bc",
-    "Lx",
-    "1a",
-    "c1",
-    "a1b2",
-    "ω",
-)
-
 
 def cases() -> Json:
     """Everything that is compared."""
-    kafka, debezium, texts, others = Generator(1), Generator(2), Generator(3), Generator(4, LATER)
+    kafka, debezium, others = CaseGenerator(1), CaseGenerator(2), CaseGenerator(4, LATER)
     return {
         "transforms": [
             *kafka.kafka_cases(150),
@@ -662,7 +357,7 @@ def cases() -> Json:
         "expressions": [
             {"regex": regex, "replacement": replacement, "inputs": list(INPUTS)} for regex, replacement in EXPRESSIONS
         ],
-        "properties": texts.properties_texts(400),
+        "properties": build_properties_files(random.Random(3), 400),
     }
 
 
@@ -672,7 +367,7 @@ def recorded() -> tuple[Json, Json]:
     return document["cases"], document["expected"]
 
 
-def run_java(made: Json, timeout_s: float = 300) -> Json:
+def run_java(cases: Json, timeout_s: float = 300) -> Json:
     """Apply Java's transforms to the cases. Blocks.
 
     Raises:
@@ -680,13 +375,13 @@ def run_java(made: Json, timeout_s: float = 300) -> Json:
     """
     java, manifest = find_java(), load_manifest()
     members = dict.fromkeys(
-        each for name in ("connect", "debezium", "debezium-scripting") for each in manifest.members(name)
+        artifact for name in ("connect", "debezium", "debezium-scripting") for artifact in manifest.members(name)
     )
     jars = ArtifactResolver().fetch(members, "Kafka Connect's and Debezium's transforms")
     classes = compiled(java, DRIVER, jars)
     done = subprocess.run(
         [str(java.executable), "-Xmx512m", "-cp", ":".join(map(str, [classes, *jars])), DRIVER.stem],
-        input=json.dumps(made).encode(),
+        input=json.dumps(cases).encode(),
         capture_output=True,
         check=False,
         timeout=timeout_s,
@@ -698,13 +393,13 @@ def run_java(made: Json, timeout_s: float = 300) -> Json:
 
 
 def main() -> None:
-    made = cases()
-    results = run_java(made)
-    document = json.dumps({"cases": made, "expected": results}, separators=(",", ":"))
+    generated = cases()
+    results = run_java(generated)
+    document = json.dumps({"cases": generated, "expected": results}, separators=(",", ":"))
     VECTORS.write_bytes(gzip.compress(document.encode(), mtime=0))
     print(
-        f"{VECTORS}: {len(made['transforms'])} configurations, "
-        f"{sum(len(case['records']) for case in made['transforms'])} records, {len(made['properties'])} texts"
+        f"{VECTORS}: {len(generated['transforms'])} configurations, "
+        f"{sum(len(case['records']) for case in generated['transforms'])} records, {len(generated['properties'])} texts"
     )
 
 

@@ -46,8 +46,8 @@ _SHOWN: Final = ("name", "type", "required", "default_value", "importance", "gro
 
 
 def _configs() -> dict[str, dict[str, str]]:
-    known = {answer["name"]: answer["config"] for answer in json.loads(ANSWERS.read_text(encoding="utf-8"))}
-    return known | {
+    recorded = {answer["name"]: answer["config"] for answer in json.loads(ANSWERS.read_text(encoding="utf-8"))}
+    return recorded | {
         name: {
             "transforms": "a",
             "transforms.a.type": _KAFKA + kind,
@@ -58,18 +58,18 @@ def _configs() -> dict[str, dict[str, str]]:
 
 
 def _answer(worker: JavaConnect, name: str, config: dict[str, str]) -> dict[str, Any]:
-    own = {"name": "x", "connector.class": "org.apache.kafka.connect.file.FileStreamSourceConnector", "topic": "t"}
+    common = {"name": "x", "connector.class": "org.apache.kafka.connect.file.FileStreamSourceConnector", "topic": "t"}
     status, body = worker.request(
-        "PUT", "/connector-plugins/FileStreamSourceConnector/config/validate", {**own, **config}
+        "PUT", "/connector-plugins/FileStreamSourceConnector/config/validate", {**common, **config}
     )
     if status != 200:
         raise RuntimeError(f"{name}: {status} {body}")
     configs = []
-    for each in body["configs"]:
-        definition = each["definition"]
+    for option in body["configs"]:
+        definition = option["definition"]
         if definition["name"].startswith(("transforms.", "predicates.")):
             shown = {key: definition[key] for key in _SHOWN}
-            configs.append({**shown, "value": each["value"]["value"], "errors": each["value"]["errors"]})
+            configs.append({**shown, "value": option["value"]["value"], "errors": option["value"]["errors"]})
     groups = [group for group in body["groups"] if group.startswith(("Transforms: ", "Predicates: "))]
     return {"name": name, "config": config, "groups": groups, "configs": configs}
 

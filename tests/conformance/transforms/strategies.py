@@ -25,7 +25,7 @@ NAMES: Final = ("id", "name", "ts", "price", "flag", "inner", "x", "a.b")
 TOPICS: Final = ("inventory.users", "inventory.orders", "plain", "a.b-c")
 _DEPTH: Final = 2
 
-_TEXTS: Final = st.one_of(
+_STRINGS: Final = st.one_of(
     st.sampled_from(
         (
             "",
@@ -92,8 +92,8 @@ SCALARS: Final[tuple[tuple[Json, SearchStrategy[Any]], ...]] = (
     ({"type": "float"}, _SINGLES),
     ({"type": "double"}, _FLOATS),
     ({"type": "boolean"}, st.booleans()),
-    ({"type": "string"}, _TEXTS),
-    ({"type": "string"}, _TEXTS),
+    ({"type": "string"}, _STRINGS),
+    ({"type": "string"}, _STRINGS),
     ({"type": "bytes"}, st.binary(max_size=5).map(_encoded)),
     (_logical("bytes", "Decimal", parameters={"scale": "2"}), st.integers(-(10**20), 10**20).map(_unscaled)),
     (_logical("int32", "Date"), st.integers(1, 47_000)),
@@ -157,7 +157,7 @@ def struct(draw: DrawFn, depth: int = 0) -> tuple[Json, Json]:
     return schema, {name: value for name, _, value in members}
 
 
-_LEAVES: Final = st.one_of(st.none(), st.booleans(), _integers(64), _FLOATS, _TEXTS, _MILLIS)
+_LEAVES: Final = st.one_of(st.none(), st.booleans(), _integers(64), _FLOATS, _STRINGS, _MILLIS)
 _TREES: Final = st.recursive(
     _LEAVES,
     lambda inner: st.one_of(st.lists(inner, max_size=2), st.dictionaries(st.sampled_from(NAMES), inner, max_size=3)),
@@ -363,8 +363,8 @@ _PREDICATES: Final[tuple[tuple[str, Json], ...]] = (
 @st.composite
 def _stage(draw: DrawFn, kind: str, alias: str) -> Json:
     """The properties of one transform."""
-    sided, replaces, own = KINDS[kind]
-    options = dict(draw(own))
+    sided, replaces, own_options = KINDS[kind]
+    options = dict(draw(own_options))
     if replaces and draw(st.integers(0, 2)) == 0:
         options["replace.null.with.default"] = draw(st.sampled_from(("true", "false")))
     options["type"] = _KAFKA + kind + (draw(st.sampled_from(("$Key", "$Value", "$Value"))) if sided else "")
@@ -386,8 +386,8 @@ def case(draw: DrawFn, kind: str, records: int) -> Json:
     """A chain that begins with a transform of that kind, and records for it."""
     stages = [kind, *draw(st.lists(st.sampled_from(sorted(KINDS)), max_size=1))]
     config: Json = {}
-    for number, each in enumerate(stages):
-        config |= draw(_stage(each, f"t{number}"))
+    for number, stage in enumerate(stages):
+        config |= draw(_stage(stage, f"t{number}"))
     config["transforms"] = ",".join(f"t{number}" for number in range(len(stages)))
     predicates = [f"t{number}" for number in range(len(stages)) if f"predicates.t{number}.type" in config]
     if predicates:
@@ -397,7 +397,7 @@ def case(draw: DrawFn, kind: str, records: int) -> Json:
 
 def collect(strategy: SearchStrategy[Json], count: int, number: int) -> list[Json]:
     """``count`` examples of a strategy, the same ones for the same ``number``."""
-    found: list[Json] = []
+    examples: list[Json] = []
 
     @seed(number)
     @settings(
@@ -409,8 +409,8 @@ def collect(strategy: SearchStrategy[Json], count: int, number: int) -> list[Jso
     )
     @given(strategy)
     def take(example: Json) -> None:
-        found.append(example)
+        examples.append(example)
 
     run: Callable[[], None] = take
     run()
-    return found[:count]
+    return examples[:count]

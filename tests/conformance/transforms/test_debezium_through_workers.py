@@ -13,6 +13,7 @@ import pytest
 from hypothesis import strategies as st
 
 from tests.conformance.transforms import debezium_cases as cases
+from tests.conformance.transforms import debezium_events
 from tests.conformance.transforms.debezium_expressions import CEL
 from tests.conformance.transforms.strategies import collect
 from tests.conformance.transforms.worker_pair import Outcome, compare, run_java, run_millrace
@@ -29,14 +30,16 @@ Json = dict[str, Any]
 pytestmark = pytest.mark.scaled
 _COUNT = scaled(2, 25)
 _KINDS: dict[str, Callable[[random.Random], list[Json]]] = {
-    "changed": lambda source: cases.changed_cases(cases.Events(source)),
-    "headers": lambda source: cases.header_cases(cases.Events(source)),
-    "routers": lambda source: cases.router_cases(cases.Events(source)),
-    "partitions": lambda source: cases.partition_cases(cases.Events(source)),
-    "times": lambda source: cases.timezone_cases(cases.Events(source, (*cases.TIMES, *cases.COLUMNS[:3]))),
-    "small": lambda source: cases.small_cases(cases.Events(source)),
-    "outbox": lambda source: cases.outbox_cases(cases.Events(source)),
-    "chains": lambda source: cases.unwrapped_cases(cases.Events(source)),
+    "changed": lambda source: cases.changed_cases(debezium_events.Events(source)),
+    "headers": lambda source: cases.header_cases(debezium_events.Events(source)),
+    "routers": lambda source: cases.router_cases(debezium_events.Events(source)),
+    "partitions": lambda source: cases.partition_cases(debezium_events.Events(source)),
+    "times": lambda source: cases.timezone_cases(
+        debezium_events.Events(source, (*debezium_events.TIMES, *debezium_events.COLUMNS[:3]))
+    ),
+    "small": lambda source: cases.small_cases(debezium_events.Events(source)),
+    "outbox": lambda source: cases.outbox_cases(debezium_events.Events(source)),
+    "chains": lambda source: cases.unwrapped_cases(debezium_events.Events(source)),
     "expressions": lambda _source: cases.expression_cases(),
 }
 _FAILING = "failing"
@@ -45,8 +48,8 @@ _FAILING = "failing"
 def _case(kind: str) -> st.SearchStrategy[Json]:
     def choose(seed: int) -> Json:
         source = random.Random(seed)
-        made = [case for case in _KINDS[kind](source) if _compared(case["config"]) and case["records"]]
-        return source.choice(made)
+        candidates = [case for case in _KINDS[kind](source) if _compared(case["config"]) and case["records"]]
+        return source.choice(candidates)
 
     return st.integers(0, 1 << 32).map(choose)
 
@@ -62,11 +65,11 @@ def _compared(config: Json) -> bool:
 
 def _in_cel(case: Json) -> Json:
     """The same with the expression in CEL, where there is one."""
-    texts = dict(CEL)
+    cel_by_groovy = dict(CEL)
     config = dict(case["config"])
     for option in ("transforms.t.condition", "transforms.t.topic.expression"):
-        if config.get(option) in texts:
-            config |= {option: texts[config[option]], "transforms.t.language": "cel"}
+        if config.get(option) in cel_by_groovy:
+            config |= {option: cel_by_groovy[config[option]], "transforms.t.language": "cel"}
     # Of data without schema, a name that is not there is null in Groovy, and an error in CEL.
     return (
         {"config": config, "records": case["records"]}
@@ -77,29 +80,33 @@ def _in_cel(case: Json) -> Json:
 
 def _refused_records() -> list[Json]:
     """Records that end a task which tolerates no errors."""
-    events = cases.Events(5)
+    events = debezium_events.Events(5)
     row, columns = events.row("srv.db.users.Value")
     deletions = [events.record(events.event(row, columns, "users", "d"), key=False) for _ in range(2)]
-    made = [
-        cases.case(
-            cases.DEBEZIUM + "Filter", {"language": "jsr223.groovy", "condition": "value.after.id == 1"}, deletions
+    refused = [
+        debezium_events.case(
+            debezium_events.DEBEZIUM + "Filter",
+            {"language": "jsr223.groovy", "condition": "value.after.id == 1"},
+            deletions,
         ),
-        cases.case(cases.DEBEZIUM + "Filter", {"language": "jsr223.groovy", "condition": "value.op"}, deletions),
-        cases.case(
-            cases.DEBEZIUM + "partitions.PartitionRouting",
+        debezium_events.case(
+            debezium_events.DEBEZIUM + "Filter", {"language": "jsr223.groovy", "condition": "value.op"}, deletions
+        ),
+        debezium_events.case(
+            debezium_events.DEBEZIUM + "partitions.PartitionRouting",
             {"partition.payload.fields": "after.id", "partition.topic.num": "3"},
             deletions,
         ),
-        cases.case(
-            cases.DEBEZIUM + "HeaderToValue",
+        debezium_events.case(
+            debezium_events.DEBEZIUM + "HeaderToValue",
             {"headers": "h", "fields": "op", "operation": "copy"},
             [
-                {**record, "headers": [{"key": "h", "value": {"schema": cases.STRING, "payload": "x"}}]}
+                {**record, "headers": [{"key": "h", "value": {"schema": debezium_events.STRING, "payload": "x"}}]}
                 for record in deletions
             ],
         ),
     ]
-    return [{**case, "config": {**case["config"], "errors.tolerance": "none"}} for case in made]
+    return [{**case, "config": {**case["config"], "errors.tolerance": "none"}} for case in refused]
 
 
 @pytest.fixture(scope="module")
@@ -119,14 +126,16 @@ def outcomes(
         except StackError as error:
             ours.result()
             pytest.skip(f"no Java or no jars: {error}")
-        found: dict[str, list[tuple[Json, Outcome, Outcome]]] = {kind: [] for kind in (*_KINDS, _FAILING)}
+        by_kind: dict[str, list[tuple[Json, Outcome, Outcome]]] = {kind: [] for kind in (*_KINDS, _FAILING)}
         for (kind, case), theirs, mine in zip(asked, java, ours.result(), strict=True):
-            found[kind].append((case, theirs, mine))
-    return found
+            by_kind[kind].append((case, theirs, mine))
+    return by_kind
 
 
-def _differences(found: Sequence[tuple[Json, Outcome, Outcome]]) -> list[str]:
-    return [f"{case['config']}\n{text}" for case, java, ours in found for text in compare(java, ours, case["records"])]
+def _differences(results: Sequence[tuple[Json, Outcome, Outcome]]) -> list[str]:
+    return [
+        f"{case['config']}\n{text}" for case, java, ours in results for text in compare(java, ours, case["records"])
+    ]
 
 
 @pytest.mark.parametrize("kind", _KINDS)
@@ -143,5 +152,5 @@ def test_a_refused_record_fails_both_tasks(outcomes: dict[str, list[tuple[Json, 
 
 def test_records_get_through(outcomes: dict[str, list[tuple[Json, Outcome, Outcome]]]) -> None:
     # A comparison of nothing with nothing would prove nothing.
-    sent = sum(record is not None for found in outcomes.values() for _, java, _ in found for record in java.records)
+    sent = sum(record is not None for results in outcomes.values() for _, java, _ in results for record in java.records)
     assert sent > 2 * len(_KINDS) * _COUNT

@@ -21,7 +21,7 @@ from worker.transforms.pipeline import build_pipeline
 CASES, EXPECTED = debezium_cases.recorded()
 ALL = [(version, number) for version in CASES for number in range(len(CASES[version]))]
 EXPRESSIONS = [number for number, case in enumerate(CASES["3.5"]) if "transforms.t.language" in case["config"]]
-TEXTS = dict(CEL)
+CEL_BY_GROOVY = dict(CEL)
 
 
 #: Errors of Java whose text is ours too; the others (a NullPointerException ...) only happen.
@@ -53,27 +53,27 @@ def differences(config: Json, records: list[Json], expected: Any) -> list[str]:
         with pytest.raises(ConfigInvalid):
             build_pipeline(config)
         return []
-    own = {name.removeprefix("transforms.t."): value for name, value in config.items()}
-    if any(each.items() <= own.items() for each in REFUSED_EARLIER):
+    options = {name.removeprefix("transforms.t."): value for name, value in config.items()}
+    if any(refused.items() <= options.items() for refused in REFUSED_EARLIER):
         with pytest.raises(ConfigInvalid):
             build_pipeline(config)
         return []
     pipeline = build_pipeline(config)
-    found = []
+    differing = []
     for record, java in zip(records, expected, strict=True):
         ours = outcome(pipeline, record)
-        if own.get("field.name.adjustment.mode", "none") != "none" and ours and java and java.get("value"):
+        if options.get("field.name.adjustment.mode", "none") != "none" and ours and java and java.get("value"):
             # Debezium fits the names of the schema alone, and loses the values of fields whose name it changed.
             agreed = agrees(without_values(ours), without_values(java))
         else:
             agreed = agrees(ours, java)
         if not agreed:
-            found.append(
+            differing.append(
                 json.dumps(
                     {"config": config, "record": record, "ours": ours, "java": java}, ensure_ascii=False, indent=1
                 )
             )
-    return found
+    return differing
 
 
 @pytest.mark.parametrize(("version", "number"), ALL)
@@ -88,9 +88,9 @@ def test_cel_gives_what_groovy_gives(number: int) -> None:
     option = next(
         name for name in ("transforms.t.condition", "transforms.t.topic.expression") if name in case["config"]
     )
-    cel = TEXTS.get(case["config"][option])
+    cel = CEL_BY_GROOVY.get(case["config"][option])
     if cel is None:
-        assert case["config"][option] in {texts[0] for texts in (*GROOVY, *ROUTES) if len(texts) == 1}
+        assert case["config"][option] in {forms[0] for forms in (*GROOVY, *ROUTES) if len(forms) == 1}
         return
     config = {**case["config"], "transforms.t.language": "cel", option: cel}
     if isinstance(expected, dict):

@@ -50,21 +50,21 @@ def test_options_are_those_of_connect(answer: dict[str, Any]) -> None:
     keys = transform_config_keys(answer["config"])
     ours = {key.name: described(key) for key in keys}
     theirs = {
-        each["name"]: {name: value for name, value in each.items() if name not in ("value", "errors")}
-        for each in answer["configs"]
+        option["name"]: {name: value for name, value in option.items() if name not in ("value", "errors")}
+        for option in answer["configs"]
     }
     assert ours == theirs
-    assert [key.name for key in keys] == [each["name"] for each in answer["configs"]]
+    assert [key.name for key in keys] == [option["name"] for option in answer["configs"]]
     assert ConfigDef(keys).groups == answer["groups"]
 
 
 @pytest.mark.parametrize("answer", ANSWERS, ids=[answer["name"] for answer in ANSWERS])
 def test_errors_are_those_of_connect(answer: dict[str, Any]) -> None:
     values = ConfigDef(transform_config_keys(answer["config"])).values(answer["config"])
-    for each in answer["configs"]:
-        errors = expected_errors(each)
-        ours = values[each["name"]].errors
-        assert len(ours) == len(errors), (each["name"], ours, errors)
+    for option in answer["configs"]:
+        errors = expected_errors(option)
+        ours = values[option["name"]].errors
+        assert len(ours) == len(errors), (option["name"], ours, errors)
         for mine, text in zip(ours, errors, strict=True):
             theirs = text
             if theirs.startswith("Invalid value java.lang."):

@@ -35,7 +35,7 @@ def agrees(ours: Json | None, java: Json | None) -> bool:
         return "error" not in ours and ours["value"] is None
     if "error" in java:
         # Of several fields that can't be masked, or cast, Connect names one by the order of a hash table.
-        choice = next((texts for texts in _ANY_FIELD if java["error"].startswith(texts)), None)
+        choice = next((prefixes for prefixes in _ANY_FIELD if java["error"].startswith(prefixes)), None)
         # What follows SourceRecord is how Java prints a record.
         return "error" in ours and ours["error"].startswith(choice or java["error"].split("SourceRecord{")[0])
     if "unserializable" in java:

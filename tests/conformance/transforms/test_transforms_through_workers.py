@@ -31,13 +31,16 @@ pytestmark = pytest.mark.scaled
 COUNT, RECORDS, SEED = scaled((3, 6, 1), (20, 10, 1000))
 
 
-def one(kind: str, options: Json, *records: Json, **more: str) -> Json:
+def build_case(kind: str, options: Json, *records: Json, **more: str) -> Json:
     """A case with one transform."""
-    own = {f"transforms.t.{name}": value for name, value in options.items()}
-    return {"config": {"transforms": "t", "transforms.t.type": KAFKA + kind, **own, **more}, "records": list(records)}
+    properties = {f"transforms.t.{name}": value for name, value in options.items()}
+    return {
+        "config": {"transforms": "t", "transforms.t.type": KAFKA + kind, **properties, **more},
+        "records": list(records),
+    }
 
 
-def made(value: Json | None, key: Json | None = None, timestamp: int | None = 1_700_000_000_000) -> Json:
+def build_record(value: Json | None, key: Json | None = None, timestamp: int | None = 1_700_000_000_000) -> Json:
     """A record."""
     return {
         "topic": "inventory.users",
@@ -72,7 +75,7 @@ def row(**fields: tuple[str, Any]) -> Json:
     }
 
 
-class Known(NamedTuple):
+class Difference(NamedTuple):
     """A documented difference: a case that shows it, and which generated records it may touch."""
 
     case: Json
@@ -88,12 +91,12 @@ def _touches(kind: str, text: str, config: Json, record: Json) -> bool:
     return any(str(value).startswith(KAFKA + kind) for value in config.values()) and text in json.dumps(record)
 
 
-KNOWN = {
-    "a masked Decimal gets its schema's scale": Known(
-        one(
+DIFFERENCES = {
+    "a masked Decimal gets its schema's scale": Difference(
+        build_case(
             "MaskField$Value",
             {"fields": "d"},
-            made(
+            build_record(
                 {
                     "schema": {
                         "type": "struct",
@@ -115,20 +118,22 @@ KNOWN = {
         ),
         partial(_touches, "MaskField", "Decimal"),
     ),
-    "a rename of an absent field has no effect": Known(
-        one("ReplaceField$Value", {"renames": "gone:id"}, made(row(id=("int32", 5)))), _never
+    "a rename of an absent field has no effect": Difference(
+        build_case("ReplaceField$Value", {"renames": "gone:id"}, build_record(row(id=("int32", 5)))), _never
     ),
-    "a whole value that is cast loses its logical type": Known(
-        one(
-            "Cast$Value", {"spec": "int64"}, made(typed("int64", 1_700_000_000_000, name=DATA + "Timestamp", version=1))
+    "a whole value that is cast loses its logical type": Difference(
+        build_case(
+            "Cast$Value",
+            {"spec": "int64"},
+            build_record(typed("int64", 1_700_000_000_000, name=DATA + "Timestamp", version=1)),
         ),
         partial(_touches, "Cast", DATA),
     ),
-    "days before 1970-01-02 are cast to dates": Known(
-        one(
+    "days before 1970-01-02 are cast to dates": Difference(
+        build_case(
             "Cast$Value",
             {"spec": "d:string"},
-            made(
+            build_record(
                 {
                     "payload": {"d": -400},
                     "schema": {
@@ -143,25 +148,29 @@ KNOWN = {
         ),
         _never,
     ),
-    "a wrong pattern of TimestampRouter is an error of the configuration": Known(
-        one("TimestampRouter", {"timestamp.format": "yyyy-bb"}, made(plain("x"))), _never
+    "a wrong pattern of TimestampRouter is an error of the configuration": Difference(
+        build_case("TimestampRouter", {"timestamp.format": "yyyy-bb"}, build_record(plain("x"))), _never
     ),
-    "weeks are refused in patterns": Known(
-        one("TimestampRouter", {"timestamp.format": "YYYY-ww"}, made(plain("x"))), _never
+    "weeks are refused in patterns": Difference(
+        build_case("TimestampRouter", {"timestamp.format": "YYYY-ww"}, build_record(plain("x"))), _never
     ),
-    "days of the week without a day of the month are not read": Known(
-        one("TimestampConverter$Value", {"target.type": "unix", "format": "EEE HH:mm"}, made(plain("Tue 22:13"))),
+    "days of the week without a day of the month are not read": Difference(
+        build_case(
+            "TimestampConverter$Value", {"target.type": "unix", "format": "EEE HH:mm"}, build_record(plain("Tue 22:13"))
+        ),
         _never,
     ),
-    "a Date beyond 32 bits is refused": Known(
-        one("TimestampConverter$Value", {"target.type": "Date"}, made(typed("int64", 1_700_000_000_123_456_789))),
+    "a Date beyond 32 bits is refused": Difference(
+        build_case(
+            "TimestampConverter$Value", {"target.type": "Date"}, build_record(typed("int64", 1_700_000_000_123_456_789))
+        ),
         _never,
     ),
-    "texts may name no zones but UTC and GMT": Known(
-        one(
+    "texts may name no zones but UTC and GMT": Difference(
+        build_case(
             "TimestampConverter$Value",
             {"target.type": "unix", "format": "yyyy-MM-dd HH:mm z"},
-            made(plain("2023-11-14 22:13 PST")),
+            build_record(plain("2023-11-14 22:13 PST")),
         ),
         _never,
     ),
@@ -172,56 +181,58 @@ RAW = "org.apache.kafka.connect.converters.ByteArrayConverter"
 SIMPLE = "org.apache.kafka.connect.storage.SimpleHeaderConverter"
 #: Other converters behind the transforms.
 CONVERTED = {
-    "a field as text": one(
+    "a field as text": build_case(
         "ExtractField$Value",
         {"field": "name"},
-        made(row(name=("string", "ümlaut"))),
-        made(row(name=("string", None))),
-        made(plain({"name": 5})),
+        build_record(row(name=("string", "ümlaut"))),
+        build_record(row(name=("string", None))),
+        build_record(plain({"name": 5})),
         **{"value.converter": STRING},
     ),
-    "a field as bytes": one(
+    "a field as bytes": build_case(
         "ExtractField$Value",
         {"field": "raw"},
-        made(row(raw=("bytes", "AP8B"))),
-        made(row(raw=("string", "refused"))),
+        build_record(row(raw=("bytes", "AP8B"))),
+        build_record(row(raw=("string", "refused"))),
         **{"value.converter": RAW},
     ),
-    "a key as text": one(
+    "a key as text": build_case(
         "ValueToKey",
         {"fields": "id"},
-        made(row(id=("int32", 7), name=("string", "n"))),
-        made(plain({"id": 1, "x": None})),
+        build_record(row(id=("int32", 7), name=("string", "n"))),
+        build_record(plain({"id": 1, "x": None})),
         **{"key.converter": STRING},
     ),
-    "headers as text": one(
+    "headers as text": build_case(
         "HeaderFrom$Value",
         {"fields": "id,name", "headers": "a,b", "operation": "move"},
-        made(row(id=("int64", 7), name=("string", "x y"), flag=("boolean", True))),
-        made(plain({"id": 2.5, "name": [1, "b"]})),
+        build_record(row(id=("int64", 7), name=("string", "x y"), flag=("boolean", True))),
+        build_record(plain({"id": 2.5, "name": [1, "b"]})),
         **{"header.converter": SIMPLE},
     ),
-    "a cast as text": one(
+    "a cast as text": build_case(
         "Cast$Value",
         {"spec": "string"},
-        made(typed("double", 2.5)),
-        made(typed("float", 0.125)),
-        made(typed("bytes", "AP8B")),
-        made(plain(True)),
+        build_record(typed("double", 2.5)),
+        build_record(typed("float", 0.125)),
+        build_record(typed("bytes", "AP8B")),
+        build_record(plain(True)),
         **{"value.converter": STRING},
     ),
 }
 
 #: What ends a task that tolerates no errors; both name the same cause.
 FAILING = {
-    "cast": one("Cast$Value", {"spec": "id:int8"}, made(plain({"id": "300"}))),
-    "cast of a list": one("Cast$Value", {"spec": "int8"}, made(plain([1]))),
-    "extract": one("ExtractField$Value", {"field": "a.b", "field.syntax.version": "V2"}, made(row(a=("int32", 1)))),
-    "extract of nothing": one("ExtractField$Value", {"field": "gone"}, made(row(a=("int32", 1)))),
-    "flatten": one(
+    "cast": build_case("Cast$Value", {"spec": "id:int8"}, build_record(plain({"id": "300"}))),
+    "cast of a list": build_case("Cast$Value", {"spec": "int8"}, build_record(plain([1]))),
+    "extract": build_case(
+        "ExtractField$Value", {"field": "a.b", "field.syntax.version": "V2"}, build_record(row(a=("int32", 1)))
+    ),
+    "extract of nothing": build_case("ExtractField$Value", {"field": "gone"}, build_record(row(a=("int32", 1)))),
+    "flatten": build_case(
         "Flatten$Value",
         {},
-        made(
+        build_record(
             {
                 "schema": {
                     "type": "struct",
@@ -240,46 +251,48 @@ FAILING = {
             }
         ),
     ),
-    "header": one("HeaderFrom$Key", {"fields": "a", "headers": "b", "operation": "copy"}, made(plain({}))),
-    "schema": one("SetSchemaMetadata$Value", {"schema.name": "n"}, made(plain(5))),
-    "schema of a text": one("SetSchemaMetadata$Value", {"schema.name": "n"}, made(typed("string", "x"))),
-    "time": one(
+    "header": build_case(
+        "HeaderFrom$Key", {"fields": "a", "headers": "b", "operation": "copy"}, build_record(plain({}))
+    ),
+    "schema": build_case("SetSchemaMetadata$Value", {"schema.name": "n"}, build_record(plain(5))),
+    "schema of a text": build_case("SetSchemaMetadata$Value", {"schema.name": "n"}, build_record(typed("string", "x"))),
+    "time": build_case(
         "TimestampConverter$Value",
         {"field": "ts", "target.type": "unix", "format": "yyyy-MM-dd"},
-        made(plain({"ts": "14.11.2023"})),
+        build_record(plain({"ts": "14.11.2023"})),
     ),
-    "time of a number": one("TimestampConverter$Value", {"target.type": "unix"}, made(plain(2.5))),
-    "time of a short": one("TimestampConverter$Value", {"target.type": "unix"}, made(typed("int16", 5))),
-    "route": one("TimestampRouter", {}, made(plain(1), timestamp=None)),
-    "key": one("ValueToKey", {"fields": "gone"}, made(row(a=("int32", 1)))),
-    "key of a text": one("ValueToKey", {"fields": "a"}, made(plain("x"))),
-    "insert": one("InsertField$Value", {"offset.field": "o"}, made(plain({}))),
-    "mask": one("MaskField$Value", {"fields": "a", "replacement": "x"}, made(plain({"a": True}))),
-    "replace": one("ReplaceField$Key", {"exclude": "a"}, made(None, plain("x"))),
+    "time of a number": build_case("TimestampConverter$Value", {"target.type": "unix"}, build_record(plain(2.5))),
+    "time of a short": build_case("TimestampConverter$Value", {"target.type": "unix"}, build_record(typed("int16", 5))),
+    "route": build_case("TimestampRouter", {}, build_record(plain(1), timestamp=None)),
+    "key": build_case("ValueToKey", {"fields": "gone"}, build_record(row(a=("int32", 1)))),
+    "key of a text": build_case("ValueToKey", {"fields": "a"}, build_record(plain("x"))),
+    "insert": build_case("InsertField$Value", {"offset.field": "o"}, build_record(plain({}))),
+    "mask": build_case("MaskField$Value", {"fields": "a", "replacement": "x"}, build_record(plain({"a": True}))),
+    "replace": build_case("ReplaceField$Key", {"exclude": "a"}, build_record(None, plain("x"))),
 }
 #: Configurations that can't be used.
 UNUSABLE = {
-    "no cast": one("Cast$Value", {}),
-    "an empty cast": one("Cast$Value", {"spec": ""}),
-    "a type": one("Cast$Value", {"spec": "a:int7"}),
-    "bytes": one("Cast$Value", {"spec": "bytes"}),
-    "two whole": one("Cast$Value", {"spec": "int8,a:int8"}),
-    "parts": one("Cast$Value", {"spec": "a:int8:b"}),
-    "no field": one("HoistField$Value", {}),
-    "a backtick": one("ExtractField$Value", {"field": "`a", "field.syntax.version": "V2"}),
-    "a syntax": one("ExtractField$Value", {"field": "a", "field.syntax.version": "V3"}),
-    "counts": one("HeaderFrom$Value", {"fields": "a,b", "headers": "c", "operation": "move"}),
-    "an operation": one("HeaderFrom$Value", {"fields": "a", "headers": "c", "operation": "steal"}),
-    "no format": one("TimestampConverter$Value", {"target.type": "string"}),
-    "a format": one("TimestampConverter$Value", {"target.type": "string", "format": "bb"}),
-    "a target": one("TimestampConverter$Value", {"target.type": "date"}),
-    "a unit": one("TimestampConverter$Value", {"target.type": "unix", "unix.precision": "hours"}),
-    "no name": one("SetSchemaMetadata$Value", {}),
-    "a version": one("SetSchemaMetadata$Value", {"schema.version": "x"}),
-    "no headers": one("DropHeaders", {"headers": ""}),
-    "no literal": one("InsertHeader", {"header": "a"}),
-    "no fields": one("ValueToKey", {"fields": ""}),
-    "a side": one("Flatten", {}),
+    "no cast": build_case("Cast$Value", {}),
+    "an empty cast": build_case("Cast$Value", {"spec": ""}),
+    "a type": build_case("Cast$Value", {"spec": "a:int7"}),
+    "bytes": build_case("Cast$Value", {"spec": "bytes"}),
+    "two whole": build_case("Cast$Value", {"spec": "int8,a:int8"}),
+    "parts": build_case("Cast$Value", {"spec": "a:int8:b"}),
+    "no field": build_case("HoistField$Value", {}),
+    "a backtick": build_case("ExtractField$Value", {"field": "`a", "field.syntax.version": "V2"}),
+    "a syntax": build_case("ExtractField$Value", {"field": "a", "field.syntax.version": "V3"}),
+    "counts": build_case("HeaderFrom$Value", {"fields": "a,b", "headers": "c", "operation": "move"}),
+    "an operation": build_case("HeaderFrom$Value", {"fields": "a", "headers": "c", "operation": "steal"}),
+    "no format": build_case("TimestampConverter$Value", {"target.type": "string"}),
+    "a format": build_case("TimestampConverter$Value", {"target.type": "string", "format": "bb"}),
+    "a target": build_case("TimestampConverter$Value", {"target.type": "date"}),
+    "a unit": build_case("TimestampConverter$Value", {"target.type": "unix", "unix.precision": "hours"}),
+    "no name": build_case("SetSchemaMetadata$Value", {}),
+    "a version": build_case("SetSchemaMetadata$Value", {"schema.version": "x"}),
+    "no headers": build_case("DropHeaders", {"headers": ""}),
+    "no literal": build_case("InsertHeader", {"header": "a"}),
+    "no fields": build_case("ValueToKey", {"fields": ""}),
+    "a side": build_case("Flatten", {}),
 }
 
 
@@ -292,8 +305,8 @@ class Run(NamedTuple):
 
     def differences(self, name: str) -> list[str]:
         """Those of one case, with its configuration."""
-        found = compare(self.java[name], self.ours[name], self.cases[name]["records"])
-        return [f"{json.dumps(self.cases[name]['config'])}\n{text}" for text in found]
+        differences = compare(self.java[name], self.ours[name], self.cases[name]["records"])
+        return [f"{json.dumps(self.cases[name]['config'])}\n{text}" for text in differences]
 
 
 @pytest.fixture(scope="module")
@@ -301,16 +314,17 @@ def run(kafka: HasBootstrap, tmp_path_factory: pytest.TempPathFactory) -> Run:
     cases: dict[str, Json] = {}
     for number, kind in enumerate(KINDS):
         cases |= {
-            f"{kind} {index}": each for index, each in enumerate(collect(case(kind, RECORDS), COUNT, SEED + number))
+            f"{kind} {index}": example
+            for index, example in enumerate(collect(case(kind, RECORDS), COUNT, SEED + number))
         }
-    for group, given in (
-        ("known", {name: known.case for name, known in KNOWN.items()}),
+    for group, group_cases in (
+        ("known", {name: difference.case for name, difference in DIFFERENCES.items()}),
         ("converted", CONVERTED),
         ("unusable", UNUSABLE),
     ):
-        cases |= {f"{group} {name}": each for name, each in given.items()}
-    for name, each in FAILING.items():
-        cases[f"failing {name}"] = {**each, "config": {**each["config"], "errors.tolerance": "none"}}
+        cases |= {f"{group} {name}": example for name, example in group_cases.items()}
+    for name, failing_case in FAILING.items():
+        cases[f"failing {name}"] = {**failing_case, "config": {**failing_case["config"], "errors.tolerance": "none"}}
     folder = tmp_path_factory.mktemp("workers")
     listed = list(cases.values())
     with ThreadPoolExecutor(1) as pool:
@@ -330,7 +344,7 @@ def test_the_same_bytes_come_to_kafka(run: Run, kind: str) -> None:
         allowed = [
             number
             for number, record in enumerate(run.cases[name]["records"])
-            if any(known.covers(config, record) for known in KNOWN.values())
+            if any(difference.covers(config, record) for difference in DIFFERENCES.values())
         ]
         left = [text for text in run.differences(name) if not any(f"\nrecord {number}: " in text for number in allowed)]
         assert not left, "\n".join(left)
@@ -364,6 +378,6 @@ def test_wrong_options_are_refused_by_both(run: Run, name: str) -> None:
     assert run.ours[f"unusable {name}"].verdict == "refused"
 
 
-@pytest.mark.parametrize("name", KNOWN)
+@pytest.mark.parametrize("name", DIFFERENCES)
 def test_known_differences_are_still_there(run: Run, name: str) -> None:
     assert run.differences(f"known {name}"), "it is gone: take it out of the list and out of docs/transforms.md"

@@ -198,14 +198,14 @@ def compare(java: Outcome, ours: Outcome, records: Sequence[Json]) -> list[str]:
         return [f"Java: {java.verdict} {java.reason}\nMillrace: {ours.verdict} {ours.reason}"]
     if java.verdict != "done":
         return []  # what was sent before a failure is left to chance
-    found = []
+    differences = []
     for number, (theirs, mine) in enumerate(zip(java.records, ours.records, strict=True)):
         if not _same(theirs, mine):
             shown = json.dumps(records[number], ensure_ascii=False)
-            found.append(
+            differences.append(
                 f"record {number}: {shown}\n  Java:     {_shown(theirs, mine)}\n  Millrace: {_shown(mine, theirs)}"
             )
-    return found
+    return differences
 
 
 def _same(java: Sent | None, ours: Sent | None) -> bool:
@@ -278,21 +278,21 @@ class _Run:
         for number, case in enumerate(cases):
             self._file(number).write_text(json.dumps(case["records"]), encoding="utf-8")
         self.admin = AdminClient({"bootstrap.servers": bootstrap})
-        for made in self.admin.create_topics([NewTopic(self.topic, 1, 1)]).values():
-            made.result(30)
+        for future in self.admin.create_topics([NewTopic(self.topic, 1, 1)]).values():
+            future.result(30)
 
     def outcomes(self, worker: JavaConnect | MillraceWorker, timeout_s: float) -> list[Outcome]:
-        found: list[Outcome] = []
+        outcomes: list[Outcome] = []
         with ThreadPoolExecutor(_STARTERS) as pool:
             for start in range(0, len(self.cases), _WAVE):
                 wave = range(start, min(start + _WAVE, len(self.cases)))
-                found += self._through(worker, pool, wave, timeout_s)
+                outcomes += self._through(worker, pool, wave, timeout_s)
                 if wave.stop < len(self.cases):
                     list(pool.map(lambda number: self._delete(worker, number), wave))
         for message in self._messages():
             number, record, sent = _sent(message)
-            found[number].records[record] = sent
-        return found
+            outcomes[number].records[record] = sent
+        return outcomes
 
     def _through(
         self, worker: JavaConnect | MillraceWorker, pool: ThreadPoolExecutor, wave: range, timeout_s: float
@@ -300,21 +300,21 @@ class _Run:
         """Run some cases and return their outcomes without records; their connectors still run."""
         deadline = time.monotonic() + timeout_s
         refusals = list(pool.map(lambda number: self._create(worker, number), wave))
-        found = {
+        outcomes = {
             number: Outcome(refused, records=[None] * len(self.cases[number]["records"]))
             for number, refused in zip(wave, refusals, strict=True)
         }
-        waiting = {number for number, outcome in found.items() if outcome.refused is None}
+        waiting = {number for number, outcome in outcomes.items() if outcome.refused is None}
         while waiting and time.monotonic() < deadline:
             waiting = {number for number in waiting if not Path(f"{self._file(number)}.done").exists()}
             if waiting:
                 for number, trace in self._failures(worker, waiting).items():
-                    found[number].failed = trace
+                    outcomes[number].failed = trace
                     waiting.discard(number)
                 time.sleep(0.1)
         for number in waiting:
-            found[number].late = True
-        return list(found.values())
+            outcomes[number].late = True
+        return list(outcomes.values())
 
     def clean(self) -> None:
         """Delete the run's topics, the worker's internal ones too."""
@@ -327,8 +327,8 @@ class _Run:
 
     def _create(self, worker: JavaConnect | MillraceWorker, number: int) -> str | None:
         """Start the connector of a case; the text if it was refused."""
-        own = self.cases[number]["config"]
-        chain = ",".join(filter(None, (own.get("transforms", ""), _STAMP_ALIAS)))
+        case_config = self.cases[number]["config"]
+        chain = ",".join(filter(None, (case_config.get("transforms", ""), _STAMP_ALIAS)))
         config = {
             "connector.class": "CaseSource",
             "tasks.max": "1",
@@ -337,7 +337,7 @@ class _Run:
             "value.converter": _JSON,
             "header.converter": _JSON,
             "errors.tolerance": "all",
-            **own,
+            **case_config,
             "transforms": chain,
             f"transforms.{_STAMP_ALIAS}.type": "CaseSource$Stamp",
             f"transforms.{_STAMP_ALIAS}.topic": self.topic,
@@ -362,29 +362,29 @@ class _Run:
         status, body = worker.request("GET", "/connectors?expand=status")
         if status != 200:
             return {}
-        found = {}
+        traces = {}
         for number in waiting:
             state = body.get(self._name(number), {}).get("status")
             if state is None:
                 continue
             for part in (state["connector"], *state["tasks"]):
                 if part["state"] == "FAILED":
-                    found[number] = part.get("trace", "")
-        return found
+                    traces[number] = part.get("trace", "")
+        return traces
 
     def _messages(self) -> list[Message]:
         consumer = Consumer({"bootstrap.servers": self.bootstrap, "group.id": self.topic, "enable.auto.commit": False})
         try:
-            place = TopicPartition(self.topic, 0, 0)
-            _, end = consumer.get_watermark_offsets(place, timeout=30)
-            consumer.assign([place])
-            found: list[Message] = []
-            while len(found) < end:
-                batch = consumer.consume(min(1000, end - len(found)), timeout=30)
+            partition = TopicPartition(self.topic, 0, 0)
+            _, end = consumer.get_watermark_offsets(partition, timeout=30)
+            consumer.assign([partition])
+            messages: list[Message] = []
+            while len(messages) < end:
+                batch = consumer.consume(min(1000, end - len(messages)), timeout=30)
                 if not batch:
-                    raise TimeoutError(f"{self.topic} has {end} records, of which {len(found)} could be read")
-                found += batch
-            return found
+                    raise TimeoutError(f"{self.topic} has {end} records, of which {len(messages)} could be read")
+                messages += batch
+            return messages
         finally:
             consumer.close()
 

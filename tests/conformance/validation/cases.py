@@ -186,16 +186,18 @@ def _versions() -> Iterator[tuple[str, dict[str, str]]]:
 
 def cases() -> list[Case]:
     """All of them."""
-    found = [Case(f"range {text}", {**BASE, **_DROP, "transforms.t.plugin.version": text}) for text in RANGES]
-    found += [Case(f"version {name}", {**BASE, **config}) for name, config in _versions()]
-    found += [
+    all_cases = [Case(f"range {text}", {**BASE, **_DROP, "transforms.t.plugin.version": text}) for text in RANGES]
+    all_cases += [Case(f"version {name}", {**BASE, **config}) for name, config in _versions()]
+    all_cases += [
         Case(f"client {number} {worker}", {**BASE, **config}, dict(properties))
         for worker, properties in _WORKERS.items()
         for number, config in enumerate(_OVERRIDES)
     ]
-    found += [Case(f"client {kind}", {**BASE, **_all_properties(kind)}) for kind in ("producer", "consumer", "admin")]
+    all_cases += [
+        Case(f"client {kind}", {**BASE, **_all_properties(kind)}) for kind in ("producer", "consumer", "admin")
+    ]
     numbers = random.Random(_SEED)
-    return found + [Case(f"random {number}", _random(numbers)) for number in range(_RANDOM)]
+    return all_cases + [Case(f"random {number}", _random(numbers)) for number in range(_RANDOM)]
 
 
 # At random.
@@ -335,7 +337,7 @@ _ALIASES: Final = (("a",), ("a", "b"), ("a", "a"), ("a", ""), ("",), (" a ",), (
 
 
 def _random(numbers: random.Random) -> dict[str, str]:
-    def odds(chance: float) -> bool:
+    def happens(chance: float) -> bool:
         return numbers.random() < chance
 
     config = dict(BASE)
@@ -345,23 +347,23 @@ def _random(numbers: random.Random) -> dict[str, str]:
         ("transforms", 0.55, _TRANSFORMS, _NO_TRANSFORMS, _KAFKA),
         ("predicates", 0.35, _PREDICATES, _NO_PREDICATES, _PREDICATE),
     ):
-        if not odds(chance):
+        if not happens(chance):
             continue
         aliases = numbers.choice(_ALIASES if kind == "transforms" else _PREDICATE_ALIASES)
         config[kind] = numbers.choice((",", ", ", " ,")).join(aliases)
         for alias in dict.fromkeys(item.strip() for item in aliases):
             _stage(numbers, config, f"{kind}.{alias}.", good, bad, prefix)
-    for what in ("key", "value", "header"):
-        option = f"{what}.converter"
-        if odds(0.22):
-            config[option] = numbers.choice(_CONVERTERS if odds(0.6) else _CONVERTERS[:2])
-        if odds(0.2):
+    for role in ("key", "value", "header"):
+        option = f"{role}.converter"
+        if happens(0.22):
+            config[option] = numbers.choice(_CONVERTERS if happens(0.6) else _CONVERTERS[:2])
+        if happens(0.2):
             for name in numbers.sample(list(_OF_CONVERTERS), numbers.choice((1, 2))):
                 config[f"{option}.{name}"] = numbers.choice(_OF_CONVERTERS[name])
-    if odds(0.15):
+    if happens(0.15):
         for option in numbers.sample(list(_CLIENTS), 2):
             config[option] = numbers.choice(_CLIENTS[option])
-    if odds(0.1):
+    if happens(0.1):
         config.pop(numbers.choice(("name", "topic", "file")), None)
     return config
 
@@ -375,17 +377,17 @@ def _stage(
     package: str,
 ) -> None:
     """A transform or predicate under ``prefix``, more often a good one."""
-    own: tuple[str, ...] = ()
+    options: tuple[str, ...] = ()
     if numbers.random() < 0.75:
         name = numbers.choice(list(good))
         config[f"{prefix}type"] = package + name
-        own = tuple(option for option in good[name] if numbers.random() < 0.8)
+        options = tuple(option for option in good[name] if numbers.random() < 0.8)
     elif numbers.random() < 0.85:
         config[f"{prefix}type"] = numbers.choice(bad)
     common = [("bogus", 0.1), ("plugin.version", 0.07)]
     if prefix.startswith("transforms."):
         common += [("predicate", 0.2), ("negate", 0.2)]
-    own += tuple(option for option, chance in common if numbers.random() < chance)
-    for option in own:
+    options += tuple(option for option, chance in common if numbers.random() < chance)
+    for option in options:
         values = _OF_STAGES[option]
         config[prefix + option] = numbers.choice(values) if numbers.random() < 0.6 else values[0]

@@ -34,10 +34,10 @@ def worker_key(worker: Mapping[str, str]) -> str:
 
 def normalised(case: Case, answer: Answer) -> dict[str, Any]:
     """An answer without what differs from run to run: status with message, or with the whole body."""
-    found = normalise(Step(case.name, "PUT", PATH, dict(case.config)), answer, {}, _NAMES)
-    body = found["body"]
-    if found["status"] != 200:
-        return {"status": found["status"], "message": body["message"]}
+    outcome = normalise(Step(case.name, "PUT", PATH, dict(case.config)), answer, {}, _NAMES)
+    body = outcome["body"]
+    if outcome["status"] != 200:
+        return {"status": outcome["status"], "message": body["message"]}
     return {"status": 200, **body}
 
 
@@ -45,9 +45,9 @@ def shortened(answer: dict[str, Any], plain: Mapping[str, Any]) -> dict[str, Any
     """``answer`` without the entries that are as in ``plain``, whose names are kept in ``order``."""
     if answer["status"] != 200:
         return answer
-    known = {item["value"]["name"]: item for item in plain["configs"]}
+    plain_items = {item["value"]["name"]: item for item in plain["configs"]}
     order = [item["value"]["name"] for item in answer["configs"]]
-    changed = [item for item in answer["configs"] if known.get(item["value"]["name"]) != item]
+    changed = [item for item in answer["configs"] if plain_items.get(item["value"]["name"]) != item]
     return {**answer, "order": order, "configs": changed}
 
 
@@ -65,11 +65,11 @@ def lengthened(answer: dict[str, Any], plain: Mapping[str, Any]) -> dict[str, An
 def record(url: str, asked: list[Case]) -> dict[str, Any]:
     """A worker's answers: the plain one whole, the others shortened."""
 
-    def one(case: Case) -> dict[str, Any]:
+    def ask_case(case: Case) -> dict[str, Any]:
         return normalised(case, ask(url, Step(case.name, "PUT", PATH, dict(case.config)), _NAMES))
 
-    plain = one(Case("plain", BASE))
-    return {"plain": plain, "answers": {case.name: shortened(one(case), plain) for case in asked}}
+    plain = ask_case(Case("plain", BASE))
+    return {"plain": plain, "answers": {case.name: shortened(ask_case(case), plain) for case in asked}}
 
 
 def main(bootstrap: str = "127.0.0.1:9092") -> None:

@@ -52,7 +52,7 @@ def ours() -> Mapping[str, dict[str, Any]]:
     registry = PluginRegistry()
     catalog = PluginCatalog(registry.infos())
 
-    async def one(case: Case) -> dict[str, Any]:
+    async def validate_case(case: Case) -> dict[str, Any]:
         worker = {"key.converter": _JSON, "value.converter": _JSON, **case.worker}
         try:
             body = await validate_config(registry, case.config, "FileStreamSource", worker)
@@ -61,7 +61,7 @@ def ours() -> Mapping[str, dict[str, Any]]:
         return _normalised(case, 200, with_problems(body, catalog.select(case.config, worker).problems))
 
     async def everything() -> dict[str, dict[str, Any]]:
-        return {case.name: await one(case) for case in CASES}
+        return {case.name: await validate_case(case) for case in CASES}
 
     return asyncio.run(everything())
 
@@ -80,7 +80,7 @@ def test_answer(case: Case, recorded: dict[str, Any], ours: Mapping[str, dict[st
 
 def test_there_is_an_answer_to_each(recorded: dict[str, Any]) -> None:
     assert len({case.name for case in CASES}) == len(CASES)
-    assert {(key, name) for key, each in recorded.items() for name in each["answers"]} == {
+    assert {(key, name) for key, recording in recorded.items() for name in recording["answers"]} == {
         (worker_key(case.worker), case.name) for case in CASES
     }
 

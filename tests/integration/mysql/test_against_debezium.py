@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from compose.local.connect import JavaConnect
     from compose.local.mariadb import MariaDb
 
-LIVE = scaled(few=False, many=True)
+LIVE = scaled(quick=False, slow=True)
 
 #: Where ours is another on purpose. One that is no longer met fails the test, so that the list stays true.
 DELIBERATE = [

@@ -120,7 +120,7 @@ def check_compaction(cluster: Cluster) -> None:
 @explicit
 @given(steps=STEPS, seed=st.integers(0, 1000))
 @settings(
-    max_examples=scaled(few=30, many=400), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=scaled(quick=30, slow=400), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 def test_transactions_and_fencing(bootstrap: str, steps: list[Step], seed: int) -> None:
     name = f"model-{_RUN}-{next(_count)}"

@@ -153,7 +153,7 @@ def test_a_worker_and_its_connector_run(
     worker.wait_running("lines", 1)
     assert len(records(secured, f"lines-{kind.name}", 50)) == 50
     if kind is OAUTH:
-        assert set(secured.tokens.given) == {"worker"}
+        assert set(secured.tokens.issued) == {"worker"}
 
 
 def test_connectors_have_principals_of_their_own(

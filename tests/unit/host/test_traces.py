@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from connectors.errors import Fatal
-from tests.support.trace_reader import told_by_redpanda_console
+from tests.support.trace_reader import read_like_redpanda_console
 from worker.host.task_runner import masked_trace
 
 
@@ -16,7 +16,7 @@ def _trace(error: BaseException, cause: BaseException | None = None) -> str:
 
 
 @pytest.mark.parametrize(
-    ("error", "cause", "told"),
+    ("error", "cause", "message"),
     [
         (Fatal("x is not a file (name a file)"), None, "x is not a file (name a file)."),
         (Fatal("no such server"), OSError(111, "refused ('127.0.0.1', 9)"), "[Errno 111] refused ('127.0.0.1', 9)."),
@@ -27,8 +27,8 @@ def _trace(error: BaseException, cause: BaseException | None = None) -> str:
         (KeyError(), None, "no details were given"),
     ],
 )
-def test_every_error_tells_people_something(error: BaseException, cause: BaseException | None, told: str) -> None:
-    assert told_by_redpanda_console(_trace(error, cause)) == told
+def test_every_error_has_a_message_for_people(error: BaseException, cause: BaseException | None, message: str) -> None:
+    assert read_like_redpanda_console(_trace(error, cause)) == message
 
 
 def test_errors_without_a_text_are_named_all_the_same() -> None:

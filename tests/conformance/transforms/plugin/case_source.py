@@ -53,7 +53,7 @@ class CaseTask(SourceTask):
     async def batches(self) -> AsyncGenerator[Batch, None]:
         """All records at once, then nothing."""
         name = self.context.config["case"]
-        records = [record_of(each, name, number) for number, each in enumerate(json.loads(Path(name).read_bytes()))]
+        records = [record_of(record, name, number) for number, record in enumerate(json.loads(Path(name).read_bytes()))]
         yield Batch(records, offsets=(({"case": name}, _END),))
         await asyncio.Event().wait()
 

@@ -16,9 +16,9 @@ class ReversedProvider(ConfigProvider):
     aliases = ()
 
     def __init__(self, parameters: Mapping[str, str]) -> None:
-        self._mark = parameters.get("mark", "")
+        self._suffix = parameters.get("mark", "")
 
     def get(self, path: str, keys: Collection[str]) -> ConfigData:
         """Every key is there."""
         del path
-        return ConfigData({key: key[::-1] + self._mark for key in keys})
+        return ConfigData({key: key[::-1] + self._suffix for key in keys})

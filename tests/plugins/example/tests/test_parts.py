@@ -15,11 +15,11 @@ def record(left: int) -> SourceRecord:
 
 def test_stamp() -> None:
     """The header says what it shall."""
-    one, two = check_transform(Stamp, {"text": "seen"}, [record(3), record(2)])
-    assert one is not None
-    assert two is not None
-    assert [header.value for header in one.headers] == [f"seen by {Stamp.version}"]
-    assert two.value == {"left": 2}
+    first, second = check_transform(Stamp, {"text": "seen"}, [record(3), record(2)])
+    assert first is not None
+    assert second is not None
+    assert [header.value for header in first.headers] == [f"seen by {Stamp.version}"]
+    assert second.value == {"left": 2}
 
 
 def test_below() -> None:

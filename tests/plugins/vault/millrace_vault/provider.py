@@ -39,8 +39,8 @@ class VaultConfigProvider(ConfigProvider):
             token = self._token_file.read_text("utf-8").strip()
             request = urllib.request.Request(f"{self._address}/v1/{path}", headers={"X-Vault-Token": token})  # noqa: S310
             with urllib.request.urlopen(request, timeout=_TIMEOUT_S) as answer:  # noqa: S310 - the scheme was checked
-                found = json.load(answer)
-            values, lease_s = found["data"]["data"], int(found.get("lease_duration", 0))
+                secret = json.load(answer)
+            values, lease_s = secret["data"]["data"], int(secret.get("lease_duration", 0))
         except urllib.error.HTTPError as error:
             if error.code >= 500:
                 raise Retriable(f"the vault at {self._address} answers with status {error.code}") from error
