@@ -13,8 +13,8 @@ from datetime import UTC, datetime
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from connectors.api import JobConnector, JobPartition, JobTask
 from connectors.errors import ConfigInvalid, Fatal, Retriable
+from connectors.job_api import JobConnector, JobPartition, JobTask
 from connectors.options import ConfigDef, ConfigProblem
 from spark_jobs.config.keys import AVAILABLE_NOW, FRAME, SINKS_ONLY
 from spark_jobs.control import Control
@@ -29,7 +29,8 @@ from worker.control.placement.planning import TOGETHER_KEY
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from connectors.api import JobProgress, JobTaskContext, Position, Translation
+    from connectors.api import Position
+    from connectors.job_api import JobProgress, JobTaskContext, Translation
     from connectors.options import Config
     from spark_jobs.java_sinks.translation.model import JavaSink
 

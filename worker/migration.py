@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from aiokafka.errors import KafkaError
 
-from connectors.api import JobConnector
 from connectors.errors import ConfigInvalid, MillraceError, Retriable
+from connectors.job_api import JobConnector
 from offsets.admin import TopicAdmin
 from offsets.store import OffsetStore
 from worker.config.job_config import job_form

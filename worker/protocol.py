@@ -10,8 +10,8 @@ from typing import Final, Literal
 
 import msgspec
 
-from connectors.api import JobProgress  # noqa: TC001 - msgspec reads the annotation at run time
 from connectors.errors import MillraceError
+from connectors.job_api import JobProgress  # noqa: TC001 - msgspec reads the annotation at run time
 from worker.plugins.model import PluginInfo  # noqa: TC001 - msgspec reads the annotation at run time
 
 #: The origin of an instruction that is no operator's: a verification waits for the offsets of the connector's tasks.

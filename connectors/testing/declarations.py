@@ -6,8 +6,9 @@ import inspect
 import re
 from typing import TYPE_CHECKING, Final
 
-from connectors.api import JobConnector, JobTask, SourceConnector, SourceTask
+from connectors.api import SourceConnector, SourceTask
 from connectors.errors import ConfigInvalid
+from connectors.job_api import JobConnector, JobTask
 from connectors.options import ConfigKey, ConfigType, java_string, parse_value
 
 if TYPE_CHECKING:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from importlib.metadata import distributions, entry_points
 from typing import TYPE_CHECKING, Final
 
-from connectors.api import JobConnector, SourceConnector
+from connectors.api import SourceConnector
+from connectors.job_api import JobConnector
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

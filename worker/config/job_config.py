@@ -17,7 +17,7 @@ from worker.kafka import clients as kafka_clients
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from connectors.api import JobConnector, Translation
+    from connectors.job_api import JobConnector, Translation
 
 #: Properties of the worker that a connector's configuration may leave out.
 _CONVERTERS: Final = ("key.converter", "value.converter")

@@ -10,7 +10,7 @@ import logging
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-from connectors.api import JobConnector, SourceConnector
+from connectors.api import SourceConnector
 from connectors.errors import ConfigInvalid
 from connectors.options import MASK, ConfigDef, ConfigType, ConfigValue, given_value, invalid, java_string
 from offsets.creation import group_keys
@@ -29,6 +29,7 @@ from worker.transforms.registry import resolve_predicate, resolve_transform
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 
+    from connectors.job_api import JobConnector
     from connectors.options import Config, ConfigKey, ConfigProblem
     from worker.plugins.registry import LoadedPlugin, PluginRegistry
 

@@ -227,7 +227,7 @@ def guarantee_page(root: Path, note: str) -> str:
     Raises:
         ConfigInvalid: a mark does not fit.
     """
-    from connectors.api import JobConnector
+    from connectors.job_api import JobConnector
     from spark_jobs import registry as jobs
     from worker.plugins import PluginRegistry
 

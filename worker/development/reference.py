@@ -67,7 +67,7 @@ def _sections_page(title: str, intro: str, definitions: Mapping[str, tuple[tuple
 
 def reference_pages() -> dict[str, str]:
     """All pages: file name below ``docs/reference`` -> text."""
-    from connectors.api import JobConnector
+    from connectors.job_api import JobConnector
     from worker.config.job_config import JOB_CONFIG
     from worker.config.source_config import SOURCE_CONFIG
     from worker.config.worker_keys import WORKER_CONFIG

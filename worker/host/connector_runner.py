@@ -7,8 +7,8 @@ import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from connectors.api import JobConnector
 from connectors.errors import ConfigInvalid, Fatal, Retriable
+from connectors.job_api import JobConnector
 from connectors.options import ConfigDef, ConfigKey, ConfigType
 from offsets.topics import ensure_internal_topic
 from worker.config.job_config import demand_translated, job_form, tasks_note, translation_problems

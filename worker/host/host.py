@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 import msgspec
 import orjson
 
-from connectors.api import JobConnector, JobProgress, SourceConnector
+from connectors.api import SourceConnector
 from connectors.errors import ConfigInvalid, Fatal, MillraceError, Retriable
+from connectors.job_api import JobConnector, JobProgress
 from worker.config.job_config import job_properties, runnable_properties
 from worker.host.connector_runner import ConnectorRunner, ConnectorSecrets
 from worker.host.delivery.routes import ProducerSettings

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import logging
     from collections.abc import Callable, Mapping
 
-    from connectors.api import JobConnector, JobProgress, JobTask
+    from connectors.job_api import JobConnector, JobProgress, JobTask
     from worker.protocol import HostTaskId, TaskStats
 
 #: A run without a fault for this long resets the back-off.

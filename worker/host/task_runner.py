@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 
-from connectors.api import JobProgress
 from connectors.errors import ConfigInvalid, Fenced, MillraceError
+from connectors.job_api import JobProgress
 from worker.host.delivery.exactly_once import TransactionalSession
 from worker.host.delivery.session import TaskSession
 from worker.host.errors import RestartPolicy

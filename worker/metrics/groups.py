@@ -15,7 +15,7 @@ from worker.protocol import ClientStats, ProcessStats
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from connectors.api import JobProgress
+    from connectors.job_api import JobProgress
     from worker.metrics.windows import ClientWindow, Rates, TaskTable, TaskWindow
     from worker.protocol import HostTaskId, TaskStats
 

@@ -18,9 +18,10 @@ from importlib.metadata import version as installed_version
 from inspect import isabstract
 from typing import TYPE_CHECKING, Any, Final
 
-from connectors.api import JobConnector, SourceConnector
+from connectors.api import SourceConnector
 from connectors.entry_points import DISTRIBUTION, is_own, list_entries
 from connectors.errors import ConfigInvalid
+from connectors.job_api import JobConnector
 from worker.converters.base import Converter, HeaderConverter
 from worker.plugins.model import (
     CONNECTORS,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from connectors.api import Translation
+from connectors.job_api import Translation
 from connectors.options import ConfigProblem
 from spark_jobs.config.keys import FRAME, STEPS
 from spark_jobs.java_sinks.translation.converters import translate_converters

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from connectors.api import JobProgress, JobTask
 from connectors.errors import ConfigInvalid, Fatal, Retriable
+from connectors.job_api import JobProgress, JobTask
 from connectors.options import Config
 from tests.support.eventually import eventually_async, pass_turns
 from worker.host.job import JobPlan
@@ -20,7 +20,7 @@ from worker.protocol import ActiveTopic, HostTaskId, StartTask, TaskStateChanged
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from connectors.api import JobTaskContext
+    from connectors.job_api import JobTaskContext
     from worker.protocol import HostMessage
 
 

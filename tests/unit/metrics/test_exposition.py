@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from connectors.api import JobPartition, JobProgress
+from connectors.job_api import JobPartition, JobProgress
 from tests.integration.metrics.public_queries import EXPECTED_EMPTY
 from tests.support.eventually import pass_turns
 from tests.support.prometheus_text import read_samples, rewrite

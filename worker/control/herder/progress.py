@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from connectors.api import JobProgress
+    from connectors.job_api import JobProgress
 
 
 def shown_progress(worker_id: str, job: JobProgress | None, task: int = 0) -> dict[str, Any]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, ClassVar
 
-from connectors.api import JobConnector, JobPartition, JobTask
 from connectors.errors import ConfigInvalid
+from connectors.job_api import JobConnector, JobPartition, JobTask
 from connectors.options import Config, ConfigDef, ConfigKey, ConfigType
 
 if TYPE_CHECKING:

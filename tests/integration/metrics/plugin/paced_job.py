@@ -6,8 +6,9 @@ import asyncio
 import time
 from typing import TYPE_CHECKING, ClassVar
 
-from connectors.api import Batch, JobConnector, JobPartition, JobTask, SourceConnector, SourceTask
+from connectors.api import Batch, SourceConnector, SourceTask
 from connectors.errors import Fatal
+from connectors.job_api import JobConnector, JobPartition, JobTask
 from connectors.options import Config, ConfigDef, ConfigKey, ConfigType
 
 if TYPE_CHECKING:

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 import spark_jobs
-from connectors.api import JobPartition, JobProgress
 from connectors.errors import ConfigInvalid, Fatal, Retriable
+from connectors.job_api import JobPartition, JobProgress
 from spark_jobs import connector
 from spark_jobs.config.keys import FRAME
 from spark_jobs.connector import SparkJob, SparkJobTask, command, install_text, take_progress

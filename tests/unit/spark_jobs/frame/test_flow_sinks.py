@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from connectors.api import JobProgress
 from connectors.errors import ConfigInvalid, Retriable
+from connectors.job_api import JobProgress
 from spark_jobs.cli import main
 from spark_jobs.config import job_files as config
 from spark_jobs.connector import SparkJob, groups_of, job_and_sink

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pyspark.sql import types as t
 
-from connectors.api import JobProgress
 from connectors.errors import Fatal
+from connectors.job_api import JobProgress
 from spark_jobs.config import job_files as config
 from spark_jobs.config.schema_options import KINDS, NEW_TABLE, POLICIES, SchemaPolicies
 from spark_jobs.contract import Column, SchemaRefused, TableChanges, TableSchema

@@ -14,7 +14,7 @@ from worker.plugins.model import list_plugins
 from worker.plugins.registry import PluginRegistry
 
 if TYPE_CHECKING:
-    from connectors.api import Translation
+    from connectors.job_api import Translation
     from spark_jobs.connector import SparkJob
     from spark_jobs.java_sinks.translation.model import JavaOption, JavaSink
 
