@@ -16,7 +16,7 @@ def _trace(error: BaseException, cause: BaseException | None = None) -> str:
 
 
 @pytest.mark.parametrize(
-    ("error", "cause", "told"),
+    ("error", "cause", "shown"),
     [
         (Fatal("x is not a file (name a file)"), None, "x is not a file (name a file)."),
         (Fatal("no such server"), OSError(111, "refused ('127.0.0.1', 9)"), "[Errno 111] refused ('127.0.0.1', 9)."),
@@ -27,8 +27,8 @@ def _trace(error: BaseException, cause: BaseException | None = None) -> str:
         (KeyError(), None, "no details were given"),
     ],
 )
-def test_every_error_tells_people_something(error: BaseException, cause: BaseException | None, told: str) -> None:
-    assert told_by_redpanda_console(_trace(error, cause)) == told
+def test_every_error_tells_people_something(error: BaseException, cause: BaseException | None, shown: str) -> None:
+    assert told_by_redpanda_console(_trace(error, cause)) == shown
 
 
 def test_errors_without_a_text_are_named_all_the_same() -> None:
