@@ -49,10 +49,10 @@ def test_every_test_is_run_in_one_session() -> None:
     sessions = sessions_of(SUITES)
     # The example package's own tests are run by tests/integration/plugins, where it is installed.
     whole.discard("plugins")
-    wanted = {path for name in whole for path in (ROOT / "tests" / name).rglob("test_*.py")} - set(
+    expected_paths = {path for name in whole for path in (ROOT / "tests" / name).rglob("test_*.py")} - set(
         (ROOT / "tests" / "bench").rglob("*.py")
     )
-    assert set(sessions) == wanted
+    assert set(sessions) == expected_paths
     assert set(sessions.values()) == {1}
 
 

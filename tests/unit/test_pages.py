@@ -101,7 +101,7 @@ def _architecture() -> tuple[list[str], set[Path]]:
     A path starts at the root, in the folder of its section's connector (else of the worker), or in a folder of the same line.
     """
     missing: list[str] = []
-    found: set[Path] = set()
+    existing: set[Path] = set()
     section = ROOT / "worker"
     for line in (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8").splitlines():
         if line.startswith("#"):
@@ -112,13 +112,13 @@ def _architecture() -> tuple[list[str], set[Path]]:
             here = [*ROOT.glob(path), *(match for base in bases for match in base.rglob(path))]
             if not here:
                 missing.append(path)
-            found.update(here)
-    return missing, found
+            existing.update(here)
+    return missing, existing
 
 
 def test_paths_in_the_architecture_exist() -> None:
-    missing, found = _architecture()
-    assert len(found) > 100
+    missing, existing = _architecture()
+    assert len(existing) > 100
     assert missing == []
 
 
@@ -126,5 +126,5 @@ def test_the_architecture_names_every_folder_of_code() -> None:
     packages = ("worker", "connectors", "offsets", "spark_jobs", "compose")
     folders = {file.parent for package in packages for file in (ROOT / package).rglob("*.py")}
     folders |= {folder for folder in (ROOT / "tests").iterdir() if any(folder.glob("**/*.py"))}
-    _, found = _architecture()
-    assert sorted(str(folder.relative_to(ROOT)) for folder in folders - found) == []
+    _, existing = _architecture()
+    assert sorted(str(folder.relative_to(ROOT)) for folder in folders - existing) == []

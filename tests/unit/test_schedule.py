@@ -23,7 +23,7 @@ def ms(*parts: int, zone: ZoneInfo | None = None) -> int:
 
 
 @pytest.mark.parametrize(
-    ("at", "zone", "now", "then"),
+    ("at", "zone", "now", "expected"),
     [
         ("02:30", "", ms(2026, 5, 1, 1), ms(2026, 5, 1, 2, 30)),
         ("02:30", "", ms(2026, 5, 1, 2, 30), ms(2026, 5, 2, 2, 30)),
@@ -36,8 +36,8 @@ def ms(*parts: int, zone: ZoneInfo | None = None) -> int:
         ("2026-12-01T02:30:00+05:00", "Europe/Berlin", ms(2026, 5, 1), ms(2026, 11, 30, 21, 30)),
     ],
 )
-def test_when_it_begins(at: str, zone: str, now: int, then: int) -> None:
-    assert start_ms(at, zone, now) == then
+def test_when_it_begins(at: str, zone: str, now: int, expected: int) -> None:
+    assert start_ms(at, zone, now) == expected
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,7 @@ def test_the_last_time_is_at_most_now_and_the_next_one_after_it(now: int, second
 
 
 @pytest.mark.parametrize(
-    ("at", "zone", "why"),
+    ("at", "zone", "message"),
     [
         ("25:00", "", "start_at"),
         ("2:30", "", "start_at"),
@@ -75,8 +75,8 @@ def test_the_last_time_is_at_most_now_and_the_next_one_after_it(now: int, second
         ("02:30", "../etc/passwd", "time_zone"),
     ],
 )
-def test_what_is_refused(at: str, zone: str, why: str) -> None:
-    with pytest.raises(ConfigInvalid, match=why):
+def test_what_is_refused(at: str, zone: str, message: str) -> None:
+    with pytest.raises(ConfigInvalid, match=message):
         start_ms(at, zone, ms(2026, 5, 1))
 
 
@@ -88,9 +88,9 @@ def test_what_is_refused(at: str, zone: str, why: str) -> None:
 )
 def test_it_is_the_next_one(now_ms: int, hour: int, minute: int, zone: str) -> None:
     now = datetime.fromtimestamp(now_ms / 1000, UTC)
-    found = datetime.fromtimestamp(start_ms(f"{hour:02}:{minute:02}", zone, now_ms) / 1000, UTC)
-    assert timedelta(0) < found - now + timedelta(milliseconds=1) <= timedelta(hours=50)
-    shown = found.astimezone(ZoneInfo(zone or "UTC"))
+    start = datetime.fromtimestamp(start_ms(f"{hour:02}:{minute:02}", zone, now_ms) / 1000, UTC)
+    assert timedelta(0) < start - now + timedelta(milliseconds=1) <= timedelta(hours=50)
+    shown = start.astimezone(ZoneInfo(zone or "UTC"))
     assert shown.minute == minute or shown.utcoffset() != (shown - timedelta(hours=3)).utcoffset()
 
 
@@ -102,9 +102,9 @@ def test_tasks_get_a_waiting_snapshot_as_a_paused_one() -> None:
         {"id": "d", "state": "running", "start_ms": 8_000},
     ]
     current, wait = due_instructions(rows, 4_000)
-    assert ([each["state"] for each in current], wait) == (["running", "paused", "cancelled", "paused"], 1_000)
+    assert ([row["state"] for row in current], wait) == (["running", "paused", "cancelled", "paused"], 1_000)
     current, wait = due_instructions(rows, 5_000)
-    assert ([each["state"] for each in current], wait) == (["running", "running", "cancelled", "paused"], 3_000)
+    assert ([row["state"] for row in current], wait) == (["running", "running", "cancelled", "paused"], 3_000)
     assert due_instructions(rows, 8_000) == (rows, None)
 
 
@@ -114,7 +114,7 @@ def test_it_is_shown_as_scheduled_until_then() -> None:
     def shown(now_ms: int, *saved: str, state: str = "running") -> str:
         (row,) = views(
             [{**asked, "state": state}],
-            {"s": [{"state": each} for each in saved]} if saved else {},
+            {"s": [{"state": saved_state} for saved_state in saved]} if saved else {},
             lambda _name, _text: {},
             now_ms,
         )

@@ -82,8 +82,8 @@ def test_the_slow_suite_has_slow_and_scaled_tests(tmp_path: Path) -> None:
     ],
 )
 def test_an_unexpected_skip_fails_a_strict_run(tmp_path: Path, reason: str, options: list[str], code: int) -> None:
-    found, output = run(tmp_path, SKIPS.format(reason=reason), *options)
-    assert found == code, output
+    exit_code, output = run(tmp_path, SKIPS.format(reason=reason), *options)
+    assert exit_code == code, output
     assert (f"unexpected skip: {reason}" in output) is ("moon" in reason)
 
 

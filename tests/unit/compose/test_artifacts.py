@@ -33,14 +33,14 @@ def test_a_version_is_named_once_and_followed_everywhere() -> None:
     kafka = manifest.versions["kafka"]
     assert manifest.images["kafka"].endswith(f":{kafka}")
     # Spark brings the Kafka client that it was built with.
-    own = {
+    kafka_artifacts = {
         tuple(a.coordinates.split(":")[1:])
         for a in manifest.artifacts
         if a.coordinates.startswith("org.apache.kafka:") and a.sets & {"kafka", "connect"}
     }
-    assert len(own) > 20
+    assert len(kafka_artifacts) > 20
     # The one artifact that Kafka did not release with every version.
-    assert {artifact for artifact, version in own if version != kafka} <= {"connect-test-plugins"}
+    assert {artifact for artifact, version in kafka_artifacts if version != kafka} <= {"connect-test-plugins"}
     assert manifest.roots["registry"][0].split(":")[2] == manifest.versions["registry"]
     spark = manifest.roots["spark"][0].removesuffix(pin.ALONE).split(":")[2]
     setup = configparser.ConfigParser()

@@ -22,7 +22,7 @@ def test_tokens_divide_the_ring_evenly(count: int) -> None:
     tokens = even_tokens(count)
     assert tokens == sorted(set(tokens))
     assert len(tokens) == count
-    assert all(-(2**63) < each < 2**63 for each in tokens)
+    assert all(-(2**63) < token < 2**63 for token in tokens)
     widths = [after - before for before, after in zip(tokens, [*tokens[1:], tokens[0] + 2**64], strict=True)]
     assert max(widths) - min(widths) <= count
 
@@ -38,10 +38,10 @@ def test_tokens_divide_the_ring_evenly(count: int) -> None:
     ],
 )
 def test_a_newcomer_takes_the_middle_of_the_widest_part(tokens: list[int], middle: int) -> None:
-    found = middle_token(tokens)
-    assert abs(found - middle) <= 1
-    assert found not in tokens
-    assert -(2**63) < found < 2**63
+    token = middle_token(tokens)
+    assert abs(token - middle) <= 1
+    assert token not in tokens
+    assert -(2**63) < token < 2**63
 
 
 def test_every_version_has_its_files() -> None:
@@ -67,11 +67,11 @@ def test_members_share_ports_and_seeds_and_have_places_of_their_own(tmp_path: Pa
     first, *others = [json.loads(_prepared(member)) for member in cluster.members]
     assert first["cdc_total_space"] == "8MiB"
     assert first["cdc_enabled"] is True
-    for each in others:
+    for other in others:
         for name in ("native_transport_port", "storage_port", "seed_provider"):
-            assert each[name] == first[name]
+            assert other[name] == first[name]
         for name in ("listen_address", "rpc_address", "initial_token", "cdc_raw_directory"):
-            assert each[name] != first[name]
+            assert other[name] != first[name]
     assert cluster.hosts == "127.0.0.1,127.0.0.2,127.0.0.3"
     assert cluster.address == f"127.0.0.1:{cluster.port}"
     assert list(cluster.directories) == ["cass-1", "cass-2", "cass-3"]
@@ -96,20 +96,20 @@ def test_nodetool_needs_jmx(tmp_path: Path) -> None:
         ("native_transport_port", "java.lang.IllegalStateException: Failed to bind port {} on 127.0.0.1.", False),
     ],
 )
-def test_a_port_that_somebody_took_is_chosen_anew_unless_others_count_on_it(
+def test_a_taken_port_is_replaced_unless_others_count_on_it(
     setting: str, said: str, movable: bool, promised: bool, tmp_path: Path
 ) -> None:
     node = CassandraNode(tmp_path, port=None, jmx=True)
     before = json.loads(_prepared(node))
     if promised:
         _ = node.address
-    taken = before[setting]
-    with socket.create_server(("127.0.0.1", taken)):
+    taken_port = before[setting]
+    with socket.create_server(("127.0.0.1", taken_port)):
         assert not node.redraw("Failed to bind port 1 on 127.0.0.1")
         changed = movable or not promised
-        assert node.redraw(said.format(taken)) is changed
+        assert node.redraw(said.format(taken_port)) is changed
     after = json.loads(_prepared(node))
-    assert (after[setting] != taken) is changed
+    assert (after[setting] != taken_port) is changed
     other = "native_transport_port" if setting == "storage_port" else "storage_port"
     assert after[other] == before[other]
     assert node.address == f"127.0.0.1:{after['native_transport_port']}"
@@ -120,13 +120,15 @@ def test_members_of_a_cluster_keep_their_ports_but_that_of_nodetool(tmp_path: Pa
     before = json.loads(_prepared(member))
 
     def jmx() -> int:
-        return next(int(each.rpartition("=")[2]) for each in member.service.command if "cassandra.jmx" in each)
+        return next(
+            int(argument.rpartition("=")[2]) for argument in member.service.command if "cassandra.jmx" in argument
+        )
 
-    taken = jmx()
+    taken_port = jmx()
     assert not member.redraw(f"/127.0.0.1:{before['storage_port']} is in use by another process.")
-    with socket.create_server(("127.0.0.1", taken)):
-        assert member.redraw(f"ERROR [main] CassandraDaemon: Port already in use: {taken}; nested exception is: ")
-    assert jmx() != taken
+    with socket.create_server(("127.0.0.1", taken_port)):
+        assert member.redraw(f"ERROR [main] CassandraDaemon: Port already in use: {taken_port}; nested exception is: ")
+    assert jmx() != taken_port
     assert json.loads(_prepared(member)) == before
 
 

@@ -30,7 +30,7 @@ COMPOSE = Path(__file__).parents[3] / "compose"
 
 DASHBOARDS = sorted((COMPOSE / "grafana" / "dashboards").glob("*.json"))
 #: Metric names of the default families, of connectors, and of Prometheus itself.
-KNOWN = {
+KNOWN_METRICS = {
     *(name for metric in METRICS for family in (Family.A, Family.D) for name in metric.exposed(family)),
     *CASSANDRA, *LOGS, *MYSQL, *SCYLLA, *TOPICS, *(f"{debezium.PREFIX}{name}" for name in QUEUE),
     *(f"millrace_job_{metric.name}" for metric in TABLE_METRICS),
@@ -169,9 +169,9 @@ def test_services_depend_on_services(compose: Any) -> None:
 
 def test_workers_use_the_listener_kafka_advertises_to_containers(compose: Any) -> None:
     environment = compose["services"]["kafka"]["environment"]
-    advertised = dict(each.split("://") for each in environment["KAFKA_ADVERTISED_LISTENERS"].split(","))
-    protocols = dict(each.split(":") for each in environment["KAFKA_LISTENER_SECURITY_PROTOCOL_MAP"].split(","))
-    listeners = dict(each.split("://") for each in environment["KAFKA_LISTENERS"].split(","))
+    advertised = dict(listener.split("://") for listener in environment["KAFKA_ADVERTISED_LISTENERS"].split(","))
+    protocols = dict(entry.split(":") for entry in environment["KAFKA_LISTENER_SECURITY_PROTOCOL_MAP"].split(","))
+    listeners = dict(listener.split("://") for listener in environment["KAFKA_LISTENERS"].split(","))
     assert set(listeners) == set(protocols) == {*advertised, environment["KAFKA_CONTROLLER_LISTENER_NAMES"]}
     properties = _properties((COMPOSE / "worker.properties").read_text(encoding="utf-8"))
     assert properties["bootstrap.servers"] == advertised["INTERNAL"]
@@ -182,20 +182,22 @@ def test_prometheus_scrapes_the_workers_with_the_mounted_files(compose: Any) -> 
     config = _yaml("prometheus/prometheus.yml")
     service = compose["services"]["prometheus"]
     targets = {target for source, target in _mounts(service) if source.startswith(".")}
-    (path,) = [each.split("=")[1] for each in service["command"] if each.startswith("--config.file")]
+    (path,) = [argument.split("=")[1] for argument in service["command"] if argument.startswith("--config.file")]
     assert path in targets
-    assert {f"{Path(path).parent}/{each}" for each in config["rule_files"]} <= targets
+    assert {f"{Path(path).parent}/{file}" for file in config["rule_files"]} <= targets
     jobs = {job["job_name"]: job for job in config["scrape_configs"]}
-    scraped = {target for each in jobs["millrace"]["static_configs"] for target in each["targets"]}
+    scraped = {target for static_config in jobs["millrace"]["static_configs"] for target in static_config["targets"]}
     assert scraped == {f"{name}:8083" for name in compose["services"] if name.startswith("worker-")}
 
 
 def test_prometheus_sends_alerts_to_the_alertmanager_with_the_mounted_file(compose: Any) -> None:
     service = compose["services"]["alertmanager"]
-    (path,) = [each.split("=")[1] for each in service["command"] if each.startswith("--config.file")]
+    (path,) = [argument.split("=")[1] for argument in service["command"] if argument.startswith("--config.file")]
     assert dict(_mounts(service))["./alertmanager/alertmanager.yml"] == path
     (group,) = _yaml("prometheus/prometheus.yml")["alerting"]["alertmanagers"]
-    assert [target for each in group["static_configs"] for target in each["targets"]] == ["alertmanager:9093"]
+    assert [target for static_config in group["static_configs"] for target in static_config["targets"]] == [
+        "alertmanager:9093"
+    ]
     assert service["ports"] == ["127.0.0.1:9093:9093"]
 
 
@@ -239,11 +241,11 @@ def test_alerts_say_what_where_and_where_to_look(rules: list[dict[str, Any]]) ->
         assert rule["labels"]["severity"] in {"warning", "critical"}
         assert rule["annotations"]["summary"]
         assert rule["annotations"]["description"]
-    wanted = {
+    needed_alerts = {
         "WorkerDown", "MetricsAbsent", "MetricsStale", "RebalanceLoop", "ConnectorFailed", "TaskFailed", "DeadLetters",
         "OffsetCommitFailures",
     }  # fmt: skip
-    assert {f"Millrace{each}" for each in wanted} <= set(names)
+    assert {f"Millrace{name}" for name in needed_alerts} <= set(names)
 
 
 def test_the_operations_page_says_what_to_do_about_every_alert(rules: list[dict[str, Any]]) -> None:
@@ -261,15 +263,15 @@ def _metrics(expression: str) -> set[str]:
 def test_alerts_use_known_metrics(rules: list[dict[str, Any]]) -> None:
     used = set(itertools.chain.from_iterable(_metrics(rule["expr"]) for rule in rules))
     assert len(used) > 20
-    assert used <= KNOWN, used - KNOWN
+    assert used <= KNOWN_METRICS, used - KNOWN_METRICS
 
 
 def test_every_alert_has_a_test_in_which_it_fires(rules: list[dict[str, Any]]) -> None:
     path = COMPOSE.parent / "tests" / "integration" / "stack" / "alerts_test.yml"
     firing: set[str] = set()
-    for each in yaml.safe_load(path.read_text(encoding="utf-8"))["tests"]:
-        firing |= {test["alertname"] for test in each.get("alert_rule_test", ()) if test["exp_alerts"]}
-        for test in each.get("promql_expr_test", ()):
+    for group in yaml.safe_load(path.read_text(encoding="utf-8"))["tests"]:
+        firing |= {test["alertname"] for test in group.get("alert_rule_test", ()) if test["exp_alerts"]}
+        for test in group.get("promql_expr_test", ()):
             for sample in test["exp_samples"]:
                 if sample["value"]:
                     named = re.findall(r'alertname="(\w+)"', sample["labels"])
@@ -284,17 +286,21 @@ def test_dashboards_use_known_metrics(dashboard: Any) -> None:
         )
     )
     assert len(used) > 5
-    assert used <= KNOWN, used - KNOWN
+    assert used <= KNOWN_METRICS, used - KNOWN_METRICS
     for query in dashboard["templating"]["list"]:
         if query["type"] == "query":
-            assert re.fullmatch(r"label_values\((.*), \w+\)", query["definition"])[1] in KNOWN  # type: ignore[index]
+            assert re.fullmatch(r"label_values\((.*), \w+\)", query["definition"])[1] in KNOWN_METRICS  # type: ignore[index]
 
 
 def test_descriptions_of_alerts_name_metrics_that_exist(rules: list[dict[str, Any]]) -> None:
-    texts = [rule["annotations"]["description"] for rule in rules]
-    used = {name for text in texts for name in re.findall(r"\b(?:cassandra|scylla|mysql|millrace)_[a-z_]+", text)}
+    descriptions = [rule["annotations"]["description"] for rule in rules]
+    used = {
+        name
+        for description in descriptions
+        for name in re.findall(r"\b(?:cassandra|scylla|mysql|millrace)_[a-z_]+", description)
+    }
     assert len(used) > 3
-    assert used <= KNOWN, used - KNOWN
+    assert used <= KNOWN_METRICS, used - KNOWN_METRICS
 
 
 def test_panels_are_described_and_do_not_overlap(dashboard: Any) -> None:
@@ -303,10 +309,12 @@ def test_panels_are_described_and_do_not_overlap(dashboard: Any) -> None:
     cells: set[tuple[int, int]] = set()
     for panel in panels:
         grid = panel["gridPos"]
-        own = set(itertools.product(range(grid["x"], grid["x"] + grid["w"]), range(grid["y"], grid["y"] + grid["h"])))
-        assert not own & cells, panel["title"]
+        panel_cells = set(
+            itertools.product(range(grid["x"], grid["x"] + grid["w"]), range(grid["y"], grid["y"] + grid["h"]))
+        )
+        assert not panel_cells & cells, panel["title"]
         assert grid["x"] + grid["w"] <= 24
-        cells |= own
+        cells |= panel_cells
         if panel["type"] != "row":
             assert panel["description"].endswith(".")
             assert panel["datasource"]["uid"] == "${datasource}"

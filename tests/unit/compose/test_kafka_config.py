@@ -46,7 +46,7 @@ def test_two_brokers_stay_writable_when_one_is_lost() -> None:
 def test_everything_listens_on_the_loopback_address_only_and_can_be_overridden() -> None:
     properties = broker_properties(0, _ports(1), Path("/data"), {"num.partitions": "7", "log.dirs": "/other"})
     for name in ("listeners", "advertised.listeners"):
-        assert all(each.split("://")[1].startswith("127.0.0.1:") for each in properties[name].split(","))
+        assert all(listener.split("://")[1].startswith("127.0.0.1:") for listener in properties[name].split(","))
     assert properties["num.partitions"] == "7"
     assert properties["log.dirs"] == "/other"
 

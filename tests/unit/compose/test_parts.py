@@ -25,14 +25,14 @@ from worker.terminal import has_colours, say
 
 def test_a_taken_port_is_replaced() -> None:
     with socket.create_server((LOOPBACK, 0)) as server:
-        taken = server.getsockname()[1]
-        assert not is_free(taken)
-        assert accepts_connections(taken)
-        assert free_port(taken) != taken
-    assert is_free(taken)
-    assert not accepts_connections(taken)
-    assert free_port(taken) == taken
-    assert free_port(taken, used_ports={taken}) != taken
+        taken_port = server.getsockname()[1]
+        assert not is_free(taken_port)
+        assert accepts_connections(taken_port)
+        assert free_port(taken_port) != taken_port
+    assert is_free(taken_port)
+    assert not accepts_connections(taken_port)
+    assert free_port(taken_port) == taken_port
+    assert free_port(taken_port, used_ports={taken_port}) != taken_port
 
 
 def test_chosen_ports_are_different_and_below_those_of_outgoing_connections() -> None:
@@ -98,12 +98,12 @@ def _fake_java(folder: Path, version: str) -> Path:
 def test_java_home_wins_when_new_enough_else_the_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     old, new = _fake_java(tmp_path / "old", "11.0.2"), _fake_java(tmp_path / "new", "99.1")
     monkeypatch.setenv("JAVA_HOME", str(new))
-    found = find_java(17)
-    assert (found.version, found.origin, found.home) == (99, "JAVA_HOME", new)
+    java = find_java(17)
+    assert (java.version, java.origin, java.home) == (99, "JAVA_HOME", new)
     monkeypatch.setenv("JAVA_HOME", str(old))
     monkeypatch.setenv("PATH", f"{new / 'bin'}{os.pathsep}{os.environ['PATH']}")
-    found = find_java(17)
-    assert (found.version, found.origin) == (99, "PATH")
+    java = find_java(17)
+    assert (java.version, java.origin) == (99, "PATH")
 
 
 def test_a_java_that_nobody_has_says_what_to_do() -> None:

@@ -125,13 +125,13 @@ def test_kill_takes_children_too_even_when_the_leader_is_gone(make: Maker, tmp_p
     """)
     service = make(program).start()
     child = int(marker.read_text())
-    mark = start_mark(child)
-    assert mark is not None
+    child_mark = start_mark(child)
+    assert child_mark is not None
     os.kill(service.pid, signal.SIGKILL)
     eventually(lambda: not service.running, "the leader has ended", 10)
-    assert same_process(child, mark)
+    assert same_process(child, child_mark)
     service.kill()
-    eventually(lambda: not same_process(child, mark), "the child has ended", 10)
+    eventually(lambda: not same_process(child, child_mark), "the child has ended", 10)
 
 
 def test_pause_freezes_and_stop_works_on_a_frozen_service(make: Maker) -> None:
@@ -159,12 +159,12 @@ def test_only_a_detached_service_outlives_a_killed_starter(tmp_path: Path, *, de
         [sys.executable, "-c", starter], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False
     )
     assert result.returncode == -signal.SIGKILL, result.stderr
-    number, mark = result.stdout.split()
+    number, process_mark = result.stdout.split()
     pid = int(number)
     try:
-        assert wait_until(lambda: not same_process(pid, mark), 1.0 if survives else 20.0) is not survives
+        assert wait_until(lambda: not same_process(pid, process_mark), 1.0 if survives else 20.0) is not survives
     finally:
-        signal_group(pid, mark, signal.SIGKILL)
+        signal_group(pid, process_mark, signal.SIGKILL)
 
 
 def test_a_long_log_is_set_aside_at_the_next_start(make: Maker, tmp_path: Path) -> None:
@@ -178,11 +178,11 @@ def test_a_long_log_is_set_aside_at_the_next_start(make: Maker, tmp_path: Path) 
 
 def test_adopt_takes_only_the_very_process(make: Maker, tmp_path: Path) -> None:
     service = make(LOOP, detached=True).start()
-    pid, mark = service.pid, service.mark
+    pid, process_mark = service.pid, service.mark
     other = Service("again", (), tmp_path / "service.log", ready=lambda: True)
     assert not other.adopt(pid, "another mark")
     assert not other.running
-    assert other.adopt(pid, mark)
+    assert other.adopt(pid, process_mark)
     assert other.pid == pid
     other.stop()
     assert not service.running
@@ -190,15 +190,15 @@ def test_adopt_takes_only_the_very_process(make: Maker, tmp_path: Path) -> None:
 
 def test_identity_of_processes_gone_and_unknown() -> None:
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
-        mark = start_mark(process.pid)
-        assert mark is not None
-        assert same_process(process.pid, mark)
+        process_mark = start_mark(process.pid)
+        assert process_mark is not None
+        assert same_process(process.pid, process_mark)
         assert not signal_group(process.pid, "another mark", signal.SIGKILL)
         process.kill()
         # Not collected by us yet, a zombie, which is as good as gone.
         eventually(lambda: start_mark(process.pid) is None, "the process counts as ended", 10)
     assert start_mark(process.pid) is None
-    assert not signal_group(process.pid, mark, signal.SIGTERM)
+    assert not signal_group(process.pid, process_mark, signal.SIGTERM)
 
 
 def test_log_tail_of_a_missing_and_an_odd_file(tmp_path: Path) -> None:

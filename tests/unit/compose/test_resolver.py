@@ -83,16 +83,16 @@ def _leftovers(cache: Path) -> list[Path]:
 
 
 def test_files_arrive_in_order_and_only_once(repository: Repository, tmp_path: Path) -> None:
-    wanted = [repository.add(f"g:a{n}:1", b"x" * (n + 1)) for n in range(20)]
+    artifacts = [repository.add(f"g:a{n}:1", b"x" * (n + 1)) for n in range(20)]
     lines: list[str] = []
     resolver = _resolver(tmp_path, repository.url, lines=lines)
-    paths = resolver.fetch(wanted, "things")
+    paths = resolver.fetch(artifacts, "things")
     assert [path.read_bytes() for path in paths] == [b"x" * (n + 1) for n in range(20)]
-    assert paths[3] == tmp_path / "artifacts" / wanted[3].sha256 / "a3-1.jar"
+    assert paths[3] == tmp_path / "artifacts" / artifacts[3].sha256 / "a3-1.jar"
     assert lines[0].startswith("downloading things: 20 files")
     assert not any("\r" in line for line in lines)
     repository.asked.clear()
-    assert resolver.fetch(wanted) == paths
+    assert resolver.fetch(artifacts) == paths
     assert repository.asked == []
 
 
@@ -152,7 +152,7 @@ def test_a_missing_file_is_asked_of_the_next_repository_at_once(
     assert len(repository.asked) == 1
 
 
-def test_the_error_names_every_source_and_how_to_mend(repository: Repository, tmp_path: Path) -> None:
+def test_the_error_names_every_source_and_the_fix(repository: Repository, tmp_path: Path) -> None:
     artifact = Artifact("g:a:1", "0" * 64, 7, frozenset({"x"}))
     nowhere = f"http://{LOOPBACK}:{free_port()}"
     with pytest.raises(StackError) as caught:
@@ -165,10 +165,10 @@ def test_the_error_names_every_source_and_how_to_mend(repository: Repository, tm
 
 
 def test_one_failure_ends_the_other_downloads(repository: Repository, tmp_path: Path) -> None:
-    wanted = [Artifact("g:none:1", "0" * 64, 7, frozenset({"x"}))]
-    wanted += [repository.add(f"g:a{n}:1", b"x" * (n + 1)) for n in range(200)]
+    artifacts = [Artifact("g:none:1", "0" * 64, 7, frozenset({"x"}))]
+    artifacts += [repository.add(f"g:a{n}:1", b"x" * (n + 1)) for n in range(200)]
     with pytest.raises(StackError, match="g:none:1"):
-        _resolver(tmp_path, repository.url).fetch(wanted)
+        _resolver(tmp_path, repository.url).fetch(artifacts)
     assert len(repository.asked) < 200
     assert _leftovers(tmp_path) == []
 

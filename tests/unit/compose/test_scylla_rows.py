@@ -45,32 +45,38 @@ UDTS = {"addr": (["street", "text"], ["zip", "int"])}
 
 def make_table(ddl: str, udts: Mapping[str, Sequence[Sequence[str]]] | None = None, **options: str) -> EmulatedTable:
     """A table from its CREATE statement, without a server."""
-    found = re.match(r"CREATE TABLE (\w+)\.(\w+) \((.*), PRIMARY KEY \((.*)\)\)(.*)$", ddl)
-    assert found is not None, ddl
-    keyspace, name, body, key, tail = found.groups()
+    match = re.match(r"CREATE TABLE (\w+)\.(\w+) \((.*), PRIMARY KEY \((.*)\)\)(.*)$", ddl)
+    assert match is not None, ddl
+    keyspace, name, body, key, tail = match.groups()
     definitions = {
-        each: ([field for field, _ in fields], [kind for _, kind in fields]) for each, fields in (udts or UDTS).items()
+        type_name: ([field for field, _ in fields], [kind for _, kind in fields])
+        for type_name, fields in (udts or UDTS).items()
     }
     resolve = udt_resolver(keyspace, definitions)
     grouped = re.match(r"\(([^)]*)\)(.*)", key)
     partition, clustering = (grouped[1], grouped[2]) if grouped else (key.split(",")[0], ",".join(key.split(",")[1:]))
-    keys = [[part.strip().strip('"') for part in each.split(",") if part.strip()] for each in (partition, clustering)]
+    keys = [
+        [part.strip().strip('"') for part in key_part.split(",") if part.strip()]
+        for key_part in (partition, clustering)
+    ]
     columns: list[EmulatedColumn] = []
     for part in re.split(r", (?=[\w\"]+ [a-z])", body):
         column, _, kind = part.partition(" ")
         column = column.strip('"')
         static = kind.endswith(" static")
         kind = kind.removesuffix(" static")
-        place = next((at for at, names in enumerate(keys) if column in names), None)
-        where = ("partition_key", "clustering")[place] if place is not None else "static" if static else "regular"
-        position = keys[place].index(column) if place is not None else -1
+        key_index = next((at for at, names in enumerate(keys) if column in names), None)
+        where = (
+            ("partition_key", "clustering")[key_index] if key_index is not None else "static" if static else "regular"
+        )
+        position = keys[key_index].index(column) if key_index is not None else -1
         columns.append(
             EmulatedColumn(
                 column, parse_type(kind, resolve, keyspace=keyspace), where, position, f"{column} DESC" in tail
             )
         )
     order = ("partition_key", "clustering", "static", "regular")
-    columns.sort(key=lambda each: (order.index(each.kind), each.position, each.name))
+    columns.sort(key=lambda column: (order.index(column.kind), column.position, column.name))
     return EmulatedTable(keyspace, name, tuple(columns), {"enabled": "true", **options})
 
 
@@ -183,18 +189,20 @@ def test_golden_log_rows(name: str) -> None:
     table = make_table(case["ddl"]["base"], case["udts"], **images)
     before, calls = CASES[name]
     state = state_of(table, ROW, before) if before is not None else EmulatedPartition()
-    made: list[dict[str, bytes]] = []
+    log_rows: list[dict[str, bytes]] = []
     for writes in calls:
-        made += logged(table, state, *writes)
-    wanted = [expected_row(case, table, row) for row in case["log_rows"]]
+        log_rows += logged(table, state, *writes)
+    expected_rows = [expected_row(case, table, row) for row in case["log_rows"]]
     if name == "batch_rows_same_time":
         # The case has the statements' order; Scylla has the static row first, see `rows`.
-        assert made[0]["st"] == b"x"
-        for row in (*made, *wanted):
+        assert log_rows[0]["st"] == b"x"
+        for row in (*log_rows, *expected_rows):
             row.pop("cdc$batch_seq_no")
             row.pop("cdc$end_of_batch", None)
-        made, wanted = (sorted(rows, key=lambda row: sorted(row.items())) for rows in (made, wanted))
-    assert [without_times(table, row) for row in made] == [without_times(table, row) for row in wanted]
+        log_rows, expected_rows = (
+            sorted(rows, key=lambda row: sorted(row.items())) for rows in (log_rows, expected_rows)
+        )
+    assert [without_times(table, row) for row in log_rows] == [without_times(table, row) for row in expected_rows]
 
 
 def test_the_typical_value_of_every_type_is_the_golden_one() -> None:
@@ -252,8 +260,8 @@ def test_range_bounds(
     table = make_table(BASE + (" WITH CLUSTERING ORDER BY (ck DESC)" if descending else ""))
     write = DeleteRange(T, {"pk": 1}, lower, upper, *inclusive)
     rows = logged(table, EmulatedPartition(), write)
-    found = [(row["cdc$operation"][0], int.from_bytes(row["ck"], "big") if "ck" in row else None) for row in rows]
-    assert found == expected
+    bounds = [(row["cdc$operation"][0], int.from_bytes(row["ck"], "big") if "ck" in row else None) for row in rows]
+    assert bounds == expected
 
 
 def test_a_range_takes_its_rows_from_what_is_known_of_the_partition() -> None:
@@ -278,7 +286,7 @@ def test_lists_by_place_and_by_value() -> None:
     state = state_of(table, ROW, {"l": [1, 2, 3, 2]})
     row = logged(table, state, Update(T, ROW, {"l": [Prepend([8, 9]), SetAt(2, 33), Remove([2]), Append([4])]}))[-1]
     parts = codec.split_cells(row["l"], 2)
-    assert [int.from_bytes(each, "big") for each in parts[1::2]] == [8, 9, 1, 33, 4]
+    assert [int.from_bytes(element, "big") for element in parts[1::2]] == [8, 9, 1, 33, 4]
     assert parts[::2] == sorted(parts[::2], key=list_order)
 
 
@@ -329,9 +337,9 @@ def test_varint_is_as_short_as_it_can_be(value: int) -> None:
 def test_time_uuids_say_their_time(time_us: int, low: int) -> None:
     if time_us * 10 + 0x01B21DD213814000 < 0:
         return
-    made = uuid.UUID(bytes=time_uuid(time_us, lambda _: low))
-    assert (made.version, made.variant) == (1, uuid.RFC_4122)
-    assert made.time - 0x01B21DD213814000 == time_us * 10
+    time_id = uuid.UUID(bytes=time_uuid(time_us, lambda _: low))
+    assert (time_id.version, time_id.variant) == (1, uuid.RFC_4122)
+    assert time_id.time - 0x01B21DD213814000 == time_us * 10
 
 
 @given(
@@ -345,7 +353,7 @@ def test_a_list_is_what_python_would_make_of_it(start: list[int], steps: list[tu
     for number, (step, value) in enumerate(steps):
         if step == "x":
             operation: Any = Remove([value])
-            model = [each for each in model if each != value]
+            model = [element for element in model if element != value]
         elif step == "a":
             operation, model = Append([value]), [*model, value]
         elif step == "p":

@@ -49,39 +49,39 @@ def test_the_first_token_of_a_shard_in_a_range(start: int, end: int, shards: int
 
 
 def test_a_large_cluster_has_one_stream_per_vnode_and_shard() -> None:
-    made = vnode_streams(256, 72, 4, seed=3)
-    ends = [each.range_end for each in made]
-    assert (len(made), len({stream for each in made for stream in each.streams})) == (1024, 73_728)
+    vnodes = vnode_streams(256, 72, 4, seed=3)
+    ends = [vnode.range_end for vnode in vnodes]
+    assert (len(vnodes), len({stream for vnode in vnodes for stream in vnode.streams})) == (1024, 73_728)
     assert ends == sorted(ends)
-    for index, each in enumerate(made[:50]):
-        for stream in each.streams:
+    for index, vnode in enumerate(vnodes[:50]):
+        for stream in vnode.streams:
             token, low = struct.unpack(">qQ", stream)
             assert vnode_of(token, ends) == index
             assert (low & 0xF, low >> 4 & 0x3FFFFF) == (1, index)
 
 
 def test_nodes_may_differ_in_shards() -> None:
-    made = vnode_streams(8, [1, 3], 2, seed=1)
-    assert Counter(len(each.streams) for each in made) == {1: 8, 3: 8}
+    vnodes = vnode_streams(8, [1, 3], 2, seed=1)
+    assert Counter(len(vnode.streams) for vnode in vnodes) == {1: 8, 3: 8}
     with pytest.raises(ValueError, match="no cluster"):
         vnode_streams(8, [1, 3], 3)
 
 
 @given(TOKENS)
 def test_a_token_has_the_stream_of_its_vnode_and_shard(token: int) -> None:
-    made = vnode_streams(4, 5, 2, seed=9)
-    ring = Ring(0, tuple(each.range_end for each in made), tuple(each.streams for each in made))
+    vnodes = vnode_streams(4, 5, 2, seed=9)
+    ring = Ring(0, tuple(vnode.range_end for vnode in vnodes), tuple(vnode.streams for vnode in vnodes))
     stream = ring.stream(token)
     index = struct.unpack(">qQ", stream)[1] >> 4 & 0x3FFFFF
-    low, high = made[index - 1].range_end, made[index].range_end
+    low, high = vnodes[index - 1].range_end, vnodes[index].range_end
     assert (low < token <= high) if index else (token > low or token <= high)
-    assert made[index].streams[shard_of(token, 5)] == stream
+    assert vnodes[index].streams[shard_of(token, 5)] == stream
 
 
 def test_tablets_divide_the_ring_evenly() -> None:
-    made = tablet_streams(8, seed=1)
-    assert made[-1][0] == 2**63 - 1
-    assert {second[0] - first[0] for first, second in itertools.pairwise(made)} == {2**61}
+    tablets = tablet_streams(8, seed=1)
+    assert tablets[-1][0] == 2**63 - 1
+    assert {second[0] - first[0] for first, second in itertools.pairwise(tablets)} == {2**61}
     with pytest.raises(ValueError, match="power of two"):
         tablet_streams(6)
 
@@ -145,8 +145,8 @@ def test_options_are_those_of_scylla() -> None:
     full = body(
         (b"PROTOCOL_VERSIONS", [b"3/v3", b"4/v4", b"5/v5"]), (b"COMPRESSION", [b"lz4"]), (b"CQL_VERSION", [b"3.4.7"])
     )
-    less = body((b"PROTOCOL_VERSIONS", [b"3/v3", b"4/v4"]), (b"COMPRESSION", []), (b"CQL_VERSION", [b"3.4.7"]))
-    assert plain_options(pack_frame(0, 6, full)) == pack_frame(0, 6, less)
+    reduced = body((b"PROTOCOL_VERSIONS", [b"3/v3", b"4/v4"]), (b"COMPRESSION", []), (b"CQL_VERSION", [b"3.4.7"]))
+    assert plain_options(pack_frame(0, 6, full)) == pack_frame(0, 6, reduced)
     assert refuse_version(5)[:5] == bytes((0x84, 0, 0, 0, 0))
 
 
@@ -214,4 +214,4 @@ def test_settings_of_a_node() -> None:
     )
     assert (settings["num_tokens"], settings["initial_token"]) == (2, "0,5")
     assert settings["seed_provider"][0]["parameters"] == [{"seeds": "127.0.0.1:2"}]
-    assert all(str(settings[each]).startswith("/x/") for each in ("commitlog_directory", "cdc_raw_directory"))
+    assert all(str(settings[name]).startswith("/x/") for name in ("commitlog_directory", "cdc_raw_directory"))

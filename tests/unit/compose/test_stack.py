@@ -100,17 +100,17 @@ def test_down_of_one_service_leaves_the_others(lab: Lab) -> None:
 
 
 def test_a_process_that_ended_is_started_again_on_its_port_and_the_others_are_left_alone(lab: Lab) -> None:
-    one, two = lab.stack().up(["twins"])
-    os.kill(one.pid, signal.SIGKILL)
-    eventually(lambda: not one.alive, "the process has ended", 10)
+    first, second = lab.stack().up(["twins"])
+    os.kill(first.pid, signal.SIGKILL)
+    eventually(lambda: not first.alive, "the process has ended", 10)
     assert {entry.part: state for entry, state in lab.stack().status()} == {
         "one": ProcessHealth.ENDED,
         "two": ProcessHealth.RUNNING,
     }
     after = {entry.part: entry for entry in lab.stack().up(["twins"])}
-    assert after["two"] == two
-    assert after["one"].pid != one.pid
-    assert after["one"].port == one.port
+    assert after["two"] == second
+    assert after["one"].pid != first.pid
+    assert after["one"].port == first.port
 
 
 def test_a_service_keeps_its_ports_over_down_and_up(lab: Lab) -> None:
@@ -125,13 +125,13 @@ def test_a_service_keeps_its_ports_over_down_and_up(lab: Lab) -> None:
 
 
 def test_a_kept_port_that_is_taken_is_named(lab: Lab) -> None:
-    one, two = lab.stack().up(["twins"])
+    first, second = lab.stack().up(["twins"])
     lab.stack().down()
-    with socket.create_server((LOOPBACK, one.port)):
+    with socket.create_server((LOOPBACK, first.port)):
         after = {entry.part: entry.port for entry in lab.stack().up(["twins"])}
-    assert after["one"] != one.port
-    assert after["two"] == two.port
-    assert f"twins (one) had port {one.port}, which is taken now; it uses {after['one']}" in lab.lines
+    assert after["one"] != first.port
+    assert after["two"] == second.port
+    assert f"twins (one) had port {first.port}, which is taken now; it uses {after['one']}" in lab.lines
 
 
 def test_with_its_data_the_ports_of_a_service_are_forgotten(lab: Lab) -> None:
@@ -212,22 +212,22 @@ def test_an_unknown_service_names_the_known_ones(lab: Lab) -> None:
 
 
 def _entry(**changes: object) -> StackEntry:
-    mark = start_mark(os.getpid())
-    assert mark is not None
-    entry = StackEntry("kafka", "broker-1", os.getpid(), mark, "127.0.0.1:1", 1, {"client": 1}, "/log")
+    process_mark = start_mark(os.getpid())
+    assert process_mark is not None
+    entry = StackEntry("kafka", "broker-1", os.getpid(), process_mark, "127.0.0.1:1", 1, {"client": 1}, "/log")
     return replace(entry, **changes)  # type: ignore[arg-type]
 
 
 def test_the_state_file_round_trips_and_replaces_parts(tmp_path: Path) -> None:
     state = StateFile(tmp_path / "home")
     assert state.load() == []
-    one, two = _entry(), _entry(part="broker-2")
-    state.put(one)
-    state.put(two)
-    state.put(replace(one, port=2))
-    assert state.load() == [two, replace(one, port=2)]
-    state.remove(two)
-    assert state.load() == [replace(one, port=2)]
+    first, second = _entry(), _entry(part="broker-2")
+    state.put(first)
+    state.put(second)
+    state.put(replace(first, port=2))
+    assert state.load() == [second, replace(first, port=2)]
+    state.remove(second)
+    assert state.load() == [replace(first, port=2)]
     assert [path.name for path in state.folder.iterdir()] == ["stack.json"]
 
 
@@ -238,7 +238,7 @@ def test_entries_of_ended_and_replaced_processes_are_not_alive() -> None:
 
 
 @pytest.mark.parametrize("content", ["", "[]", "{", '{"format": 1, "entries": [{"pid": 1}]}', '{"entries": []}'])
-def test_a_damaged_state_file_says_how_to_mend_it(tmp_path: Path, content: str) -> None:
+def test_a_damaged_state_file_says_how_to_fix_it(tmp_path: Path, content: str) -> None:
     (tmp_path / "stack.json").write_text(content, encoding="utf-8")
     with pytest.raises(StackError, match=r"stack\.json is damaged .*remove it"):
         StateFile(tmp_path).load()

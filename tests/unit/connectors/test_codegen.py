@@ -20,9 +20,9 @@ ROOT = Path(__file__).parents[3]
 
 def test_values_are_bound_to_new_names() -> None:
     code = CodeBuilder(start=40)
-    one, other = code.bind("step", 1), code.bind("step", 1)
-    code.define("total()", [f"return start + {one} + {other}"])
-    assert one != other
+    first, second = code.bind("step", 1), code.bind("step", 1)
+    code.define("total()", [f"return start + {first} + {second}"])
+    assert first != second
     assert code.function("total", "a sum")() == 42
 
 

@@ -71,8 +71,8 @@ class QueueTask(SourceTask):
                 self._record(number, lines[number], lines) for number in range(at, stop) if lines[number] != "change"
             ]
             at = stop
-            own = self.context.transaction_boundary == "connector" or defect == "denies its transactions"
-            yield Batch(records, transaction="commit" if own else "")
+            sets_boundaries = self.context.transaction_boundary == "connector" or defect == "denies its transactions"
+            yield Batch(records, transaction="commit" if sets_boundaries else "")
             if defect == "repeats":
                 yield Batch(records[-1:])
             if defect == "counts an unknown metric":

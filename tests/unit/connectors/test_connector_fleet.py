@@ -149,8 +149,8 @@ def test_every_job_has_its_page(name: str) -> None:
 
 
 def test_aliases_are_unique() -> None:
-    named = [(each.aliases, each.__name__) for each in OURS.values()]
-    named += [(each.aliases, each.__name__) for each in JOBS.values()]
+    named = [(connector.aliases, connector.__name__) for connector in OURS.values()]
+    named += [(job.aliases, job.__name__) for job in JOBS.values()]
     names = [alias for aliases, name in named for alias in {*aliases, name}]
     assert len(set(names)) == len(names)
 

@@ -117,7 +117,7 @@ def test_seeds_and_partitions_give_other_rows() -> None:
 @pytest.mark.parametrize("size", [300, 500, 5000])
 def test_rows_have_about_the_size_that_was_asked_for(schema: str, size: int) -> None:
     sizes = [len(msgspec.json.encode(record(1, 0, n, schema=schema, size=size)[1])) for n in range(99_000, 101_000, 97)]
-    assert all(abs(found - size) <= 25 for found in sizes)
+    assert all(abs(actual - size) <= 25 for actual in sizes)
 
 
 @given(records=st.integers(0, 10_000), partitions=st.integers(1, 50))
@@ -171,11 +171,11 @@ async def test_transactions_are_the_same_after_a_restart() -> None:
     groups: list[list[tuple[int, int]]] = [[]]
     async with Run(DatagenConnector, config, offsets=offsets, boundary="connector") as run:
         while sum(map(len, groups)) < 40:
-            taken = await run.take(10)
-            assert taken is not None
-            groups[-1] += [identify(item.value) for item in taken[1].records]
-            assert len(taken[1].records) <= 4
-            if taken[1].transaction == "commit":
+            delivery = await run.take(10)
+            assert delivery is not None
+            groups[-1] += [identify(item.value) for item in delivery[1].records]
+            assert len(delivery[1].records) <= 4
+            if delivery[1].transaction == "commit":
                 groups.append([])
     assert groups == [
         [(0, n) for n in range(10)],
@@ -189,9 +189,9 @@ async def test_transactions_are_the_same_after_a_restart() -> None:
 
 async def test_a_rate_makes_batches_small() -> None:
     async with Run(DatagenConnector, {"topic": "t", "rate": "200"}) as run:
-        taken = await run.take(10)
-    assert taken is not None
-    assert len(taken[1].records) == 20
+        delivery = await run.take(10)
+    assert delivery is not None
+    assert len(delivery[1].records) == 20
 
 
 async def test_confluents_options_are_understood() -> None:
@@ -257,7 +257,7 @@ async def test_partitions_of_another_form(partition: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize(("kind", "error"), [("fatal", Fatal), ("retriable", Retriable), ("unexpected", RuntimeError)])
-async def test_fails_where_it_is_told_to(kind: str, error: type[Exception]) -> None:
+async def test_fails_where_the_configuration_says(kind: str, error: type[Exception]) -> None:
     async with Run(
         DatagenConnector, {"topic": "t", "fault.fail.at": "7", "fault.fail.kind": kind, "batch.size": "5"}
     ) as run:
@@ -284,7 +284,7 @@ async def test_a_fault_can_happen_only_once(tmp_path: Path) -> None:
     assert (tmp_path / "done").exists()
 
 
-async def test_blocks_the_loop_where_it_is_told_to() -> None:
+async def test_blocks_the_loop_where_the_configuration_says() -> None:
     from connectors.testing.blocking import audited_sleep
 
     config = {"topic": "t", "fault.block.loop.after": "3", "fault.block.loop.ms": "1", "batch.size": "5"}
@@ -322,17 +322,17 @@ async def test_every_nth_record_is_bad() -> None:
         good: list[int] = []
         bad: list[BadRecord] = []
         while len(good) + len(bad) < 12:
-            taken = await run.take(10)
-            assert taken is not None
-            good += [item.value["sequence"] for item in taken[1].records]
-            bad += taken[1].bad
+            delivery = await run.take(10)
+            assert delivery is not None
+            good += [item.value["sequence"] for item in delivery[1].records]
+            bad += delivery[1].bad
     assert good == [0, 1, 2, 4, 5, 6, 8, 9, 10]
     assert [item.source_offset["sequence"] for item in bad] == [3, 7, 11]
     assert [msgspec.json.decode(item.raw)["sequence"] for item in bad] == [3, 7, 11]
     assert run.offsets.items() == [({"partition": 0}, {"sequence": 11})]
 
 
-def test_leaks_as_much_as_it_is_told_to() -> None:
+def test_leaks_as_much_as_the_configuration_says() -> None:
     leaking = faults.Faults(DatagenConnector.config_def.parse({"topic": "t", "fault.leak": "100"}))
     leaking.leak(5)
     leaking.leak(2)

@@ -21,14 +21,14 @@ from connectors.testing.contexts import RecordedMetrics
 
 def reported(*snapshots: dict[str, Any], now_ms: int = 10_000) -> dict[str, float]:
     """Attribute (with ``/table`` where it is of one) -> value."""
-    taken = RecordedMetrics(declare_metrics(*SNAPSHOTS))
-    report_snapshots(Labelled(taken, "cassandra", "shop", {}), snapshots, now_ms)
-    found = {}
-    for (name, labels), value in taken.series.items():
+    metrics = RecordedMetrics(declare_metrics(*SNAPSHOTS))
+    report_snapshots(Labelled(metrics, "cassandra", "shop", {}), snapshots, now_ms)
+    values = {}
+    for (name, labels), value in metrics.series.items():
         table = dict(labels).get("table")
         assert dict(labels).items() >= {"plugin": "cassandra", "name": "shop", "context": "snapshot"}.items()
-        found[name.removeprefix("debezium_metrics_") + (f"/{table}" if table else "")] = value
-    return found
+        values[name.removeprefix("debezium_metrics_") + (f"/{table}" if table else "")] = value
+    return values
 
 
 def snapshot(
@@ -40,24 +40,24 @@ def snapshot(
         "finished_ms": finished_ms,
         "tables": [
             {"table": f"ks.{name}", "state": stage, "rows_done": rows}
-            for name, stage, rows in (each.split() for each in tables)
+            for name, stage, rows in (description.split() for description in tables)
         ],
     }
 
 
 def test_without_a_snapshot() -> None:
-    found = reported()
-    assert {name for name, value in found.items() if value} == {"SnapshotSkipped"}
-    assert set(found) == set(SNAPSHOTS) - {"RowsScanned"}
+    values = reported()
+    assert {name for name, value in values.items() if value} == {"SnapshotSkipped"}
+    assert set(values) == set(SNAPSHOTS) - {"RowsScanned"}
 
 
 def test_tables_are_done_one_by_one() -> None:
-    found = reported(snapshot("running", "a done 7", "b running 3", "c waiting 0", "d elsewhere 0", "e failed 1"))
-    assert (found["TotalTableCount"], found["RemainingTableCount"]) == (4, 2)
-    assert [found[f"Snapshot{name}"] for name in ("Running", "Completed", "Aborted", "Paused")] == [1, 0, 0, 0]
-    assert (found["RowsScanned/ks.a"], found["RowsScanned/ks.b"], found["RowsScanned/ks.c"]) == (7, 3, 0)
-    assert "RowsScanned/ks.d" not in found
-    assert found["SnapshotDurationInSeconds"] == 9
+    values = reported(snapshot("running", "a done 7", "b running 3", "c waiting 0", "d elsewhere 0", "e failed 1"))
+    assert (values["TotalTableCount"], values["RemainingTableCount"]) == (4, 2)
+    assert [values[f"Snapshot{name}"] for name in ("Running", "Completed", "Aborted", "Paused")] == [1, 0, 0, 0]
+    assert (values["RowsScanned/ks.a"], values["RowsScanned/ks.b"], values["RowsScanned/ks.c"]) == (7, 3, 0)
+    assert "RowsScanned/ks.d" not in values
+    assert values["SnapshotDurationInSeconds"] == 9
 
 
 @pytest.mark.parametrize(
@@ -71,11 +71,11 @@ def test_tables_are_done_one_by_one() -> None:
     ],
 )
 def test_one_that_does_not_run(state: str, shown: tuple[float, float, float]) -> None:
-    found = reported(snapshot(state, "a done 7", finished_ms=None if state == "paused" else 3_000))
-    assert (found["SnapshotCompleted"], found["SnapshotAborted"], found["SnapshotPaused"]) == shown
-    assert (found["SnapshotRunning"], found["SnapshotSkipped"], found["RowsScanned/ks.a"]) == (0, 0, 7)
-    assert found["TotalTableCount"] == (1 if state == "paused" else 0)
-    assert found["SnapshotDurationInSeconds"] == (9 if state == "paused" else 2)
+    values = reported(snapshot(state, "a done 7", finished_ms=None if state == "paused" else 3_000))
+    assert (values["SnapshotCompleted"], values["SnapshotAborted"], values["SnapshotPaused"]) == shown
+    assert (values["SnapshotRunning"], values["SnapshotSkipped"], values["RowsScanned/ks.a"]) == (0, 0, 7)
+    assert values["TotalTableCount"] == (1 if state == "paused" else 0)
+    assert values["SnapshotDurationInSeconds"] == (9 if state == "paused" else 2)
 
 
 def test_the_youngest_counts() -> None:
@@ -84,14 +84,18 @@ def test_the_youngest_counts() -> None:
         snapshot("cancelled", "a running 3", started_ms=4_000, finished_ms=5_000),
     )
     for order in ((old, young), (young, old)):
-        found = reported(*order)
-        assert (found["SnapshotCompleted"], found["SnapshotAborted"], found["SnapshotDurationInSeconds"]) == (0, 1, 1)
-        assert found["RowsScanned/ks.a"] == 3
+        values = reported(*order)
+        assert (values["SnapshotCompleted"], values["SnapshotAborted"], values["SnapshotDurationInSeconds"]) == (
+            0,
+            1,
+            1,
+        )
+        assert values["RowsScanned/ks.a"] == 3
 
 
 def test_one_that_is_paused_beside_one_that_runs() -> None:
-    found = reported(snapshot("paused", "a running 3"), snapshot("running", "b running 1", started_ms=2_000))
-    assert (found["SnapshotRunning"], found["SnapshotPaused"], found["TotalTableCount"]) == (1, 0, 2)
+    values = reported(snapshot("paused", "a running 3"), snapshot("running", "b running 1", started_ms=2_000))
+    assert (values["SnapshotRunning"], values["SnapshotPaused"], values["TotalTableCount"]) == (1, 0, 2)
 
 
 RULES = {
@@ -100,18 +104,18 @@ RULES = {
     "rows": (MirrorRule("TotalNumberOfEventsSeen", context="snapshot"),),
     "place": (MirrorRule("BinlogPosition"),),
 }
-OWN = {"lag": ("gauge", "."), "changes": ("counter", "."), "rows": ("counter", "."), "place": ("gauge", ".")}
+OWN_METRICS = {"lag": ("gauge", "."), "changes": ("counter", "."), "rows": ("counter", "."), "place": ("gauge", ".")}
 
 
 class Shown:
     """A ``Mirror`` and what it has given."""
 
     def __init__(self) -> None:
-        self.taken = RecordedMetrics(OWN | mirrored_metrics(RULES))
-        self.mirror = Mirror(self.taken, "mysql", "shop", RULES)
+        self.metrics = RecordedMetrics(OWN_METRICS | mirrored_metrics(RULES))
+        self.mirror = Mirror(self.metrics, "mysql", "shop", RULES)
 
     def __getitem__(self, name: str) -> float:
-        return self.taken.values[f"debezium_metrics_{name}"]
+        return self.metrics.values[f"debezium_metrics_{name}"]
 
 
 def test_how_far_behind_a_task_was() -> None:
@@ -124,7 +128,7 @@ def test_how_far_behind_a_task_was() -> None:
             most,
             average,
         ]
-    assert shown.taken.values["lag"] == 8
+    assert shown.metrics.values["lag"] == 8
 
 
 def test_when_the_last_event_was() -> None:
@@ -154,7 +158,7 @@ def test_a_gauge_of_several_parts_shows_the_largest(monkeypatch: pytest.MonkeyPa
 def test_a_connection_that_comes_and_goes() -> None:
     shown = Shown()
     shown.mirror.disconnected()
-    assert shown.taken.values == {}
+    assert shown.metrics.values == {}
     shown.mirror.connected()
     assert (shown["Connected"], shown["NumberOfDisconnects"], shown["TotalNumberOfEventsSeen"]) == (1, 0, 0)
     for _ in range(2):

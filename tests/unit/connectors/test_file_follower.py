@@ -26,7 +26,7 @@ def follow(
     path: Path,
     clock: ManualClock,
     position: int = 0,
-    mark: str | None = None,
+    saved_fingerprint: str | None = None,
     *,
     search: bool = True,
     compression: str = "auto",
@@ -35,7 +35,7 @@ def follow(
         str(path),
         compression=compression,
         position=position,
-        saved_fingerprint=mark,
+        saved_fingerprint=saved_fingerprint,
         rotated_pattern=None if search else "",
         wait=1.0,
         clock=clock,
@@ -282,7 +282,7 @@ NEW = b"".join(b"new line %d\n" % number for number in range(300))
 @pytest.mark.parametrize("packed", [False, True])
 @pytest.mark.parametrize("position", [11, 990, HEAD, 2_200])
 def test_rotation_while_nothing_runs(path: Path, clock: ManualClock, position: int, *, packed: bool) -> None:
-    mark = fingerprint_head(OLD[:HEAD], position)
+    fingerprint = fingerprint_head(OLD[:HEAD], position)
     older, newer = path.with_name("app.log.2"), path.with_name("app.log.1.gz" if packed else "app.log.1")
     older.write_bytes(OLD)
     between = b"between\n"
@@ -290,7 +290,7 @@ def test_rotation_while_nothing_runs(path: Path, clock: ManualClock, position: i
     os.utime(older, (1000, 1000))
     os.utime(newer, (2000, 2000))
     path.write_bytes(NEW)
-    follower = follow(path, clock, position, mark)
+    follower = follow(path, clock, position, fingerprint)
     assert read(follower, clock) == [
         (StepKind.BEGIN, position),
         (StepKind.DATA, OLD[position:]),
@@ -305,38 +305,38 @@ def test_rotation_while_nothing_runs(path: Path, clock: ManualClock, position: i
 def test_the_same_file_goes_on_where_it_was(path: Path) -> None:
     path.write_bytes(OLD)
     for position in (0, 5, HEAD, len(OLD)):
-        place = locate_position(str(path), position, fingerprint_head(OLD[:HEAD], position), "auto", None)
-        assert place is not None
-        assert (place.paths, place.position, place.note) == ([str(path)], position, "")
+        located = locate_position(str(path), position, fingerprint_head(OLD[:HEAD], position), "auto", None)
+        assert located is not None
+        assert (located.paths, located.position, located.note) == ([str(path)], position, "")
 
 
 def test_another_file_of_the_name_is_read_from_its_beginning(path: Path) -> None:
     path.write_bytes(NEW)
-    place = locate_position(str(path), 2_000, fingerprint_head(OLD[:HEAD], 2_000), "auto", None)
-    assert place is not None
-    assert (place.paths, place.position) == ([str(path)], 0)
-    assert "reading it from its beginning" in place.note
+    located = locate_position(str(path), 2_000, fingerprint_head(OLD[:HEAD], 2_000), "auto", None)
+    assert located is not None
+    assert (located.paths, located.position) == ([str(path)], 0)
+    assert "reading it from its beginning" in located.note
 
 
 def test_without_a_fingerprint_only_the_size_tells(path: Path) -> None:
     path.write_bytes(NEW)
-    place = locate_position(str(path), 10, None, "auto", "")
-    assert place is not None
-    assert place.position == 10
-    place = locate_position(str(path), len(NEW) + 1, None, "auto", "")
-    assert place is not None
-    assert place.position == 0
-    assert "shorter than the saved position" in place.note
+    located = locate_position(str(path), 10, None, "auto", "")
+    assert located is not None
+    assert located.position == 10
+    located = locate_position(str(path), len(NEW) + 1, None, "auto", "")
+    assert located is not None
+    assert located.position == 0
+    assert "shorter than the saved position" in located.note
     assert locate_position(str(path) + "x", 10, None, "auto", "") is None
 
 
 def test_rotated_names_follow_the_pattern(path: Path) -> None:
     path.write_bytes(NEW)
     path.with_name("app-2026-11-20.log").write_bytes(OLD)
-    mark = fingerprint_head(OLD[:HEAD], 2_000)
-    found = locate_position(str(path), 2_000, mark, "auto", "app-*.log")
-    assert found is not None
-    assert found.paths == [str(path.with_name("app-2026-11-20.log")), str(path)]
-    missed = locate_position(str(path), 2_000, mark, "auto", None)
+    fingerprint = fingerprint_head(OLD[:HEAD], 2_000)
+    located = locate_position(str(path), 2_000, fingerprint, "auto", "app-*.log")
+    assert located is not None
+    assert located.paths == [str(path.with_name("app-2026-11-20.log")), str(path)]
+    missed = locate_position(str(path), 2_000, fingerprint, "auto", None)
     assert missed is not None
     assert missed.paths == [str(path)]

@@ -20,15 +20,15 @@ def splitter(
 
 
 def feed_all(lines: LineSplitter, data: bytes, cuts: list[int]) -> tuple[list[tuple[str, int]], list[BadLine]]:
-    texts: list[tuple[str, int]] = []
+    lines_read: list[tuple[str, int]] = []
     bad: list[BadLine] = []
     edges = [0, *sorted(cut % (len(data) + 1) for cut in cuts), len(data)]
     for start, stop in pairwise(edges):
-        found = lines.feed(data[start:stop])
-        assert len(found.strings) == len(found.ends)
-        texts += zip(found.strings, found.ends, strict=True)
-        bad += found.bad
-    return texts, bad
+        output = lines.feed(data[start:stop])
+        assert len(output.strings) == len(output.ends)
+        lines_read += zip(output.strings, output.ends, strict=True)
+        bad += output.bad
+    return lines_read, bad
 
 
 def expected(text: str, encoding: str) -> list[tuple[str, int]]:
@@ -49,11 +49,11 @@ CUTS = st.lists(st.integers(0, 400), max_size=8)
 def test_any_blocks_give_the_same_lines(text: str, cuts: list[int], encoding: str) -> None:
     lines = splitter(encoding)
     data = text.encode(encoding)
-    texts, bad = feed_all(lines, data, cuts)
-    assert texts == expected(text, encoding)
+    lines_read, bad = feed_all(lines, data, cuts)
+    assert lines_read == expected(text, encoding)
     assert not bad
     assert lines.fed == len(data)
-    assert lines.position == (texts[-1][1] if texts else 0)
+    assert lines.position == (lines_read[-1][1] if lines_read else 0)
 
 
 @given(text=TEXT, number=st.integers(0, 30), cuts=CUTS)
@@ -63,13 +63,13 @@ def test_a_restart_from_any_position_gives_the_rest(text: str, number: int, cuts
     if not whole:
         return
     position = whole[number % len(whole)][1]
-    texts, _ = feed_all(splitter(position=position), data[position:], cuts)
-    assert texts == whole[number % len(whole) + 1 :]
+    lines_read, _ = feed_all(splitter(position=position), data[position:], cuts)
+    assert lines_read == whole[number % len(whole) + 1 :]
 
 
 @given(data=st.binary(max_size=80).map(lambda raw: raw.replace(b"\r", b"x")), cuts=CUTS, replace=st.booleans())
 def test_malformed_bytes_cost_their_line_only(data: bytes, cuts: list[int], replace: bool) -> None:
-    texts, bad = feed_all(splitter(replace=replace), data, cuts)
+    lines_read, bad = feed_all(splitter(replace=replace), data, cuts)
     end = 0
     good, wrong = [], []
     for raw in data.split(b"\n")[:-1]:
@@ -80,11 +80,11 @@ def test_malformed_bytes_cost_their_line_only(data: bytes, cuts: list[int], repl
             wrong.append((raw, end))
     if replace:
         assert not bad
-        assert texts == sorted(
+        assert lines_read == sorted(
             [*good, *((raw.decode("utf-8", "replace"), at) for raw, at in wrong)], key=lambda item: item[1]
         )
     else:
-        assert texts == good
+        assert lines_read == good
         assert [(line.raw, line.end) for line in bad] == wrong
 
 
@@ -95,7 +95,7 @@ def test_malformed_bytes_cost_their_line_only(data: bytes, cuts: list[int], repl
 )
 def test_long_lines_are_reported_with_their_beginning(sizes: list[int], cuts: list[int], ends: bytes) -> None:
     data = b"".join(b"x" * size + ends for size in sizes) + b"y\n"
-    texts, bad = feed_all(splitter(limit=64), data, cuts)
+    lines_read, bad = feed_all(splitter(limit=64), data, cuts)
     end = 0
     good: list[tuple[int, int]] = []
     long: list[tuple[int, int]] = []
@@ -103,7 +103,7 @@ def test_long_lines_are_reported_with_their_beginning(sizes: list[int], cuts: li
         end += size + len(ends)
         (long if size > 64 else good).append((size, end))
     # Where a lone "\r" is before the last line, that line is its own.
-    assert [(len(text), at) for text, at in texts] == [*good, (1, len(data))]
+    assert [(len(text), at) for text, at in lines_read] == [*good, (1, len(data))]
     assert [(line.raw, line.end) for line in bad] == [(b"x" * 64, at) for _, at in long]
 
 
@@ -115,15 +115,15 @@ def test_long_lines_are_reported_with_their_beginning(sizes: list[int], cuts: li
 def test_long_lines_can_be_cut_between_characters(text: str, cuts: list[int], encoding: str) -> None:
     text += "\n"
     data = text.encode(encoding)
-    texts, bad = feed_all(splitter(encoding, limit=64, cut=True), data, cuts)
+    lines_read, bad = feed_all(splitter(encoding, limit=64, cut=True), data, cuts)
     assert not bad
-    assert "".join(part for part, _ in texts) == text.replace("\n", "")
-    assert all(len(part.encode(encoding)) <= 64 for part, _ in texts)
+    assert "".join(part for part, _ in lines_read) == text.replace("\n", "")
+    assert all(len(part.encode(encoding)) <= 64 for part, _ in lines_read)
     once, _ = feed_all(splitter(encoding, limit=64, cut=True), data, [])
-    assert texts == once, "pieces depend on how the file was read"
-    for number, (_, position) in enumerate(texts):
+    assert lines_read == once, "pieces depend on how the file was read"
+    for number, (_, position) in enumerate(lines_read):
         rest, _ = feed_all(splitter(encoding, position=position, limit=64, cut=True), data[position:], cuts)
-        assert rest == texts[number + 1 :]
+        assert rest == lines_read[number + 1 :]
 
 
 def test_memory_is_bounded_by_the_limit() -> None:
@@ -131,9 +131,9 @@ def test_memory_is_bounded_by_the_limit() -> None:
     for _ in range(200):
         assert lines.feed(b"z" * 500).strings == []
         assert sum(map(len, lines._parts)) <= 1600
-    found = lines.feed(b"\nnext\n")
-    assert [(line.raw, line.end) for line in found.bad] == [(b"z" * 1000, 100_001)]
-    assert found.strings == ["next"]
+    output = lines.feed(b"\nnext\n")
+    assert [(line.raw, line.end) for line in output.bad] == [(b"z" * 1000, 100_001)]
+    assert output.strings == ["next"]
 
 
 def test_a_carriage_return_waits_for_the_next_byte() -> None:
@@ -141,15 +141,15 @@ def test_a_carriage_return_waits_for_the_next_byte() -> None:
     assert lines.feed(b"one\r").strings == []
     assert lines.feed(b"\n").strings == ["one"]
     assert lines.feed(b"two\r").strings == []
-    found = lines.feed(b"three")
-    assert (found.strings, list(found.ends)) == (["two"], [9])
+    output = lines.feed(b"three")
+    assert (output.strings, list(output.ends)) == (["two"], [9])
 
 
 def test_the_unfinished_line_of_an_ended_file() -> None:
     lines = splitter()
     lines.feed(b"one\ntw")
-    found = lines.finish()
-    assert (found.strings, list(found.ends)) == (["tw"], [6])
+    output = lines.finish()
+    assert (output.strings, list(output.ends)) == (["tw"], [6])
     assert lines.finish().strings == []
 
 

@@ -70,9 +70,9 @@ async def test_batches_have_at_most_batch_size_records(path: Path) -> None:
     async with Run(File, config_for(path, batch_size="4")) as run:
         sizes: list[int] = []
         while sum(sizes) < 10:
-            taken = await run.take(10)
-            assert taken is not None
-            sizes += [len(taken[1].records)] if taken[1].records else []
+            delivery = await run.take(10)
+            assert delivery is not None
+            sizes += [len(delivery[1].records)] if delivery[1].records else []
     assert sizes == [4, 4, 2]
 
 
@@ -120,9 +120,9 @@ async def test_malformed_bytes_are_reported_with_bytes_and_position(path: Path) 
     async with Run(File, config_for(path, file_encoding_errors="report", batch_size="1")) as run:
         batches: list[Batch] = []
         while sum(len(batch.records) for batch in batches) < 2 or sum(len(batch.bad) for batch in batches) < 2:
-            taken = await run.take(10)
-            assert taken is not None
-            batches.append(taken[1])
+            delivery = await run.take(10)
+            assert delivery is not None
+            batches.append(delivery[1])
     bad = [item for batch in batches for item in batch.bad]
     assert [(item.raw, item.source_offset, item.topic) for item in bad] == [
         (b"b\xffd", {"position": 9}, "lines"),
@@ -174,11 +174,11 @@ async def test_damaged_gzip_is_a_bad_record(path: Path) -> None:
     path.write_bytes(packed)
     async with Run(File, config_for(path)) as run:
         while True:
-            taken = await run.take(10)
-            assert taken is not None
-            if taken[1].bad:
+            delivery = await run.take(10)
+            assert delivery is not None
+            if delivery[1].bad:
                 break
-    assert "can't be decompressed" in str(taken[1].bad[0].error)
+    assert "can't be decompressed" in str(delivery[1].bad[0].error)
 
 
 async def test_rotation_while_running_moves_the_position_to_the_new_file(path: Path) -> None:
@@ -205,17 +205,17 @@ async def test_the_unfinished_line_of_a_rotated_file_is_a_line(path: Path) -> No
 
 
 async def test_tracked_rotation_while_nothing_runs_loses_nothing(path: Path) -> None:
-    wanted = [f"line number {number}" for number in range(400)]
+    written_lines = [f"line number {number}" for number in range(400)]
     config = config_for(path, rotation_tracking="true", rotation_wait_ms="0")
     offsets = SavedOffsets()
     seen: list[str] = []
     for rotation in range(4):
         with path.open("a") as file:
-            file.writelines(f"{line}\n" for line in wanted[rotation * 100 : rotation * 100 + 50])
+            file.writelines(f"{line}\n" for line in written_lines[rotation * 100 : rotation * 100 + 50])
         if rotation % 2 == 0:  # every second time nothing is read before the file is rotated
             seen += await lines_of(config, rotation * 100 + 50 - len(seen), offsets)
         with path.open("a") as file:
-            file.writelines(f"{line}\n" for line in wanted[rotation * 100 + 50 : rotation * 100 + 100])
+            file.writelines(f"{line}\n" for line in written_lines[rotation * 100 + 50 : rotation * 100 + 100])
         target = path.with_name(f"in.txt.{rotation}.gz")
         target.write_bytes(gzip.compress(path.read_bytes()))
         os.utime(target, (1000 + rotation, 1000 + rotation))
@@ -223,7 +223,7 @@ async def test_tracked_rotation_while_nothing_runs_loses_nothing(path: Path) -> 
         path.write_text("")
     path.write_text("last\n")
     seen += await lines_of(config, 401 - len(seen), offsets)
-    assert seen == [*wanted, "last"]
+    assert seen == [*written_lines, "last"]
     position = offsets.get({"filename": str(path)})
     assert position is not None
     assert position.keys() == {"position", "fingerprint"}

@@ -42,12 +42,14 @@ def values(names: list[str]) -> dict[str, Any]:
 @LIMITS
 def test_rows_of_mysql(names: list[str]) -> None:
     table = MySqlTable(name=TableName("it's", '"t"'), columns=columns(names), key=(names[0],))
-    plans: list[ColumnPlan | None] = [ColumnPlan(each, field_schema(each, mysql_values())) for each in table.columns]
-    texts = [str(value).encode() for value in values(names).values()]
-    assert compile_text(table, plans, mysql_values())(b"".join(bytes([len(text)]) + text for text in texts)) == values(
-        names
-    )
-    data = b"\0" + (0).to_bytes(4, "little") + b"".join(bytes([len(text)]) + text for text in texts[1:])
+    plans: list[ColumnPlan | None] = [
+        ColumnPlan(column, field_schema(column, mysql_values())) for column in table.columns
+    ]
+    encoded_values = [str(value).encode() for value in values(names).values()]
+    assert compile_text(table, plans, mysql_values())(
+        b"".join(bytes([len(text)]) + text for text in encoded_values)
+    ) == values(names)
+    data = b"\0" + (0).to_bytes(4, "little") + b"".join(bytes([len(text)]) + text for text in encoded_values[1:])
     rows = compile_rows(table, plans, mysql_values(), kind="write", present=b"\xff")(data, 0, len(data))
     assert rows == [values(names)]
 
@@ -57,15 +59,15 @@ def test_rows_of_mysql(names: list[str]) -> None:
 def test_events_of_mysql(names: list[str], output: str, masked: bool) -> None:
     table = mysql.table("it's", *columns(names), key=(names[0],))
     masks = {"mask.rules": "m", "mask.m.columns": r"world\..*\..*", "mask.m.type": "md5"} if masked else None
-    given_ = mysql.settings(masks, output_format=output)
-    builder = mysql.make_builder(table, given_)
-    row = mysql.decoded(table, given_, values(names))
+    event_settings = mysql.settings(masks, output_format=output)
+    builder = mysql.make_builder(table, event_settings)
+    row = mysql.decoded(table, event_settings, values(names))
     out: list[SourceRecord] = []
     builder.changes("c", [row], mysql.SOURCE, 0, mysql.BASE, mysql.AFTER, out)
     builder.changes("u", [row, row], mysql.SOURCE, 0, mysql.BASE, mysql.AFTER, out)
     builder.changes("d", [row], mysql.SOURCE, 0, mysql.BASE, mysql.AFTER, out)
     if output == "debezium":
-        assert [each.value and (each.value["before"] or each.value["after"]) for each in out] == [
+        assert [record.value and (record.value["before"] or record.value["after"]) for record in out] == [
             row,
             row,
             row,
@@ -73,10 +75,10 @@ def test_events_of_mysql(names: list[str], output: str, masked: bool) -> None:
         ] or masked
         assert not masked or set(out[0].value["after"]) == set(names)
     else:
-        fields = [each["name"] for each in out[0].value["schema"]["fields"]]
+        fields = [field["name"] for field in out[0].value["schema"]["fields"]]
         assert fields[4:] == names
-    for each in out:
-        mysql.written(each.value_schema, each.value)  # with generated code, too
+    for record in out:
+        mysql.written(record.value_schema, record.value)  # with generated code, too
 
 
 @given(NAMES, st.sampled_from(["legacy", "advanced", "ums"]))
@@ -89,7 +91,7 @@ def test_events_of_scylla(names: list[str], output: str) -> None:
     if output == "legacy":
         assert {name: cell["value"] for name, cell in record.value["after"].items() if name in cells} == cells
     elif output == "ums":
-        fields = [each["name"] for each in record.value["schema"]["fields"]]
+        fields = [field["name"] for field in record.value["schema"]["fields"]]
         assert set(names) <= set(fields)
         assert set(cells.values()) <= set(record.value["payload"][0]["tuple"])
 

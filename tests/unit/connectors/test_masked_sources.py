@@ -145,10 +145,10 @@ def scylla_records(form: str, masks: Masks) -> list[SourceRecord]:
         row(SCYLLA, 4, 1, ROW_DELETE, end=True, **keys),
     ]
     out: list[SourceRecord] = []
-    made = scylla_builder(SCYLLA, scylla_events(topic_prefix="p", masks=masks, **SCYLLA_FORMS[form]), lambda: 5.0)
+    builder = scylla_builder(SCYLLA, scylla_events(topic_prefix="p", masks=masks, **SCYLLA_FORMS[form]), lambda: 5.0)
     bad: list[BadRecord] = []
-    made.feed(StreamRun(PARTITION, OFFSET, rows, None, last=True), out, bad)
-    made.snapshot_row(
+    builder.feed(StreamRun(PARTITION, OFFSET, rows, None, last=True), out, bad)
+    builder.snapshot_row(
         PARTITION, OFFSET, [values[column.name] for column in SCYLLA.columns], 1_790_000_000_000_000, out, bad
     )
     assert bad == []
@@ -173,7 +173,9 @@ def cassandra_records(form: str, masks: Masks) -> list[SourceRecord]:
         UpdateRow(clustering, None, None, (Cell("mail", None, None, CellStamp(NOW.write_time)),)),
     )
     key = (COLUMNS["pk"][3],)
-    updates = [PartitionUpdate(source=source, key=key, write_time=NOW.write_time, rows=(each,)) for each in rows]
+    updates = [
+        PartitionUpdate(source=source, key=key, write_time=NOW.write_time, rows=(update_row,)) for update_row in rows
+    ]
     updates.append(
         PartitionUpdate(
             source=source,
@@ -184,12 +186,12 @@ def cassandra_records(form: str, masks: Masks) -> list[SourceRecord]:
         )
     )
     settings = cassandra_events(topic_prefix="c", masks=masks, **CASSANDRA_FORMS[form])
-    made = cassandra_builder(CASSANDRA, 7, settings)
+    builder = cassandra_builder(CASSANDRA, 7, settings)
     out: list[SourceRecord] = []
     for update in updates:
         data = write_update(update, CASSANDRA, 7)
-        assert made.update(data, 0, len(data), where(), out) == len(data)
-        made.add_snapshot_rows(update, {}, {}, out)
+        assert builder.update(data, 0, len(data), where(), out) == len(data)
+        builder.add_snapshot_rows(update, {}, {}, out)
     assert len(out) >= len(updates)
     return out
 
@@ -285,7 +287,7 @@ def test_transforms_show_no_masked_value_either(
 ) -> None:
     kind, form = source
     records = (scylla_records if kind == "scylla" else cassandra_records)(form, Masks())
-    own = {
+    transform_options = {
         "columns": pattern(names),
         "mask": options["type"],
         **{name: value for name, value in options.items() if name != "type"},
@@ -295,7 +297,7 @@ def test_transforms_show_no_masked_value_either(
             "transforms": "v,k",
             "transforms.v.type": "MaskColumns$Value",
             "transforms.k.type": "MaskColumns$Key",
-            **{f"transforms.{each}.{name}": value for each in "vk" for name, value in own.items()},
+            **{f"transforms.{alias}.{name}": value for alias in "vk" for name, value in transform_options.items()},
         }
     )
     for record in records:
@@ -399,10 +401,10 @@ def test_a_range_deletion_that_names_a_masked_column_is_refused_by_the_transform
             ),
         ),
     )
-    made = cassandra_builder(CASSANDRA, 7, cassandra_events(topic_prefix="c", output_format="debezium"))
+    builder = cassandra_builder(CASSANDRA, 7, cassandra_events(topic_prefix="c", output_format="debezium"))
     data = write_update(update, CASSANDRA, 7)
     out: list[SourceRecord] = []
-    made.update(data, 0, len(data), where(), out)
+    builder.update(data, 0, len(data), where(), out)
     pipeline = build_pipeline(
         {
             "transforms": "v",

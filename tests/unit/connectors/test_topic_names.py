@@ -15,12 +15,12 @@ def test_what_kafka_takes(good: str) -> None:
     assert find_problem(good) is None
 
 
-@pytest.mark.parametrize(("bad", "why"), [
+@pytest.mark.parametrize(("bad", "complaint"), [
     ("", "empty"), (None, "empty"), (".", "not allowed"), ("..", "not allowed"), ("x" * (LONGEST + 1), "250 characters"),
     ("a b", "' '"), ("größe", "'ö'"), ("a/b", "'/'"), ("a\n", r"'\\n'"),
 ])  # fmt: skip
-def test_what_it_does_not_take(bad: object, why: str) -> None:
-    assert why.replace("\\\\", "\\") in (find_problem(bad) or "")
+def test_what_it_does_not_take(bad: object, complaint: str) -> None:
+    assert complaint.replace("\\\\", "\\") in (find_problem(bad) or "")
 
 
 @pytest.mark.parametrize("option", ["errors.deadletterqueue.topic.name", "offsets.storage.topic"])

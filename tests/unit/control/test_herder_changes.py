@@ -99,8 +99,8 @@ class Cluster:
 
 async def answers(*calls: Any) -> list[Any]:
     """Return the calls' results, or the status that they are refused with."""
-    found = await asyncio.gather(*calls, return_exceptions=True)
-    return [each.status if isinstance(each, RestError) else each for each in found]
+    results = await asyncio.gather(*calls, return_exceptions=True)
+    return [result.status if isinstance(result, RestError) else result for result in results]
 
 
 async def test_of_two_that_create_a_connector_at_once_one_is_refused() -> None:
@@ -113,8 +113,8 @@ async def test_of_two_that_create_a_connector_at_once_one_is_refused() -> None:
 
 async def test_of_two_puts_at_once_one_has_created_it() -> None:
     cluster = Cluster()
-    found = await answers(*(cluster.herder.put_connector_config("c", {"name": "c", "by": by}) for by in "ab"))
-    assert [created for created, _ in found] == [True, False]
+    results = await answers(*(cluster.herder.put_connector_config("c", {"name": "c", "by": by}) for by in "ab"))
+    assert [created for created, _ in results] == [True, False]
     assert cluster.snapshot.connectors["c"]["by"] == "b"
 
 
@@ -129,9 +129,9 @@ async def test_a_patch_does_not_bring_a_deleted_connector_back() -> None:
     for order in (1, -1):
         cluster = Cluster(c={"name": "c"})
         calls = [cluster.herder.patch_connector_config("c", {"a": "1"}), cluster.herder.delete_connector("c")][::order]
-        found = (await answers(*calls))[::order]
-        assert (found[1], cluster.snapshot.connectors) == (None, {}), "it is deleted, whichever came first"
-        assert found[0] == 404
+        results = (await answers(*calls))[::order]
+        assert (results[1], cluster.snapshot.connectors) == (None, {}), "it is deleted, whichever came first"
+        assert results[0] == 404
     cluster = Cluster(c={"name": "c"})
     assert await answers(cluster.herder.delete_connector("c"), cluster.herder.delete_connector("c")) == [None, 404]
 
@@ -139,12 +139,12 @@ async def test_a_patch_does_not_bring_a_deleted_connector_back() -> None:
 async def test_a_connector_is_not_resumed_before_offsets_that_are_being_changed_are_written() -> None:
     cluster = Cluster(c={"name": "c"})
     asked = [({"p": "1"}, {"at": 1})]
-    found = await answers(
+    results = await answers(
         cluster.herder.offsets.alter_connector_offsets("c", asked),
         cluster.herder.set_target_state("c", "STARTED"),
         cluster.herder.delete_connector("c"),
     )
-    assert (found[1:], cluster.target) == ([None, None], "STARTED")
+    assert (results[1:], cluster.target) == ([None, None], "STARTED")
     assert cluster.offsets == [("STOPPED", asked)], "by a task that runs they would be overwritten, or never read"
 
 

@@ -80,15 +80,15 @@ def test_how_many_producers_are_fenced(before: int | None, now: int, pending: bo
 
 def test_who_is_blamed_for_a_dead_host() -> None:
     host = HostProcess(0)
-    one, other = Unit("a-1", 0), Unit("b", INSTANCE)
-    assert find_culprit(host, frozenset({one, other})) is None
-    assert find_culprit(host, frozenset({one})) == one
+    task, instance = Unit("a-1", 0), Unit("b", INSTANCE)
+    assert find_culprit(host, frozenset({task, instance})) is None
+    assert find_culprit(host, frozenset({task})) == task
     host.stuck = LoopStuck(9.0, "a-1-0", "")
-    assert find_culprit(host, frozenset({one, other})) == one
+    assert find_culprit(host, frozenset({task, instance})) == task
     host.stuck = LoopStuck(9.0, "b", "")
-    assert find_culprit(host, frozenset({one, other})) == other
+    assert find_culprit(host, frozenset({task, instance})) == instance
     host.stuck = LoopStuck(9.0, "unknown", "")
-    assert find_culprit(host, frozenset({one, other})) is None
+    assert find_culprit(host, frozenset({task, instance})) is None
 
 
 async def test_a_host_that_loads_code_is_not_stuck() -> None:

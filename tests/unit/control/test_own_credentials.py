@@ -33,8 +33,8 @@ def test_logins_are_taken_over_and_the_rest_waits() -> None:
 
 
 def test_a_log_that_is_not_connected_takes_credentials_for_its_next_connection() -> None:
-    given = {"bootstrap_servers": ["h:1"], "sasl_plain_password": "old"}
-    log = CompactedLog("t", given, lambda _, __: None)
+    options = {"bootstrap_servers": ["h:1"], "sasl_plain_password": "old"}
+    log = CompactedLog("t", options, lambda _, __: None)
     log.renew({"sasl_plain_password": "new", "bootstrap_servers": ["elsewhere:1"]})
     assert log._client == {"bootstrap_servers": ["h:1"], "sasl_plain_password": "new"}
-    assert given["sasl_plain_password"] == "old"
+    assert options["sasl_plain_password"] == "old"

@@ -29,15 +29,15 @@ def spread(placement: Placement, workers: dict[str, Worker], *, instances: bool,
         for unit, worker in placement.assigned.items()
         if (unit.task == INSTANCE) is instances and connector in (None, unit.connector)
     )
-    numbers = [counts.get(worker, 0) for worker, found in workers.items() if not found.draining]
+    numbers = [counts.get(worker, 0) for worker, member in workers.items() if not member.draining]
     return max(numbers) - min(numbers) if numbers else 0
 
 
 @given(_connectors, _workers)
 def test_fresh_placement_is_complete_and_even(connectors: dict[str, int], count: int) -> None:
-    wanted, workers = units(connectors), fleet(count)
-    placement = place_units(wanted, workers, {}, rebalance=False)
-    assert placement.assigned.keys() == wanted.keys() == placement.reasons.keys()
+    requirements, workers = units(connectors), fleet(count)
+    placement = place_units(requirements, workers, {}, rebalance=False)
+    assert placement.assigned.keys() == requirements.keys() == placement.reasons.keys()
     assert spread(placement, workers, instances=False) <= 1
     assert spread(placement, workers, instances=True) <= 1
     for connector in connectors:
@@ -48,14 +48,14 @@ def test_fresh_placement_is_complete_and_even(connectors: dict[str, int], count:
 def test_membership_change_evens_out_with_the_fewest_moves(
     connectors: dict[str, int], before: int, after: int, shift: int
 ) -> None:
-    wanted = units(connectors)
+    requirements = units(connectors)
     old, new = fleet(before), fleet(after, shift)
-    first = place_units(wanted, old, {}, rebalance=False)
-    second = place_units(wanted, new, first.assigned, rebalance=True)
-    assert second.assigned.keys() == wanted.keys()
+    first = place_units(requirements, old, {}, rebalance=False)
+    second = place_units(requirements, new, first.assigned, rebalance=True)
+    assert second.assigned.keys() == requirements.keys()
     for instances in (False, True):
         assert spread(second, new, instances=instances) <= 1
-        kind = [unit for unit in wanted if (unit.task == INSTANCE) is instances]
+        kind = [unit for unit in requirements if (unit.task == INSTANCE) is instances]
         had = Counter(first.assigned[unit] for unit in kind if first.assigned[unit] in new)
         has = Counter(second.assigned[unit] for unit in kind)
         kept = sum(second.assigned[unit] == first.assigned[unit] for unit in kind)
@@ -89,13 +89,13 @@ def test_other_connectors_never_move_when_one_is_added_changed_or_deleted(
 )
 def test_labels_are_kept_to(connectors: dict[str, int], zones: list[str], needs: list[str], rebalance: bool) -> None:
     workers = {f"w{number}:1": Worker(labels={"zone": zone}) for number, zone in enumerate(zones)}
-    wanted = units(connectors)
-    for number, unit in enumerate(list(wanted)):
+    requirements = units(connectors)
+    for number, unit in enumerate(list(requirements)):
         if number < len(needs):
-            wanted[unit] = frozenset({("zone", needs[number])})
-    previous = dict.fromkeys(wanted, "w0:1")
-    placement = place_units(wanted, workers, previous, rebalance=rebalance)
-    for unit, needed in wanted.items():
+            requirements[unit] = frozenset({("zone", needs[number])})
+    previous = dict.fromkeys(requirements, "w0:1")
+    placement = place_units(requirements, workers, previous, rebalance=rebalance)
+    for unit, needed in requirements.items():
         zone = dict(needed).get("zone")
         if zone is None:
             assert unit in placement.assigned
@@ -124,8 +124,8 @@ def test_draining_workers_get_nothing_and_keep_nothing(
 def test_a_worker_that_comes_back_moves_only_what_it_gets(connectors: dict[str, int], count: int) -> None:
     workers = fleet(count)
     first = place_units(units(connectors), workers, {}, rebalance=False)
-    less = dict(list(workers.items())[1:])
-    second = place_units(units(connectors), less, first.assigned, rebalance=True)
+    remaining = dict(list(workers.items())[1:])
+    second = place_units(units(connectors), remaining, first.assigned, rebalance=True)
     third = place_units(units(connectors), workers, second.assigned, rebalance=True)
     moved = [unit for unit in third.assigned if third.assigned[unit] != second.assigned[unit]]
     assert all(third.assigned[unit] == "w0:1" for unit in moved)
@@ -152,8 +152,8 @@ def test_a_worker_can_stand_for_several_nodes_by_labels_of_their_names() -> None
         "h2:8083": Worker(labels={"cass-2": "yes", "cass-3": "yes"}),
         "h3:8083": Worker(labels={"cass-4": "no", "cass-5": "False"}),
     }
-    wanted = {Unit("c", number): read_requirement({"millrace.node": f"cass-{number}"}) for number in range(1, 6)}
-    placement = place_units(wanted, workers, {}, rebalance=True)
+    requirements = {Unit("c", number): read_requirement({"millrace.node": f"cass-{number}"}) for number in range(1, 6)}
+    placement = place_units(requirements, workers, {}, rebalance=True)
     assert {unit.task: worker for unit, worker in placement.assigned.items()} == {
         1: "h1:8083",
         2: "h2:8083",
@@ -190,13 +190,13 @@ def test_reasons_name_the_worker_that_is_gone() -> None:
 
 
 def test_ten_thousand_tasks_on_fifty_workers() -> None:
-    wanted = units({f"c{number}": 1 + number % 40 for number in range(488)})
-    assert len(wanted) > 10_000
+    requirements = units({f"c{number}": 1 + number % 40 for number in range(488)})
+    assert len(requirements) > 10_000
     started = time.process_time()
-    one = place_units(wanted, fleet(1), {}, rebalance=True)
-    all_of_them = place_units(wanted, fleet(50), one.assigned, rebalance=True)
-    assert spread(all_of_them, fleet(50), instances=False) <= 1
-    assert len({*all_of_them.assigned}) == len(wanted)
+    first = place_units(requirements, fleet(1), {}, rebalance=True)
+    second = place_units(requirements, fleet(50), first.assigned, rebalance=True)
+    assert spread(second, fleet(50), instances=False) <= 1
+    assert len({*second.assigned}) == len(requirements)
     print(f"placed twice in {time.process_time() - started:.2f} s of CPU")
 
 

@@ -28,7 +28,7 @@ def desired_run(
     return DesiredRun(connector or CONFIG, config, 1, paused)
 
 
-def have(
+def local_run(
     of: DesiredRun, *, busy: bool = False, paused: bool | None = None, failed: bool = False, restart: bool = False
 ) -> LocalRun:
     return LocalRun(of, HostProcess(0), of.paused if paused is None else paused, busy, failed, restart)
@@ -36,54 +36,56 @@ def have(
 
 def test_what_is_missing_starts_and_what_is_too_much_stops() -> None:
     assert plan_steps({TASK: desired_run({})}, {}) == [("start", TASK)]
-    assert plan_steps({}, {TASK: have(desired_run({}))}) == [("stop", TASK)]
-    assert plan_steps({TASK: desired_run({})}, {TASK: have(desired_run({}))}) == []
+    assert plan_steps({}, {TASK: local_run(desired_run({}))}) == [("stop", TASK)]
+    assert plan_steps({TASK: desired_run({})}, {TASK: local_run(desired_run({}))}) == []
 
 
 def test_only_a_change_of_its_own_restarts_a_unit() -> None:
-    running = {TASK: have(desired_run({"a": "1"})), Unit("c", 1): have(desired_run({"a": "2"}))}
+    running = {TASK: local_run(desired_run({"a": "1"})), Unit("c", 1): local_run(desired_run({"a": "2"}))}
     steps = plan_steps({TASK: desired_run({"a": "1"}), Unit("c", 1): desired_run({"a": "3"})}, running)
     assert steps == [("stop", Unit("c", 1))]
 
 
 def test_a_new_placement_epoch_restarts_nothing() -> None:
-    assert plan_steps({TASK: DesiredRun(CONFIG, {}, 9)}, {TASK: have(DesiredRun(CONFIG, {}, 1))}) == []
+    assert plan_steps({TASK: DesiredRun(CONFIG, {}, 9)}, {TASK: local_run(DesiredRun(CONFIG, {}, 1))}) == []
 
 
-def test_what_ran_for_a_deleted_connector_does_not_go_on_for_one_made_anew() -> None:
+def test_a_run_of_a_deleted_connector_does_not_continue_for_a_recreated_one() -> None:
     """No round is needed in between; the statuses of the first one are forgotten."""
     before, after = (find_desired_runs(ASSIGNED, snapshot(born={"c": offset})) for offset in (1, 5))
-    assert plan_steps(after, {unit: have(of) for unit, of in before.items()}) == [
+    assert plan_steps(after, {unit: local_run(of) for unit, of in before.items()}) == [
         ("stop", INSTANCE_UNIT),
         ("stop", TASK),
         ("stop", Unit("c", 1)),
     ]
-    assert plan_steps(before, {unit: have(of) for unit, of in before.items()}) == []
+    assert plan_steps(before, {unit: local_run(of) for unit, of in before.items()}) == []
 
 
 def test_pause_and_resume_restart_no_task() -> None:
-    assert plan_steps({TASK: desired_run({}, paused=True)}, {TASK: have(desired_run({}))}) == [("pause", TASK)]
-    assert plan_steps({TASK: desired_run({})}, {TASK: have(desired_run({}), paused=True)}) == [("resume", TASK)]
-    assert plan_steps({TASK: desired_run({}, paused=True)}, {TASK: have(desired_run({}), failed=True)}) == []
+    assert plan_steps({TASK: desired_run({}, paused=True)}, {TASK: local_run(desired_run({}))}) == [("pause", TASK)]
+    assert plan_steps({TASK: desired_run({})}, {TASK: local_run(desired_run({}), paused=True)}) == [("resume", TASK)]
+    assert plan_steps({TASK: desired_run({}, paused=True)}, {TASK: local_run(desired_run({}), failed=True)}) == []
 
 
-def test_an_instance_is_made_anew_to_be_paused() -> None:
-    assert plan_steps({INSTANCE_UNIT: desired_run(paused=True)}, {INSTANCE_UNIT: have(desired_run())}) == [
+def test_an_instance_is_recreated_to_be_paused() -> None:
+    assert plan_steps({INSTANCE_UNIT: desired_run(paused=True)}, {INSTANCE_UNIT: local_run(desired_run())}) == [
         ("stop", INSTANCE_UNIT)
     ]
 
 
 def test_a_failed_unit_waits_until_it_is_restarted_or_changed() -> None:
-    assert plan_steps({TASK: desired_run({})}, {TASK: have(desired_run({}), failed=True)}) == []
-    assert plan_steps({TASK: desired_run({})}, {TASK: have(desired_run({}), failed=True, restart=True)}) == [
+    assert plan_steps({TASK: desired_run({})}, {TASK: local_run(desired_run({}), failed=True)}) == []
+    assert plan_steps({TASK: desired_run({})}, {TASK: local_run(desired_run({}), failed=True, restart=True)}) == [
         ("stop", TASK)
     ]
-    assert plan_steps({TASK: desired_run({"a": "1"})}, {TASK: have(desired_run({}), failed=True)}) == [("stop", TASK)]
+    assert plan_steps({TASK: desired_run({"a": "1"})}, {TASK: local_run(desired_run({}), failed=True)}) == [
+        ("stop", TASK)
+    ]
 
 
 def test_blocked_and_busy_units_are_left_alone() -> None:
     assert plan_steps({TASK: desired_run({})}, {}, frozenset({TASK})) == []
-    assert plan_steps({}, {TASK: have(desired_run({}), busy=True)}) == []
+    assert plan_steps({}, {TASK: local_run(desired_run({}), busy=True)}) == []
 
 
 _units = st.builds(Unit, st.sampled_from("ab"), st.integers(-1, 2))
@@ -94,22 +96,22 @@ _desired_runs = st.dictionaries(
 
 @given(_desired_runs, _desired_runs)
 def test_carrying_the_steps_out_leads_to_what_is_desired(
-    before: dict[Unit, DesiredRun], wanted: dict[Unit, DesiredRun]
+    before: dict[Unit, DesiredRun], desired: dict[Unit, DesiredRun]
 ) -> None:
-    running = {unit: have(found) for unit, found in before.items()}
+    running = {unit: local_run(run) for unit, run in before.items()}
     for _ in range(4):
-        for kind, unit in plan_steps(wanted, running):
+        for kind, unit in plan_steps(desired, running):
             if kind == "stop":
                 del running[unit]
             elif kind == "start":
-                running[unit] = have(wanted[unit])
+                running[unit] = local_run(desired[unit])
             else:
                 running[unit].paused = kind == "pause"
-    assert running.keys() == wanted.keys()
+    assert running.keys() == desired.keys()
     assert all(
-        found.desired.same_run(wanted[unit]) and found.paused == wanted[unit].paused for unit, found in running.items()
+        run.desired.same_run(desired[unit]) and run.paused == desired[unit].paused for unit, run in running.items()
     )
-    assert plan_steps(wanted, running) == []
+    assert plan_steps(desired, running) == []
 
 
 # Desired runs.
@@ -138,7 +140,7 @@ def test_desired_state_of_a_running_connector() -> None:
 
 def test_a_stopped_connector_runs_nothing_and_a_paused_one_paused() -> None:
     assert find_desired_runs(ASSIGNED, snapshot(target_states={"c": "STOPPED"})) == {}
-    assert all(found.paused for found in find_desired_runs(ASSIGNED, snapshot(target_states={"c": "PAUSED"})).values())
+    assert all(run.paused for run in find_desired_runs(ASSIGNED, snapshot(target_states={"c": "PAUSED"})).values())
 
 
 def test_tasks_run_by_the_configuration_they_were_made_from() -> None:

@@ -43,12 +43,12 @@ class FakeListener:
     """Wants many tasks."""
 
     def __init__(self, count: int) -> None:
-        self.wanted: dict[Unit, DesiredRun] = {
+        self.desired: dict[Unit, DesiredRun] = {
             Unit("c", number): DesiredRun({}, {}, 1, paused=False) for number in range(count)
         }
 
     def desired_runs(self) -> Mapping[Unit, DesiredRun]:
-        return self.wanted
+        return self.desired
 
     def choose(self, desired_run: DesiredRun) -> PluginChoice:
         del desired_run
@@ -73,7 +73,7 @@ async def test_so_many_are_under_way_at_once_and_all_are_done_once() -> None:
     assert len(reconciler.have) == len({message.id for message in host.done if isinstance(message, StartTask)}) == 1000
     assert 1 < host.most <= 128
     host.done.clear()
-    listener.wanted.clear()
+    listener.desired.clear()
     reconciler.wake()
     await eventually_async(lambda: not reconciler.have, "all tasks are stopped")
     await reconciler.stop()

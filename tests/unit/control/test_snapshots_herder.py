@@ -85,8 +85,12 @@ class Cluster:
         asked = {row["id"]: row["origin"] for row in orjson.loads(message.instructions)}
         return orjson.dumps(
             [
-                {"id": each, "origin": asked.get(each, "initial"), "state": saved.get(each, "waiting")}
-                for each in {"initial": 1, **asked}
+                {
+                    "id": snapshot_id,
+                    "origin": asked.get(snapshot_id, "initial"),
+                    "state": saved.get(snapshot_id, "waiting"),
+                }
+                for snapshot_id in {"initial": 1, **asked}
             ]
         )
 
@@ -102,17 +106,17 @@ async def refused(call: Any) -> RestError:
 
 async def test_what_is_kept_of_a_request() -> None:
     cluster = Cluster()
-    made = await cluster.herder.create_snapshot("c", {"tables": ["t"], "id": "mine"})
-    assert made == {
+    instruction = await cluster.herder.create_snapshot("c", {"tables": ["t"], "id": "mine"})
+    assert instruction == {
         "tables": ["t"],
         "checked": True,
         "padding": "",
         "id": "mine",
         "state": "running",
         "origin": "rest",
-        "created_ms": made["created_ms"],
+        "created_ms": instruction["created_ms"],
     }
-    assert cluster.instructions.get("c") == [made]
+    assert cluster.instructions.get("c") == [instruction]
     assert (await refused(cluster.herder.create_snapshot("c", {"id": "mine"}))).status == 409
     later = await cluster.herder.create_snapshot(
         "c", {"id": "later", "start_at": "02:30", "time_zone": "Europe/Berlin"}

@@ -102,29 +102,29 @@ def snapshot() -> ClusterSnapshot:
     return state.snapshot()
 
 
-def test_tasks_are_told_without_a_restart() -> None:
+def test_tasks_are_instructed_without_a_restart() -> None:
     task, instance = Unit("c", 0), Unit("c", INSTANCE)
     assigned = {task: 1, instance: 1}
     before = find_desired_runs(assigned, snapshot())
     assert before[task].instructions == NONE
     after = find_desired_runs(assigned, snapshot(), lambda name, _: name.encode())
     assert (after[task].instructions, after[instance].instructions) == (b"c", NONE)
-    have = {unit: LocalRun(desired_run, HostProcess(0), busy=False) for unit, desired_run in before.items()}
-    assert plan_steps(before, have) == []
-    assert plan_steps(after, have) == [("instruct", task)]
-    have[task].instructions = b"c"
-    assert plan_steps(after, have) == []
-    assert plan_steps(before, have) == [("instruct", task)], "also when they are gone"
+    local_runs = {unit: LocalRun(desired_run, HostProcess(0), busy=False) for unit, desired_run in before.items()}
+    assert plan_steps(before, local_runs) == []
+    assert plan_steps(after, local_runs) == [("instruct", task)]
+    local_runs[task].instructions = b"c"
+    assert plan_steps(after, local_runs) == []
+    assert plan_steps(before, local_runs) == [("instruct", task)], "also when they are gone"
 
 
-def test_who_is_not_told() -> None:
+def test_busy_and_failed_tasks_and_those_with_another_step_are_not_instructed() -> None:
     task = Unit("c", 0)
     desired_run = DesiredRun({}, {}, 1, instructions=b"[1]")
-    for have in (
+    for local_run in (
         LocalRun(DesiredRun({}, {}, 1), HostProcess(0)),
         LocalRun(DesiredRun({}, {}, 1), HostProcess(0), busy=False, failed=True),
     ):
-        assert plan_steps({task: desired_run}, {task: have}) == []
+        assert plan_steps({task: desired_run}, {task: local_run}) == []
     assert plan_steps(
         {task: desired_run}, {task: LocalRun(DesiredRun({}, {}, 1), HostProcess(0), busy=False, paused=True)}
     ) == [("resume", task)]

@@ -72,11 +72,11 @@ class Worker:
         node.fenced, node.caught_up = False, True
         self.store = StatusStore("s", {"bootstrap_servers": "nowhere:1"}, {}, node.status_gone, node.topic_gone)
         self.host = HostRecorder()
-        have = {unit: LocalRun(DesiredRun(CONFIG, None, 1), cast("Any", self.host)) for unit in UNITS[:2]}
+        local_runs = {unit: LocalRun(DesiredRun(CONFIG, None, 1), cast("Any", self.host)) for unit in UNITS[:2]}
         for name, part in {
             "config": self,
             "status": self.store,
-            "reconciler": SimpleNamespace(have=have),
+            "reconciler": SimpleNamespace(have=local_runs),
             "placement": SimpleNamespace(
                 table=SimpleNamespace(owner=self.owners.get, get=lambda _: None, epoch=2),
                 instructions=InstructionTable(),
@@ -121,7 +121,7 @@ def keys(units: Iterable[Unit]) -> set[bytes]:
 
 
 @pytest.mark.parametrize(
-    ("removed", "told"),
+    ("removed", "reported"),
     [
         (UNITS[:1], UNITS[:2]),
         (UNITS, UNITS[:2]),
@@ -130,14 +130,16 @@ def keys(units: Iterable[Unit]) -> set[bytes]:
     ],
     ids=["the connector's, and so its tasks'", "all", "its task's", "another worker's"],
 )
-def test_what_runs_here_is_told_again(worker: Worker, removed: tuple[Unit, ...], told: tuple[Unit, ...]) -> None:
+def test_the_status_of_local_runs_is_reported_again(
+    worker: Worker, removed: tuple[Unit, ...], reported: tuple[Unit, ...]
+) -> None:
     worker.came(*(GONE[unit] for unit in removed))
-    assert worker.wrote() == keys(told)
-    for unit in told:
+    assert worker.wrote() == keys(reported)
+    for unit in reported:
         state = worker.store.state
-        found = state.connector("c") if unit.task == INSTANCE else state.task("c", unit.task)
-        assert found is not None
-        assert (found.state, found.worker_id, found.generation) == ("RUNNING", "w:1", 1)
+        status = state.connector("c") if unit.task == INSTANCE else state.task("c", unit.task)
+        assert status is not None
+        assert (status.state, status.worker_id, status.generation) == ("RUNNING", "w:1", 1)
 
 
 def test_what_was_written_after_it_was_removed_is_enough(worker: Worker) -> None:
@@ -192,7 +194,7 @@ def test_a_removed_connector_does_not_hide_statuses_that_its_tasks_still_have(wo
     assert status.generation == 2
 
 
-def test_of_topics_nothing_is_told(worker: Worker) -> None:
+def test_nothing_is_reported_of_topics(worker: Worker) -> None:
     worker.came(topic_status_record("c", "t", None))
     assert worker.wrote() == set()
 
@@ -208,7 +210,7 @@ def test_a_topic_that_is_active_again_in_the_same_read_is_not_forgotten(worker: 
 
 
 @pytest.mark.parametrize("change", ["deleted", "stopped", "fewer tasks", "placed elsewhere", "fenced"])
-def test_what_shall_not_run_here_is_not_told_again(worker: Worker, change: str) -> None:
+def test_the_status_of_what_shall_not_run_here_is_not_reported_again(worker: Worker, change: str) -> None:
     match change:
         case "deleted":
             worker.state.apply(0, *connector_record("c", None))

@@ -57,7 +57,7 @@ class Cluster:
     async def put(self, name: str, configs: list[dict[str, str]]) -> None:
         self.submitted += 1
         for pair in (
-            *(task_record(name, task, own) for task, own in enumerate(configs)),
+            *(task_record(name, task, task_config) for task, task_config in enumerate(configs)),
             commit_record(name, len(configs)),
         ):
             self.state.apply(0, *pair)

@@ -55,7 +55,7 @@ def test_a_mistake_is_named(name: str, value: str, complaint: str) -> None:
     assert complaint in str(caught.value)
 
 
-def test_standalone_files_are_told_how_to_run() -> None:
+def test_standalone_files_are_refused_with_the_command_to_run() -> None:
     with pytest.raises(ConfigInvalid, match=r"millrace worker WORKER\.properties CONNECTOR\.properties"):
         parse_worker({**REQUIRED, "offset.storage.file.filename": "/tmp/offsets"})
 

@@ -39,22 +39,22 @@ def schemas(draw: st.DrawFn, depth: int = 3, *, named: bool = False) -> Schema:
     def name() -> str | None:
         return f"com.example.T{next(numbers)}" if named else draw(st.none() | NAMES)
 
-    def one(left: int) -> Schema:
+    def draw_schema(left: int) -> Schema:
         optional = draw(st.booleans())
         kind = draw(st.sampled_from(["scalar", "scalar", "array", "map", "struct"] if left else ["scalar"]))
         if kind == "array":
-            return Schema(Type.ARRAY, optional=optional, value_schema=one(left - 1))
+            return Schema(Type.ARRAY, optional=optional, value_schema=draw_schema(left - 1))
         if kind == "map":
             keys = Schema(draw(st.sampled_from(_KEYS)))
-            return Schema(Type.MAP, optional=optional, name=name(), key_schema=keys, value_schema=one(left - 1))
+            return Schema(Type.MAP, optional=optional, name=name(), key_schema=keys, value_schema=draw_schema(left - 1))
         if kind == "struct":
             members = draw(st.lists(NAMES, max_size=5, unique=True))
-            own = name()
-            fields = tuple(Field(each, one(left - 1)) for each in members)
-            return Schema(Type.STRUCT, optional=optional, name=own, fields=fields)
+            struct_name = name()
+            fields = tuple(Field(field_name, draw_schema(left - 1)) for field_name in members)
+            return Schema(Type.STRUCT, optional=optional, name=struct_name, fields=fields)
         return _scalar(draw, optional=optional)
 
-    return one(depth)
+    return draw_schema(depth)
 
 
 def values(schema: Schema) -> st.SearchStrategy[Any]:

@@ -142,15 +142,20 @@ def test_what_is_kept_of_a_source_block_is_that_of_the_record() -> None:
     )
     encode = compile_avro(schema, SETTINGS, b"")
     name, time = "a name" * 3, 1 << 50
-    places = [None, {"file": name, "position": time}, {"file": None, "position": -time}, {"file": "", "position": None}]
-    for number, (each, when, place) in enumerate(
-        itertools.product((name, "other", ""), (time, 0, None, -time), places)
+    positions = [
+        None,
+        {"file": name, "position": time},
+        {"file": None, "position": -time},
+        {"file": "", "position": None},
+    ]
+    for number, (source_name, when, position) in enumerate(
+        itertools.product((name, "other", ""), (time, 0, None, -time), positions)
     ):
-        value = {"source": {"name": each, "time": when, "at": place}, "n": number}
+        value = {"source": {"name": source_name, "time": when, "at": position}, "n": number}
         for _ in range(2):
             assert encode(value) == value_bytes(schema, value, SETTINGS)
         with pytest.raises(Skippable):
-            encode({"source": {"name": number, "time": when, "at": place}, "n": number})
+            encode({"source": {"name": number, "time": when, "at": position}, "n": number})
 
 
 def test_an_int_is_a_float_as_in_python_itself() -> None:

@@ -30,11 +30,11 @@ def envelope(source: Schema) -> Schema:
 
 
 def filled(schema: Schema, **more: Any) -> dict[str, Any]:
-    made = {
+    values = {
         member.name: None if member.schema.optional else 5 if member.schema.type in (Type.INT64, Type.INT32) else "x"
         for member in schema.fields
     }
-    return {**made, **more}
+    return {**values, **more}
 
 
 @pytest.mark.parametrize(
@@ -88,9 +88,9 @@ def test_records_that_are_no_events() -> None:
         converter.from_connect("t", schema, {"op": "c"})
     with pytest.raises(Skippable, match='connector type "other"'):
         converter.from_connect("t", schema, {"op": "c", "source": filled(CASSANDRA, connector="other")})
-    odd = envelope(struct("s", {"connector": STRING, "raw": BYTES}))
+    with_bytes = envelope(struct("s", {"connector": STRING, "raw": BYTES}))
     with pytest.raises(Skippable, match=r"type BYTES cannot be converted .* source\.raw"):
-        converter.from_connect("t", odd, {"op": "c", "source": {"connector": "mysql", "raw": b""}})
+        converter.from_connect("t", with_bytes, {"op": "c", "source": {"connector": "mysql", "raw": b""}})
     with pytest.raises(Skippable, match="not a CloudEvent"):
         converter.to_connect("t", b'{"id":1}')
 
@@ -146,10 +146,10 @@ async def test_a_task_gives_it_the_converted_headers() -> None:
     run = [record(header("id", "own-1"), key="k1"), record(key="k2"), record(header("id", "own-3"), header("x", "y"))]
     done = await asyncio.wait_for(conversion.convert(run, refused), 5)
     assert done is not None
-    assert [json.loads(each or b"")["id"] for each in done.values] == ["own-1", "own-3"]
+    assert [json.loads(value or b"")["id"] for value in done.values] == ["own-1", "own-3"]
     assert done.keys == [b"k1", None]
     assert done.headers is not None
-    assert [[name for name, _ in each] for each in done.headers] == [["id"], ["id", "x"]]
+    assert [[name for name, _ in headers] for headers in done.headers] == [["id"], ["id", "x"]]
     (bad,) = refused
     assert bad.record is run[1]
     assert "Header `id` was not provided" in str(bad.error)

@@ -149,14 +149,14 @@ def test_tombstones_and_nulls() -> None:
 
 def test_subclasses_of_the_basic_types_are_values_too() -> None:
     class Kind(enum.IntEnum):
-        ONE = 1
+        FIRST = 1
 
     class Text(str):
         __slots__ = ()
 
     schema = struct(None, {"a": INT32, "b": STRING})
-    assert PLAIN.from_connect("topic", schema, OrderedDict(a=Kind.ONE, b=Text("x"))) == b'{"a":1,"b":"x"}'
-    assert PLAIN.from_connect("topic", None, {"a": Kind.ONE, "b": Text("x")}) == b'{"a":1,"b":"x"}'
+    assert PLAIN.from_connect("topic", schema, OrderedDict(a=Kind.FIRST, b=Text("x"))) == b'{"a":1,"b":"x"}'
+    assert PLAIN.from_connect("topic", None, {"a": Kind.FIRST, "b": Text("x")}) == b'{"a":1,"b":"x"}'
     assert PLAIN.from_connect("topic", STRING, Text("x")) == b'"x"'
 
 
@@ -193,10 +193,10 @@ def test_nesting_without_end_is_refused() -> None:
 
 def test_one_encoder_per_schema_by_identity_and_by_content() -> None:
     converter = JsonConverter({})
-    made = converter.encoder("a", ORDER)
-    assert converter.encoder("b", ORDER) is made
-    assert converter.encoder("a", replace(ORDER)) is made
-    assert converter.encoder("a", replace(ORDER, version=2)) is not made
+    encoder = converter.encoder("a", ORDER)
+    assert converter.encoder("b", ORDER) is encoder
+    assert converter.encoder("a", replace(ORDER)) is encoder
+    assert converter.encoder("a", replace(ORDER, version=2)) is not encoder
 
 
 def test_the_cache_is_bounded_and_forgets_the_oldest() -> None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from worker.converters.partitioner import choose_partition, choose_partitions, hash_murmur2, positive_hashes
 
 # From Kafka's own UtilsTest, as Java's signed numbers.
-KNOWN = {
+KAFKA_HASHES = {
     b"21": -973932308,
     b"foobar": -790332482,
     b"a-little-bit-long-string": -985981536,
@@ -20,7 +20,7 @@ KNOWN = {
 }
 
 
-@pytest.mark.parametrize(("key", "expected"), KNOWN.items())
+@pytest.mark.parametrize(("key", "expected"), KAFKA_HASHES.items())
 def test_known_hashes(key: bytes, expected: int) -> None:
     assert hash_murmur2(key) == expected & 0xFFFFFFFF
     assert choose_partition(key, 12) == (expected & 0x7FFFFFFF) % 12

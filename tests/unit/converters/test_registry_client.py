@@ -63,7 +63,7 @@ async def test_an_answer_that_is_no_registrys_is_an_outage_that_names_the_addres
 
 
 @pytest.mark.parametrize("forbidden", ["/subjects/t-value/versions/latest", "/compatibility/"])
-async def test_a_client_that_may_only_write_is_told_that_its_schema_is_refused(forbidden: str) -> None:
+async def test_a_client_that_may_only_write_learns_that_its_schema_is_refused(forbidden: str) -> None:
     def answer(request: web.BaseRequest) -> tuple[int, str]:
         if request.path.startswith(forbidden):
             return 403, '{"error_code": 40301, "message": "no"}'
@@ -73,10 +73,10 @@ async def test_a_client_that_may_only_write_is_told_that_its_schema_is_refused(f
 
     async with served(answer) as url:
         converter = create_converter("Avro", {"schema.registry.url": url}, False)
-        with pytest.raises(Skippable, match="Schema being registered is incompatible") as told:
+        with pytest.raises(Skippable, match="Schema being registered is incompatible") as skipped:
             await converter.prepare("t", STRING)
         await converter.close()
-    assert ("may not read" in str(told.value)) is forbidden.endswith("latest")
+    assert ("may not read" in str(skipped.value)) is forbidden.endswith("latest")
 
 
 async def test_about_a_refused_schema_the_registry_is_not_asked_for_each_record() -> None:

@@ -50,7 +50,7 @@ from worker.converters.registry.differences import Shapes, avro_shapes, find_dif
 
 VALUES = JsonSettings(entries=True)
 JSON = JsonSchemaSettings(VALUES)
-FEW = settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+FEW_EXAMPLES = settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 
 
 def protobuf_bytes(schema: Schema, value: Any, options: ProtobufSettings | None = None) -> bytes:
@@ -73,7 +73,7 @@ def read_back(schema: Schema, value: Any, options: ProtobufSettings | None = Non
 # JSON Schema.
 
 
-@FEW
+@FEW_EXAMPLES
 @given(cases())
 def test_json_values_travel_and_match_their_schema(case: tuple[Schema, Any]) -> None:
     schema, value = case
@@ -83,8 +83,8 @@ def test_json_values_travel_and_match_their_schema(case: tuple[Schema, Any]) -> 
     parsed = json.loads(text)
     jsonschema.Draft7Validator.check_schema(parsed)
     jsonschema.Draft7Validator(parsed).validate(json.loads(data))
-    read, again = json_schema_reader(text, {}, JSON)(data)
-    assert again == value
+    read, read_value = json_schema_reader(text, {}, JSON)(data)
+    assert read_value == value
     assert read == schema
 
 
@@ -180,7 +180,7 @@ def expressible(schema: Schema | None, *, inside: bool = False) -> bool:
     return all(expressible(part, inside=True) for part in parts) and (inside or schema.type is Type.STRUCT)
 
 
-@settings(FEW, max_examples=15)
+@settings(FEW_EXAMPLES, max_examples=15)
 @given(cases(named=True).filter(lambda case: expressible(case[0]) and case[1] is not None))
 def test_protobuf_values_travel(case: tuple[Schema, Any]) -> None:
     schema, value = case
@@ -443,11 +443,11 @@ def test_avro_types_that_are_named_once_and_used_again(first: str, second: str) 
     ours = shapes(field("a", first), field("b", second))
     assert list(ours) == ["a", "a.x", "b", "b.x"]
     assert find_lacking(ours, shapes(field("b", first), field("a", second))) == []
-    own = (
+    recursive = (
         '{"type":"record","name":"Node","fields":[{"name":"next","type":["null","Node"]},'
         '{"name":"again","type":"shop.Node"}]}'
     )
-    assert list(shapes(field("n", own))) == ["n", "n.next", "n.again"], "a type that contains itself ends there"
+    assert list(shapes(field("n", recursive))) == ["n", "n.next", "n.again"], "a type that contains itself ends there"
 
 
 def test_avro_types_that_use_each_other_many_times_end() -> None:
@@ -465,12 +465,12 @@ def test_avro_types_that_use_each_other_many_times_end() -> None:
 def test_json_schemas_that_refer_to_their_own_definitions() -> None:
     inner = {"type": "object", "properties": {"x": {"type": "integer"}}}
     ours = json_shapes({"type": "object", "properties": {"a": inner, "b": inner}})
-    for place in ("definitions", "$defs"):
-        reference = {"$ref": f"#/{place}/Point"}
+    for section in ("definitions", "$defs"):
+        reference = {"$ref": f"#/{section}/Point"}
         theirs = {
             "type": "object",
             "properties": {"a": reference, "b": {"oneOf": [{"type": "null"}, reference]}},
-            place: {"Point": inner},
+            section: {"Point": inner},
         }
         assert find_lacking(ours, json_shapes(theirs)) == []
     endless = {"properties": {"a": {"$ref": "#"}, "b": {"$ref": "#/definitions/no"}, "c": {"$ref": "other.json"}}}

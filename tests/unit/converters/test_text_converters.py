@@ -69,8 +69,8 @@ def test_an_unknown_converter_names_the_property_and_what_there_is() -> None:
 def test_a_header_converter_is_no_value_converter() -> None:
     with pytest.raises(ConfigInvalid, match=r"key\.converter"):
         create_converter("SimpleHeaderConverter", {}, True)
-    made = create_header_converter("org.apache.kafka.connect.storage.SimpleHeaderConverter", {})
-    assert isinstance(made, SimpleHeaderConverter)
+    converter = create_header_converter("org.apache.kafka.connect.storage.SimpleHeaderConverter", {})
+    assert isinstance(converter, SimpleHeaderConverter)
     with pytest.raises(ConfigInvalid, match=r"header\.converter"):
         create_header_converter("io.confluent.connect.avro.AvroConverter", {"schema.registry.url": "http://x:1"})
 

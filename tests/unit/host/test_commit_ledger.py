@@ -77,18 +77,18 @@ def test_a_failed_commit_is_taken_again_unless_newer_offsets_are_ready() -> None
         ledger.add(unit)
         unit.release()
         if offset == 1:
-            taken = ledger.take()
-            ledger.give_back(taken)
+            offsets = ledger.take()
+            ledger.give_back(offsets)
     assert sorted(map(str, ledger.take())) == sorted(map(str, [({"p": "a"}, {"n": 2}), ({"p": "b"}, {"n": 7})]))
 
 
-def test_acknowledgements_are_told() -> None:
-    told: list[Any] = []
-    ledger = Ledger(told.append)
+def test_acknowledgements_are_reported() -> None:
+    acknowledged: list[Any] = []
+    ledger = Ledger(acknowledged.append)
     unit = make_unit({})
     ledger.add(unit)
     unit.release()
-    assert told == [unit]
+    assert acknowledged == [unit]
 
 
 @given(

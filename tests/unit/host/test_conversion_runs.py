@@ -36,16 +36,16 @@ def test_runs_are_uniform_and_keep_the_order_within_topics(kinds: list[tuple[str
         SourceRecord({}, {"n": number}, topic, number, value_schema, None, key_schema)
         for number, (topic, value_schema, key_schema) in enumerate(kinds)
     ]
-    found = split_runs(records)
-    for run in found:
+    runs = split_runs(records)
+    for run in runs:
         assert len({(record.topic, id(record.value_schema), id(record.key_schema)) for record in run}) == 1
     for topic in "tu":
-        assert [record.value for run in found for record in run if record.topic == topic] == [
+        assert [record.value for run in runs for record in run if record.topic == topic] == [
             record.value for record in records if record.topic == topic
         ]
-    assert len(found) == sum(len(list(groupby([kind for kind in kinds if kind[0] == topic]))) for topic in "tu")
+    assert len(runs) == sum(len(list(groupby([kind for kind in kinds if kind[0] == topic]))) for topic in "tu")
     if len(set(kinds)) == 1:
-        assert found[0] is records, "the usual case copies nothing"
+        assert runs[0] is records, "the usual case copies nothing"
 
 
 async def once(call: Callable[[], Awaitable[Any]]) -> None:
@@ -100,7 +100,7 @@ async def test_another_key_can_choose_the_partition() -> None:
 
 
 async def test_a_record_for_every_partition_is_copied_behind_those_before_it() -> None:
-    made: list[tuple[str, Any]] = [
+    keys_and_partitions: list[tuple[str, Any]] = [
         ("a", None),
         ("beat", EVERY_PARTITION),
         ("b", 1),
@@ -108,7 +108,8 @@ async def test_a_record_for_every_partition_is_copied_behind_those_before_it() -
         ("beat", EVERY_PARTITION),
     ]
     records = [
-        SourceRecord({}, {}, "t", number, None, key, STRING, partition) for number, (key, partition) in enumerate(made)
+        SourceRecord({}, {}, "t", number, None, key, STRING, partition)
+        for number, (key, partition) in enumerate(keys_and_partitions)
     ]
     converted = await conversion().convert(records, [])
     assert converted is not None

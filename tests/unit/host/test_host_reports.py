@@ -38,13 +38,13 @@ class Control:
     """The other end: keeps the reports that it gets, in order."""
 
     def __init__(self) -> None:
-        self.told: list[Any] = []
+        self.reports: list[Any] = []
 
     async def request(self, message: HostMessage, deadline_s: float) -> Any:
         raise AssertionError((message, deadline_s))
 
     def event(self, message: HostMessage) -> None:
-        self.told.append(message)
+        self.reports.append(message)
 
 
 async def test_a_task_that_was_said_to_have_stopped_is_not_reported_after_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -55,12 +55,12 @@ async def test_a_task_that_was_said_to_have_stopped_is_not_reported_after_it(mon
     host._tasks = {runner.id: cast("TaskRunner", runner) for runner in map(Runner, range(many))}
     reporting = asyncio.create_task(host._report())
     try:
-        await eventually_async(lambda: control.told, "the first report", every=0)
+        await eventually_async(lambda: control.reports, "the first report", every=0)
         await pass_turns()  # the next report is in the middle: it lets others in between its slices
         assert await host.handle(StopTask(HostTaskId("c", 0), 1))
-        control.told.append("stopped")
-        await eventually_async(lambda: isinstance(control.told[-1], Stats), "the next report", every=0)
+        control.reports.append("stopped")
+        await eventually_async(lambda: isinstance(control.reports[-1], Stats), "the next report", every=0)
     finally:
         reporting.cancel()
-    assert len(control.told[-1].tasks) == many - 1
-    assert HostTaskId("c", 0) not in {each.id for each in control.told[-1].tasks}
+    assert len(control.reports[-1].tasks) == many - 1
+    assert HostTaskId("c", 0) not in {task.id for task in control.reports[-1].tasks}

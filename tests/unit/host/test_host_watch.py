@@ -43,14 +43,14 @@ async def test_frames_of_both_writers_stay_whole_and_in_order() -> None:
     for frame in frames(300, 2):
         writer.write(frame)
         await pass_turns()
-    found: dict[int, list[int]] = {1: [], 2: []}
+    received: dict[int, list[int]] = {1: [], 2: []}
     async with asyncio.timeout(20):
         for _ in range(600):
             size = struct.unpack("<I", await reader.readexactly(4))[0]
             sender, number = struct.unpack_from("<II", await reader.readexactly(size))
-            found[sender].append(number)
+            received[sender].append(number)
     thread.join()
-    assert found == {1: list(range(300)), 2: list(range(300))}
+    assert received == {1: list(range(300)), 2: list(range(300))}
     writer.close()
     assert writer.is_closing()
     writer.write(b"nothing happens")
@@ -109,15 +109,15 @@ class Watched:
 def watched(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Watched]]:
     for name in ("_TICK_S", "_BEAT_S"):
         monkeypatch.setattr(watch_module, name, 0.01)
-    made: list[Watched] = []
+    watchers: list[Watched] = []
 
     def make(*args: Any, **more: Any) -> Watched:
-        made.append(Watched(*args, **more))
-        return made[-1]
+        watchers.append(Watched(*args, **more))
+        return watchers[-1]
 
     yield make
-    for each in made:
-        each.watch.stop()
+    for watcher in watchers:
+        watcher.watch.stop()
 
 
 async def test_a_stuck_loop_is_reported_once_as_a_warning_and_once_for_good(watched: Callable[..., Watched]) -> None:
@@ -191,7 +191,7 @@ def test_a_process_that_did_not_run_is_frozen(wall_s: float, cpu_s: float, expec
 
 
 async def test_the_culprit_is_the_task_whose_code_runs() -> None:
-    async def who() -> str:
+    async def name_culprit() -> str:
         return find_culprit(asyncio.get_running_loop())
 
     for name, expected in (
@@ -201,7 +201,7 @@ async def test_the_culprit_is_the_task_whose_code_runs() -> None:
         ("a|b-0", "a|b-0"),
         ("a|b-0|runner", "a|b-0"),
     ):
-        assert await asyncio.create_task(who(), name=name) == expected
+        assert await asyncio.create_task(name_culprit(), name=name) == expected
 
 
 async def test_a_task_that_blocks_while_it_is_made_is_the_culprit() -> None:
@@ -218,12 +218,12 @@ async def test_a_task_that_blocks_while_it_is_made_is_the_culprit() -> None:
     assert blamed == ["orders-3"]
 
 
-@pytest.mark.parametrize("what", ["snapshot", "snapshots", "lag", "tables"])
-async def test_a_connector_that_blocks_over_a_question_is_the_culprit(what: str) -> None:
-    async def who() -> str:
+@pytest.mark.parametrize("question", ["snapshot", "snapshots", "lag", "tables"])
+async def test_a_connector_that_blocks_over_a_question_is_the_culprit(question: str) -> None:
+    async def name_culprit() -> str:
         return find_culprit(asyncio.get_running_loop())
 
-    assert await asyncio.create_task(who(), name=f"orders|{what}") == "orders"
+    assert await asyncio.create_task(name_culprit(), name=f"orders|{question}") == "orders"
 
 
 def test_stacks_of_other_threads_are_shown() -> None:

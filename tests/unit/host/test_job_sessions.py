@@ -195,8 +195,10 @@ async def test_a_passing_fault_starts_it_again() -> None:
     run.runner.start()
     await run.until("RUNNING", "RESTARTING", "RUNNING", "RESTARTING", "RUNNING")
     assert run.runner.stats.restarts == 2
-    found = [event.trace for event in run.events if isinstance(event, TaskStateChanged) and event.state == "RESTARTING"]
-    assert found[0] == "Retriable: the target is away\n\nwhat the job said: [hidden]\n"
+    traces = [
+        event.trace for event in run.events if isinstance(event, TaskStateChanged) and event.state == "RESTARTING"
+    ]
+    assert traces[0] == "Retriable: the target is away\n\nwhat the job said: [hidden]\n"
     assert await run.runner.stop(1.0)
 
 
@@ -244,7 +246,7 @@ async def test_a_job_that_is_done_stays_running_and_looks_again_after_a_pause() 
     assert await run.runner.stop(1.0)
 
 
-async def test_numbers_grow_over_runs_and_topics_are_told_once() -> None:
+async def test_numbers_grow_over_runs_and_topics_are_reported_once() -> None:
     async def counts(task: Scripted) -> None:
         progress = task.context.progress
         progress.read += 10

@@ -35,10 +35,10 @@ PLAIN = 'org.apache.kafka.common.security.plain.PlainLoginModule required userna
     ("kind", "client"), [("producer", AIOKafkaProducer), ("consumer", AIOKafkaConsumer), ("admin", AIOKafkaAdminClient)]
 )
 def test_every_argument_of_the_table_exists(kind: str, client: Any) -> None:
-    known = client.__init__.__code__.co_varnames
+    arguments = client.__init__.__code__.co_varnames
     for name, (kinds, argument, _) in kafka_clients.TABLE.items():
         if kind in kinds:
-            assert argument in known, name
+            assert argument in arguments, name
 
 
 def test_values_are_of_their_types() -> None:
@@ -203,10 +203,10 @@ def test_clients_inherit_servers_and_security_unless_they_have_their_own() -> No
     assert inherited_properties(
         {"admin.listeners": "http://:1", "admin.listeners.https.ssl.cipher.suites": "x", "admin.retries": "1"}, "admin."
     ) == {"retries": "1"}
-    own = inherited_properties(
+    producer_properties = inherited_properties(
         {**worker, "producer.security.protocol": "PLAINTEXT", "producer.bootstrap.servers": "b:2"}, "producer."
     )
-    assert own == {"bootstrap.servers": "b:2", "security.protocol": "PLAINTEXT", "linger.ms": "5"}
+    assert producer_properties == {"bootstrap.servers": "b:2", "security.protocol": "PLAINTEXT", "linger.ms": "5"}
 
 
 @pytest.mark.parametrize(
@@ -231,8 +231,8 @@ def test_override_policies(policy: str, listed: str, allowed: bool) -> None:
 
 
 def test_principal_may_be_overridden_where_only_that_may() -> None:
-    own = {"producer.override.sasl.mechanism": "PLAIN"}
-    assert override_properties(own, "producer.override.", {POLICY: "Principal"}) == {"sasl.mechanism": "PLAIN"}
+    overrides = {"producer.override.sasl.mechanism": "PLAIN"}
+    assert override_properties(overrides, "producer.override.", {POLICY: "Principal"}) == {"sasl.mechanism": "PLAIN"}
     with pytest.raises(ConfigInvalid, match=r"Invalid value org\.acme\.Mine .* All, None, Principal, Allowlist"):
         override_properties({}, "producer.override.", {POLICY: "org.acme.Mine"})
 

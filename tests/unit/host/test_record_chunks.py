@@ -56,12 +56,12 @@ def test_a_split_keeps_records_order_and_units(rows: list[Row], codec: str | Non
     chunk = filled(rows, codec)
     unit = CommitUnit()
     chunk.hold(unit)
-    pieces = chunk.split(batch_size)
-    assert [row for piece in pieces for row in decoded(piece)] == rows
-    assert len(pieces) > 1
-    assert all(piece.count <= (len(rows) + 1) // 2 for piece in pieces)
-    assert unit.held == 1 + 1 + len(pieces)
-    assert all(piece.accounted > 0 for piece in pieces)
+    parts = chunk.split(batch_size)
+    assert [row for part in parts for row in decoded(part)] == rows
+    assert len(parts) > 1
+    assert all(part.count <= (len(rows) + 1) // 2 for part in parts)
+    assert unit.held == 1 + 1 + len(parts)
+    assert all(part.accounted > 0 for part in parts)
 
 
 def test_a_full_chunk_takes_no_more() -> None:

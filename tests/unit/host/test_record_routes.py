@@ -60,64 +60,64 @@ def loop() -> Iterator[asyncio.AbstractEventLoop]:
 
 
 def route(sink: Counted, partitions: int) -> TopicRoute:
-    made = TopicRoute(sink, "t", sink.settings.batch_size)
-    made.grow(partitions)
-    return made
+    topic_route = TopicRoute(sink, "t", sink.settings.batch_size)
+    topic_route.grow(partitions)
+    return topic_route
 
 
-def content(made: TopicRoute) -> dict[int, list[tuple[bytes | None, bytes | None]]]:
-    found: dict[int, list[tuple[bytes | None, bytes | None]]] = {}
-    for writer in made.writers.values():
+def content(topic_route: TopicRoute) -> dict[int, list[tuple[bytes | None, bytes | None]]]:
+    contents: dict[int, list[tuple[bytes | None, bytes | None]]] = {}
+    for writer in topic_route.writers.values():
         writer.roll()
         for chunk in writer.full:
             assert chunk.count == chunk.record_count() > 0
-            found.setdefault(writer.partition, []).extend(
+            contents.setdefault(writer.partition, []).extend(
                 (record.key, record.value) for record in DefaultRecordBatch(bytes(chunk.build()))
             )
-    return found
+    return contents
 
 
 @pytest.mark.usefixtures("loop")
 @pytest.mark.parametrize("partitions", [1, 7])
 def test_keys_decide(partitions: int) -> None:
     sink = Counted()
-    made = route(sink, partitions)
+    topic_route = route(sink, partitions)
     unit = CommitUnit()
     keys = [b"key-%d" % number for number in range(100)]
-    assert made.append(unit, keys, keys) == []
-    found = content(made)
-    assert {key: number for number, rows in found.items() for key, _ in rows} == {
+    assert topic_route.append(unit, keys, keys) == []
+    contents = content(topic_route)
+    assert {key: number for number, rows in contents.items() for key, _ in rows} == {
         key: choose_partition(key, partitions) for key in keys
     }
-    assert found[0] == [(key, key) for key in keys if choose_partition(key, partitions) == 0]
-    assert unit.held == 1 + len(found)
+    assert contents[0] == [(key, key) for key in keys if choose_partition(key, partitions) == 0]
+    assert unit.held == 1 + len(contents)
     assert sink.rows == 100
 
 
 @pytest.mark.usefixtures("loop")
 def test_null_keys_stay_together_and_move_on_when_a_batch_is_full() -> None:
     sink = Counted(max_batch_size=1_000)
-    made = route(sink, 50)
+    topic_route = route(sink, 50)
     unit = CommitUnit()
-    assert made.append(unit, [b"x" * 100] * 5) == []
-    assert len([writer for writer in made.writers.values() if writer.chunk]) == 1
-    made.append(unit, [b"x" * 100] * 200)
-    found = content(made)
-    assert len(found) > 5, "with 20 full batches and 50 partitions"
-    assert sum(map(len, found.values())) == sink.rows == 205
-    assert unit.held == 1 + sum(len(writer.full) for writer in made.writers.values())
-    assert all(chunk.size() <= 1_000 for writer in made.writers.values() for chunk in writer.full)
-    assert sink.bytes == sum(chunk.accounted for writer in made.writers.values() for chunk in writer.full)
+    assert topic_route.append(unit, [b"x" * 100] * 5) == []
+    assert len([writer for writer in topic_route.writers.values() if writer.chunk]) == 1
+    topic_route.append(unit, [b"x" * 100] * 200)
+    contents = content(topic_route)
+    assert len(contents) > 5, "with 20 full batches and 50 partitions"
+    assert sum(map(len, contents.values())) == sink.rows == 205
+    assert unit.held == 1 + sum(len(writer.full) for writer in topic_route.writers.values())
+    assert all(chunk.size() <= 1_000 for writer in topic_route.writers.values() for chunk in writer.full)
+    assert sink.bytes == sum(chunk.accounted for writer in topic_route.writers.values() for chunk in writer.full)
 
 
 @pytest.mark.usefixtures("loop")
 def test_null_keys_move_on_though_no_batch_gets_full() -> None:
-    made = route(Counted(max_batch_size=1_000), 50)
+    topic_route = route(Counted(max_batch_size=1_000), 50)
     used = set()
     for _ in range(100):
-        made.append(CommitUnit(), [b"x" * 100])
-        used |= {writer.partition for writer in made.writers.values() if writer.chunk}
-        for writer in made.writers.values():
+        topic_route.append(CommitUnit(), [b"x" * 100])
+        used |= {writer.partition for writer in topic_route.writers.values() if writer.chunk}
+        for writer in topic_route.writers.values():
             writer.roll()
     assert len(used) > 3
 
@@ -126,48 +126,48 @@ def test_null_keys_move_on_though_no_batch_gets_full() -> None:
 def test_null_keys_avoid_partitions_without_leader() -> None:
     sink = Counted(max_batch_size=1_000)
     sink.leaders = [2]
-    made = route(sink, 4)
-    made.append(CommitUnit(), [b"x" * 100] * 50)
-    assert set(content(made)) == {2}
+    topic_route = route(sink, 4)
+    topic_route.append(CommitUnit(), [b"x" * 100] * 50)
+    assert set(content(topic_route)) == {2}
 
 
 @pytest.mark.usefixtures("loop")
 def test_given_partitions_go_before_keys_and_must_exist() -> None:
     sink = Counted()
-    made = route(sink, 3)
-    refused = made.append(
+    topic_route = route(sink, 3)
+    refused = topic_route.append(
         CommitUnit(), [b"0", b"1", b"2", b"3", b"4"], [b"a", b"a", None, b"a", b"a"], [2, None, 1, 3, -1]
     )
     assert [index for index, _ in refused] == [3, 4]
     assert "has no partition 3, only 3" in str(refused[0][1])
     assert "has no partition -1, only 3" in str(refused[1][1])
-    found = content(made)
-    assert found[2][0] == (b"a", b"0")
-    assert (None, b"2") in found[1]
-    assert (b"a", b"1") in found[choose_partition(b"a", 3)]
+    contents = content(topic_route)
+    assert contents[2][0] == (b"a", b"0")
+    assert (None, b"2") in contents[1]
+    assert (b"a", b"1") in contents[choose_partition(b"a", 3)]
     assert sink.rows == 3
 
 
 @pytest.mark.usefixtures("loop")
 def test_places_go_before_keys() -> None:
-    made = route(Counted(), 7)
+    topic_route = route(Counted(), 7)
     keys = [b"beat-%d" % number for number in range(30)]
-    made.append(CommitUnit(), keys, keys, places=[b"rows" if number % 3 else None for number in range(30)])
-    found = {value: number for number, rows in content(made).items() for _, value in rows}
-    assert found == {key: choose_partition(b"rows" if number % 3 else key, 7) for number, key in enumerate(keys)}
+    topic_route.append(CommitUnit(), keys, keys, places=[b"rows" if number % 3 else None for number in range(30)])
+    partitions = {value: number for number, rows in content(topic_route).items() for _, value in rows}
+    assert partitions == {key: choose_partition(b"rows" if number % 3 else key, 7) for number, key in enumerate(keys)}
 
 
 @pytest.mark.usefixtures("loop")
 @pytest.mark.parametrize("keyed", [False, True])
 def test_a_record_too_large_is_refused_alone(keyed: bool) -> None:
     sink = Counted(max_request_size=1_000, max_batch_size=400)
-    made = route(sink, 2)
+    topic_route = route(sink, 2)
     unit = CommitUnit()
     values = [b"a" * 10, b"b" * 2_000, b"c" * 10, b"d" * 500, b"e" * 10]
-    refused = made.append(unit, values, [b"k"] * 5 if keyed else None)
+    refused = topic_route.append(unit, values, [b"k"] * 5 if keyed else None)
     assert [(index, type(error)) for index, error in refused] == [(1, RecordTooLarge)]
     assert "max.request.size (1000)" in str(refused[0][1])
-    assert sorted(value or b"" for rows in content(made).values() for _, value in rows) == [
+    assert sorted(value or b"" for rows in content(topic_route).values() for _, value in rows) == [
         value for value in values if len(value) < 1_000
     ]
     assert sink.rows == 4
@@ -175,10 +175,10 @@ def test_a_record_too_large_is_refused_alone(keyed: bool) -> None:
 
 @pytest.mark.usefixtures("loop")
 def test_timestamps_and_headers_arrive() -> None:
-    made = route(Counted(), 1)
-    made.append(CommitUnit(), [b"v", None], [b"k", b"l"], None, [1, 2], [[("h", b"x")], []])
-    made.writers[0].roll()
-    (chunk,) = made.writers[0].full
+    topic_route = route(Counted(), 1)
+    topic_route.append(CommitUnit(), [b"v", None], [b"k", b"l"], None, [1, 2], [[("h", b"x")], []])
+    topic_route.writers[0].roll()
+    (chunk,) = topic_route.writers[0].full
     assert [
         (record.timestamp, record.value, list(record.headers)) for record in DefaultRecordBatch(bytes(chunk.build()))
     ] == [(1, b"v", [("h", b"x")]), (2, None, [])]
@@ -186,10 +186,10 @@ def test_timestamps_and_headers_arrive() -> None:
 
 def test_nothing_is_taken_after_the_end() -> None:
     sink = Counted()
-    made = route(sink, 1)
+    topic_route = route(sink, 1)
     sink.closed = True
     with pytest.raises(Fenced):
-        made.append(CommitUnit(), [b"x"])
+        topic_route.append(CommitUnit(), [b"x"])
 
 
 async def test_tasks_that_ask_for_a_topic_at_once_share_its_route(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -208,12 +208,12 @@ async def test_tasks_that_ask_for_a_topic_at_once_share_its_route(monkeypatch: p
     await pass_turns()
     asked.set()
     first, *others = await asyncio.gather(*asking)
-    assert all(each is first for each in others)
+    assert all(other is first for other in others)
     assert first.partitions == 2
 
 
 @pytest.mark.parametrize(
-    ("topic", "why"),
+    ("topic", "reason"),
     [
         ("a b", "it contains ' '"),
         ("b\u00fccher", "it contains '\u00fc'"),
@@ -226,10 +226,10 @@ async def test_tasks_that_ask_for_a_topic_at_once_share_its_route(monkeypatch: p
         ("x" * 250, "it is 250 characters long"),
     ],
 )
-def test_names_that_kafka_does_not_allow_are_told(topic: str | None, why: str) -> None:
+def test_names_that_kafka_does_not_allow_are_refused_with_the_reason(topic: str | None, reason: str) -> None:
     complaint = topic_complaint(topic)
     assert complaint is not None
-    assert complaint.startswith(f"invalid topic name {topic!r}: {why}")
+    assert complaint.startswith(f"invalid topic name {topic!r}: {reason}")
 
 
 @pytest.mark.parametrize("topic", ["a", "...", "A-b_c.9", "x" * 249, "__consumer_offsets"])

@@ -51,7 +51,7 @@ async def heard(task: Listening, expected: list[Any]) -> None:
     await eventually_async(lambda: task.heard == expected, f"the task hears {expected}", detail=lambda: task.heard)
 
 
-async def test_a_task_is_told_before_each_start_and_at_each_change() -> None:
+async def test_a_task_is_instructed_before_each_start_and_at_each_change() -> None:
     task = Listening()
     under_test = local_session(task)
     under_test.instruct([{"id": "a"}])
@@ -118,7 +118,7 @@ async def test_a_connector_says_by_default_that_it_has_no_such_thing() -> None:
         await Plain.lag(config, [])
 
 
-async def test_a_runner_keeps_what_it_is_told_for_the_next_start() -> None:
+async def test_a_runner_keeps_its_instructions_for_the_next_start() -> None:
     from worker.host.task_runner import TaskRunner
     from worker.protocol import StartTask
 

@@ -158,7 +158,7 @@ def test_task_configurations_are_text() -> None:
         ("UnknownTopicOrPartitionError", "rebuild"),
     ],
 )
-def test_failed_batches_are_told_apart(name: str, expected: str) -> None:
+def test_failed_batches_are_classified(name: str, expected: str) -> None:
     from aiokafka import errors
 
     error: Any = getattr(errors, name)

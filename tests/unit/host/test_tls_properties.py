@@ -16,21 +16,21 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 AUTHORITY = Authority.make("test")
-OWN = AUTHORITY.issue("me")
+OWN_CERTIFICATE = AUTHORITY.issue("me")
 
 
 def handshake(server: ssl.SSLContext, client: ssl.SSLContext) -> Mapping[str, object] | None:
     """Let two contexts meet; the client's certificate as the server saw it."""
     upward, downward = ssl.MemoryBIO(), ssl.MemoryBIO()
-    one = server.wrap_bio(upward, downward, server_side=True)
-    other = client.wrap_bio(downward, upward, server_hostname="localhost")
+    server_side = server.wrap_bio(upward, downward, server_side=True)
+    client_side = client.wrap_bio(downward, upward, server_hostname="localhost")
     for _ in range(5):
-        for each in (other, one):
+        for side in (client_side, server_side):
             try:
-                each.do_handshake()
+                side.do_handshake()
             except ssl.SSLWantReadError:
                 continue
-    return one.getpeercert()
+    return server_side.getpeercert()
 
 
 @pytest.fixture(scope="module")
@@ -38,9 +38,9 @@ def stores(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("stores")
     AUTHORITY.write_pem(folder / "trust.pem")
     AUTHORITY.write_pkcs12(folder / "trust.p12", "trust-secret")
-    OWN.write_pem(folder / "own.pem")
-    OWN.write_pem(folder / "locked.pem", "key-secret")
-    OWN.write_pkcs12(folder / "own.p12", "store-secret")
+    OWN_CERTIFICATE.write_pem(folder / "own.pem")
+    OWN_CERTIFICATE.write_pem(folder / "locked.pem", "key-secret")
+    OWN_CERTIFICATE.write_pkcs12(folder / "own.p12", "store-secret")
     (folder / "store.jks").write_bytes(bytes.fromhex("feedfeed00000002"))
     return folder
 
@@ -59,21 +59,23 @@ def stores(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ],
 )
 @pytest.mark.parametrize(
-    "own",
+    "keystore",
     [
         {"ssl.keystore.location": "own.pem"},
         {"ssl.keystore.location": "locked.pem", "ssl.key.password": "key-secret"},
         {"ssl.keystore.location": "own.p12", "ssl.keystore.password": "store-secret"},
         {
-            "ssl.keystore.key": OWN.key_pem("key-secret").replace("\n", " "),
+            "ssl.keystore.key": OWN_CERTIFICATE.key_pem("key-secret").replace("\n", " "),
             "ssl.key.password": "key-secret",
-            "ssl.keystore.certificate.chain": OWN.chain_pem.replace("\n", " "),
+            "ssl.keystore.certificate.chain": OWN_CERTIFICATE.chain_pem.replace("\n", " "),
         },
     ],
 )
-def test_both_sides_show_and_believe_certificates(stores: Path, trust: dict[str, str], own: dict[str, str]) -> None:
+def test_both_sides_show_and_believe_certificates(
+    stores: Path, trust: dict[str, str], keystore: dict[str, str]
+) -> None:
     properties = {
-        name: str(stores / value) if name.endswith("location") else value for name, value in (trust | own).items()
+        name: str(stores / value) if name.endswith("location") else value for name, value in (trust | keystore).items()
     }
     server, client = server_context({**properties, "ssl.client.auth": "required"}), client_context(properties)
     assert client.check_hostname
@@ -108,4 +110,4 @@ def test_names_in_certificates_may_be_let_pass() -> None:
 
 def test_java_cipher_suites_are_known() -> None:
     context = client_context({"ssl.cipher.suites": "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256"})
-    assert "ECDHE-RSA-AES128-GCM-SHA256" in {each["name"] for each in context.get_ciphers()}
+    assert "ECDHE-RSA-AES128-GCM-SHA256" in {cipher["name"] for cipher in context.get_ciphers()}

@@ -45,7 +45,7 @@ def test_a_batch_ends_with_its_acknowledgement() -> None:
     assert first[0][1] == f"00-{produce.context.trace_id:032x}-{produce.context.span_id:016x}-01".encode()
 
 
-def test_what_is_given_up_is_told() -> None:
+def test_spans_of_lost_batches_fail_with_the_reason() -> None:
     traced, exporter = tracing()
     traces = BatchTraces()
     traces.begin(traced, TASK, TaskStats(TASK), 0, 1)
@@ -58,9 +58,9 @@ def test_what_is_given_up_is_told() -> None:
 
 def test_sampling_and_headers_can_be_turned_down() -> None:
     traced, exporter = tracing(0.0)
-    traces, given = BatchTraces(), [[("a", b"b")]]
+    traces, headers = BatchTraces(), [[("a", b"b")]]
     traces.begin(traced, TASK, TaskStats(TASK), 0, 1)
-    assert traces.headers("t", given, 1) is given  # type: ignore[arg-type]
+    assert traces.headers("t", headers, 1) is headers  # type: ignore[arg-type]
     traced, exporter = tracing(headers=False)
     traces.begin(traced, TASK, TaskStats(TASK), 0, 1)
     assert traces.headers("t", None, 1) is None

@@ -31,11 +31,11 @@ async def test_one_passes_in_each_turn_of_the_loop_in_order() -> None:
     turnstile, laps = Turnstile(), Laps()
     passed: list[tuple[int, int]] = []
 
-    async def one(number: int) -> None:
+    async def take_turn(number: int) -> None:
         await turnstile.turn()
         passed.append((laps.now, number))
 
-    waiting = [asyncio.create_task(one(number)) for number in range(100)]
+    waiting = [asyncio.create_task(take_turn(number)) for number in range(100)]
     await pass_turns()
     waiting[3].cancel()
     await asyncio.gather(*waiting, return_exceptions=True)

@@ -35,24 +35,24 @@ def parse(exposition: str) -> dict[str, Exposed]:
     families: dict[str, Exposed] = {}
     current = text = ""
     for line in exposition.splitlines():
-        if found := _HELP.fullmatch(line):
-            current, text = found[1], found[2]
+        if match := _HELP.fullmatch(line):
+            current, text = match[1], match[2]
             if current in families:
                 raise ValueError(f"{current} is in pieces")
-        elif found := _TYPE.fullmatch(line):
-            if found[1] != current or current in families:
+        elif match := _TYPE.fullmatch(line):
+            if match[1] != current or current in families:
                 raise ValueError(f"TYPE without its HELP: {line}")
-            families[current] = Exposed(found[2], text)
-        elif found := _SAMPLE.fullmatch(line):
+            families[current] = Exposed(match[2], text)
+        elif match := _SAMPLE.fullmatch(line):
             family = families[current]
-            if found[1] not in {current + suffix for suffix in _SUFFIXES.get(family.kind, ("",))}:
+            if match[1] not in {current + suffix for suffix in _SUFFIXES.get(family.kind, ("",))}:
                 raise ValueError(f"a sample of another family under {current}: {line}")
-            labels = tuple((name, _unescape(value)) for name, value in re.findall(_LABEL, found[2] or ""))
+            labels = tuple((name, _unescape(value)) for name, value in re.findall(_LABEL, match[2] or ""))
             if len({name for name, _ in labels}) < len(labels):
                 raise ValueError(f"a label twice: {line}")
-            if (found[1], labels) in family.samples:
+            if (match[1], labels) in family.samples:
                 raise ValueError(f"a series twice: {line}")
-            family.samples[found[1], labels] = float(found[5])
+            family.samples[match[1], labels] = float(match[5])
         else:
             raise ValueError(f"not of the format: {line!r}")
     for name, family in families.items():
@@ -67,8 +67,8 @@ def _check_histogram(name: str, family: Exposed) -> None:
         if sample == f"{name}_bucket":
             bound = dict(labels)["le"]
             buckets.setdefault(tuple(pair for pair in labels if pair[0] != "le"), []).append((float(bound), value))
-    for labels, found in buckets.items():
-        bounds, counts = [bound for bound, _ in found], [count for _, count in found]
+    for labels, bound_counts in buckets.items():
+        bounds, counts = [bound for bound, _ in bound_counts], [count for _, count in bound_counts]
         if bounds != sorted(bounds) or counts != sorted(counts) or bounds[-1] != float("inf"):
             raise ValueError(f"buckets of {name}{labels} are not cumulative up to +Inf")
         if family.samples[f"{name}_count", labels] != counts[-1] or (f"{name}_sum", labels) not in family.samples:
@@ -76,4 +76,4 @@ def _check_histogram(name: str, family: Exposed) -> None:
 
 
 def _unescape(value: str) -> str:
-    return re.sub(r'\\(["\\n])', lambda found: "\n" if found[1] == "n" else found[1], value)
+    return re.sub(r'\\(["\\n])', lambda match: "\n" if match[1] == "n" else match[1], value)

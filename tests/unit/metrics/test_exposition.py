@@ -147,72 +147,77 @@ def exposed(
     return parse(text)
 
 
-def value(found: dict[str, Exposed], name: str, /, **labels: str) -> float:
-    return found[name].samples[name, tuple(labels.items())]
+def value(metrics: dict[str, Exposed], name: str, /, **labels: str) -> float:
+    return metrics[name].samples[name, tuple(labels.items())]
 
 
 def test_family_a_has_the_names_of_strimzis_dashboards_and_alerts() -> None:
-    found = exposed(Family.A)
-    assert value(found, "kafka_connect_connector_status", connector="my-file", status="running") == 1
-    assert value(found, "kafka_connect_connector_task_status", connector="my-file", task="1", status="failed") == 1
-    assert value(found, "kafka_connect_worker_connector_failed_task_count", connector="my-file") == 1
-    assert value(found, "kafka_connect_worker_connector_running_task_count", connector="my-file") == 1
-    assert value(found, "kafka_connect_worker_connector_total_task_count", connector="my-file") == 2
-    assert value(found, "kafka_connect_worker_task_count") == 2
-    assert value(found, "kafka_connect_worker_rebalance_completed_rebalances_total") == 2
-    assert value(found, "kafka_connect_worker_rebalance_rebalance_avg_time_ms") == 1500
-    assert value(found, "kafka_connect_worker_rebalance_time_since_last_rebalance_ms") == 10_000
-    assert value(found, "kafka_connect_coordinator_assigned_tasks", clientid="connect-w1") == 2
-    assert value(found, "kafka_connect_source_task_source_record_poll_total", connector="my-file", task="0") == 100
-    assert found["kafka_connect_source_task_source_record_poll_total"].kind == "counter"
-    assert found["kafka_connect_source_task_source_record_poll_rate"].kind == "gauge"
-    assert value(found, "kafka_connect_connector_task_running_ratio", connector="my-file", task="0") == 0.8
-    assert value(found, "kafka_connect_task_error_total_record_failures", connector="my-file", task="0") == 0
+    metrics = exposed(Family.A)
+    assert value(metrics, "kafka_connect_connector_status", connector="my-file", status="running") == 1
+    assert value(metrics, "kafka_connect_connector_task_status", connector="my-file", task="1", status="failed") == 1
+    assert value(metrics, "kafka_connect_worker_connector_failed_task_count", connector="my-file") == 1
+    assert value(metrics, "kafka_connect_worker_connector_running_task_count", connector="my-file") == 1
+    assert value(metrics, "kafka_connect_worker_connector_total_task_count", connector="my-file") == 2
+    assert value(metrics, "kafka_connect_worker_task_count") == 2
+    assert value(metrics, "kafka_connect_worker_rebalance_completed_rebalances_total") == 2
+    assert value(metrics, "kafka_connect_worker_rebalance_rebalance_avg_time_ms") == 1500
+    assert value(metrics, "kafka_connect_worker_rebalance_time_since_last_rebalance_ms") == 10_000
+    assert value(metrics, "kafka_connect_coordinator_assigned_tasks", clientid="connect-w1") == 2
+    assert value(metrics, "kafka_connect_source_task_source_record_poll_total", connector="my-file", task="0") == 100
+    assert metrics["kafka_connect_source_task_source_record_poll_total"].kind == "counter"
+    assert metrics["kafka_connect_source_task_source_record_poll_rate"].kind == "gauge"
+    assert value(metrics, "kafka_connect_connector_task_running_ratio", connector="my-file", task="0") == 0.8
+    assert value(metrics, "kafka_connect_task_error_total_record_failures", connector="my-file", task="0") == 0
     assert (
-        value(found, "kafka_connect_connector_connector_class", connector="my-file", connector_class="FileStreamSource")
+        value(
+            metrics, "kafka_connect_connector_connector_class", connector="my-file", connector_class="FileStreamSource"
+        )
         == 1
     )
-    assert not any("percentage" in name for name in found if "task_offset" in name)
+    assert not any("percentage" in name for name in metrics if "task_offset" in name)
 
 
 def test_family_b_has_the_names_of_confluents_and_aivens_dashboards() -> None:
-    found = exposed(Family.B)
-    assert value(found, "kafka_connect_connect_worker_metrics_connector_count", connector="aggregate") == 1
-    assert value(found, "kafka_connect_connect_worker_metrics_connector_failed_task_count", connector="my-file") == 1
-    assert value(found, "kafka_connect_connector_metrics", connector="my-file", status="running") == 1
-    assert value(found, "kafka_connect_connector_metrics", connector="my-file", connector_type="source") == 1
+    metrics = exposed(Family.B)
+    assert value(metrics, "kafka_connect_connect_worker_metrics_connector_count", connector="aggregate") == 1
+    assert value(metrics, "kafka_connect_connect_worker_metrics_connector_failed_task_count", connector="my-file") == 1
+    assert value(metrics, "kafka_connect_connector_metrics", connector="my-file", status="running") == 1
+    assert value(metrics, "kafka_connect_connector_metrics", connector="my-file", connector_type="source") == 1
     assert (
-        value(found, "kafka_connect_source_task_metrics_source_record_write_total", connector="my-file", task="0") == 90
+        value(metrics, "kafka_connect_source_task_metrics_source_record_write_total", connector="my-file", task="0")
+        == 90
     )
     assert (
         value(
-            found,
+            metrics,
             "kafka_connect_connector_task_metrics_offset_commit_success_percentage",
             connector="my-file",
             task="0",
         )
         == 1
     )
-    assert value(found, "kafka_connect_connect_coordinator_metrics_assigned_tasks", client_id="connect-w1") == 2
-    assert value(found, "kafka_connect_app_info", client_id="connect-w1", version="0.1.0") == 1
-    assert "kafka_connect_connect_worker_rebalance_metrics_epoch" in found
-    assert not any(name.startswith("kafka_connect_worker_") for name in found)
+    assert value(metrics, "kafka_connect_connect_coordinator_metrics_assigned_tasks", client_id="connect-w1") == 2
+    assert value(metrics, "kafka_connect_app_info", client_id="connect-w1", version="0.1.0") == 1
+    assert "kafka_connect_connect_worker_rebalance_metrics_epoch" in metrics
+    assert not any(name.startswith("kafka_connect_worker_") for name in metrics)
 
 
 def test_family_c_ends_texts_in_info() -> None:
-    found = exposed(Family.C)
-    assert value(found, "kafka_connect_connector_metrics_status_info", connector="my-file", status="running") == 1
+    metrics = exposed(Family.C)
+    assert value(metrics, "kafka_connect_connector_metrics_status_info", connector="my-file", status="running") == 1
     assert (
-        value(found, "kafka_connect_connector_task_metrics_status_info", connector="my-file", task="1", status="failed")
+        value(
+            metrics, "kafka_connect_connector_task_metrics_status_info", connector="my-file", task="1", status="failed"
+        )
         == 1
     )
-    assert value(found, "kafka_connect_connect_worker_metrics_connector_count") == 1
+    assert value(metrics, "kafka_connect_connect_worker_metrics_connector_count") == 1
 
 
 def test_a_connector_that_moves_data_itself_has_a_sinks_metrics() -> None:
-    own = CustomMetric("millrace_job_state_rows", "gauge", 3.0, {})
+    state_rows = CustomMetric("millrace_job_state_rows", "gauge", 3.0, {})
     hidden = CustomMetric("millrace_job_up", "gauge", 9.0, {})
-    found = exposed(Family.A, tasks=table(job(custom=[own, hidden])))
+    metrics = exposed(Family.A, tasks=table(job(custom=[state_rows, hidden])))
     labels = {"connector": "my-file", "task": "0"}
     for name, expected in {
         "kafka_connect_sink_task_sink_record_read_total": 100,
@@ -229,45 +234,45 @@ def test_a_connector_that_moves_data_itself_has_a_sinks_metrics() -> None:
         "millrace_job_busy_seconds_total": 4,
         "millrace_job_state_rows": 3,
     }.items():
-        assert value(found, name, **labels) == expected, name
-    assert not [name for name in found if name.startswith("kafka_connect_source_task")]
+        assert value(metrics, name, **labels) == expected, name
+    assert not [name for name in metrics if name.startswith("kafka_connect_source_task")]
     away = JobProgress(phase="retrying", partitions=[JobPartition("in", 0, 10, -1), JobPartition("in", 1, 20, 5)])
-    found = exposed(Family.A, Family.D, tasks=table(job(job=away)))
-    assert value(found, "millrace_job_retrying", **labels) == 1
-    assert not {"millrace_job_lag_records", "kafka_connect_sink_task_sink_record_lag_max"} & found.keys()
-    found = exposed(Family.A, tasks=table(job(job=JobProgress(phase="failed"), state="FAILED")))
-    assert value(found, "millrace_job_up", **labels) == 0
-    assert value(found, "kafka_connect_sink_task_offset_commit_seq_no", **labels) == -1
-    found = exposed(Family.B, tasks=table(job()))
-    assert value(found, "kafka_connect_sink_task_metrics_sink_record_lag_max", **labels) == 5
+    metrics = exposed(Family.A, Family.D, tasks=table(job(job=away)))
+    assert value(metrics, "millrace_job_retrying", **labels) == 1
+    assert not {"millrace_job_lag_records", "kafka_connect_sink_task_sink_record_lag_max"} & metrics.keys()
+    metrics = exposed(Family.A, tasks=table(job(job=JobProgress(phase="failed"), state="FAILED")))
+    assert value(metrics, "millrace_job_up", **labels) == 0
+    assert value(metrics, "kafka_connect_sink_task_offset_commit_seq_no", **labels) == -1
+    metrics = exposed(Family.B, tasks=table(job()))
+    assert value(metrics, "kafka_connect_sink_task_metrics_sink_record_lag_max", **labels) == 5
 
 
 def test_our_own_metrics_are_there_in_every_family() -> None:
     for families in ((Family.A,), (Family.B,), (Family.A, Family.B, Family.C)):
-        found = exposed(*families)
-        assert value(found, "millrace_worker_leader") == 1
-        assert value(found, "millrace_topic_unreadable_records_total", topic="connect-configs") == 3
-        assert value(found, "millrace_host_loop_lag_seconds", host="0", environment="main") == 0.25
-        assert value(found, "millrace_task_lag_seconds", connector="my-file", task="0") == 0.25
-        assert value(found, "process_resident_memory_bytes") == 1 << 20
-        commits = found["millrace_task_commit_duration_seconds"].samples
+        metrics = exposed(*families)
+        assert value(metrics, "millrace_worker_leader") == 1
+        assert value(metrics, "millrace_topic_unreadable_records_total", topic="connect-configs") == 3
+        assert value(metrics, "millrace_host_loop_lag_seconds", host="0", environment="main") == 0.25
+        assert value(metrics, "millrace_task_lag_seconds", connector="my-file", task="0") == 0.25
+        assert value(metrics, "process_resident_memory_bytes") == 1 << 20
+        commits = metrics["millrace_task_commit_duration_seconds"].samples
         labels = (("connector", "my-file"), ("task", "0"))
         assert commits["millrace_task_commit_duration_seconds_bucket", (*labels, ("le", "0.025"))] == 1
         assert commits["millrace_task_commit_duration_seconds_count", labels] == 4
         assert commits["millrace_task_commit_duration_seconds_sum", labels] == 0.4
-        lags = found["millrace_connector_lag_seconds"].samples
+        lags = metrics["millrace_connector_lag_seconds"].samples
         assert lags["millrace_connector_lag_seconds_count", (("connector", "my-file"),)] == 2
 
 
 @pytest.mark.parametrize("families", [(Family.A,), (Family.B,), (Family.C,), tuple(Family)])
 def test_everything_exposed_is_declared_and_everything_declared_is_exposed(families: tuple[Family, ...]) -> None:
-    found = exposed(*families, tasks=table(task(0), task(1, state="FAILED"), job(2)))
-    assert set(found) == {name for metric in METRICS for family in families for name in metric.exposed(family)}
+    metrics = exposed(*families, tasks=table(task(0), task(1, state="FAILED"), job(2)))
+    assert set(metrics) == {name for metric in METRICS for family in families for name in metric.exposed(family)}
     for metric in METRICS:
         for family in families:
             for index, name in enumerate(metric.exposed(family)):
                 if metric.kind != "text":
-                    assert found[name].kind == (metric.kind if index == 0 else "gauge")
+                    assert metrics[name].kind == (metric.kind if index == 0 else "gauge")
 
 
 def test_declarations_are_unique_and_explained() -> None:
@@ -307,16 +312,16 @@ def test_any_name_survives_as_a_label(name: str, text: str) -> None:
     )
     # the format's lines end with \n only
     assert all(line for line in rendered.split("\n")[:-1])
-    found = parse_lines(rendered)
-    assert value(found, "kafka_connect_connector_status", connector=name, status="running") == 1
-    assert found["x_y"].samples["x_y", (("connector", name), ("task", "0"), ("a_b", text))] == 1
+    metrics = parse_lines(rendered)
+    assert value(metrics, "kafka_connect_connector_status", connector=name, status="running") == 1
+    assert metrics["x_y"].samples["x_y", (("connector", name), ("task", "0"), ("a_b", text))] == 1
 
 
 def parse_lines(text: str) -> dict[str, Exposed]:
     """``str.splitlines`` knows more line ends than the format: keep those out of the way."""
-    odd = dict.fromkeys(map(ord, "\r\v\f\x1c\x1d\x1e\x85\u2028\u2029"))
-    marks = {char: chr(0xE000 + index) for index, char in enumerate(odd)}
-    back = {ord(mark): chr(char) for char, mark in marks.items()}
+    line_ends = dict.fromkeys(map(ord, "\r\v\f\x1c\x1d\x1e\x85\u2028\u2029"))
+    stand_ins = {char: chr(0xE000 + index) for index, char in enumerate(line_ends)}
+    back = {ord(stand_in): chr(char) for char, stand_in in stand_ins.items()}
     return {
         name: Exposed(
             family.kind,
@@ -326,7 +331,7 @@ def parse_lines(text: str) -> dict[str, Exposed]:
                 for (sample, labels), number_ in family.samples.items()
             },
         )
-        for name, family in parse(text.translate(marks)).items()
+        for name, family in parse(text.translate(stand_ins)).items()
     }
 
 
@@ -341,10 +346,10 @@ def test_custom_metrics_carry_their_kind_help_and_labels() -> None:
         wall=WALL,
         options=Options(custom_help={"debezium_metrics_RowsScanned": "Rows read so far."}),
     )
-    found = parse(text)["debezium_metrics_RowsScanned"]
-    assert (found.kind, found.text) == ("counter", "Rows read so far.")
+    metric = parse(text)["debezium_metrics_RowsScanned"]
+    assert (metric.kind, metric.text) == ("counter", "Rows read so far.")
     labels = (("connector", "my-file"), ("task", "0"), ("table", "a.b"))
-    assert list(found.samples) == [("debezium_metrics_RowsScanned", labels)]
+    assert list(metric.samples) == [("debezium_metrics_RowsScanned", labels)]
 
 
 @given(st.text(st.characters(exclude_categories=["Cs"])), st.text(st.characters(exclude_categories=["Cs"])))
@@ -358,65 +363,65 @@ def test_any_name_of_a_connector_is_made_one_that_scrapers_take(metric: str, lab
 
 
 def test_kafka_clients_have_their_names_in_each_family() -> None:
-    found = exposed(Family.A)
+    metrics = exposed(Family.A)
     client = {"clientid": "connector-producer-my-file-0"}
-    assert value(found, "kafka_producer_outgoing_byte_total", **client) == 2000
-    assert value(found, "kafka_producer_connection_count", **client) == 2
-    assert value(found, "kafka_consumer_incoming_byte_total", clientid="connect-w1") == 100
-    assert value(found, "kafka_admin_client_connection_count", clientid="a") == 1
-    found = exposed(Family.B, Family.C)
+    assert value(metrics, "kafka_producer_outgoing_byte_total", **client) == 2000
+    assert value(metrics, "kafka_producer_connection_count", **client) == 2
+    assert value(metrics, "kafka_consumer_incoming_byte_total", clientid="connect-w1") == 100
+    assert value(metrics, "kafka_admin_client_connection_count", clientid="a") == 1
+    metrics = exposed(Family.B, Family.C)
     for name in (
         "kafka_producer_producer_metrics_outgoing_byte",
         "kafka_producer_producer_metrics_outgoing_byte_total",
         "kafka_producer_producer_node_metrics_outgoing_byte",
     ):
-        assert value(found, name, client_id="connector-producer-my-file-0") == 2000
-    assert value(found, "kafka_connect_connect_metrics_connection_count", client_id="connect-w1") == 1
-    assert value(found, "kafka_connect_connect_metrics_failed_authentication", client_id="connect-w1") == 0
-    found = exposed(Family.D)
+        assert value(metrics, name, client_id="connector-producer-my-file-0") == 2000
+    assert value(metrics, "kafka_connect_connect_metrics_connection_count", client_id="connect-w1") == 1
+    assert value(metrics, "kafka_connect_connect_metrics_failed_authentication", client_id="connect-w1") == 0
+    metrics = exposed(Family.D)
     window = ClientWindow(GROUP, 10.0)
     window.observe(ClientStats("connect-w1", "consumer", bytes_in=1100, bytes_out=200), 20.0)
     text = render_exposition(
         worker(), [], table(), replace(PROCESS, group=window), options=Options((Family.D,)), now=50.0, wall=WALL
     )
     assert value(parse(text), "kafka_connect_metrics_incoming_byte_rate", client="connect-w1") == 100
-    assert value(found, "kafka_connect_worker_metrics_task_count") == 2
+    assert value(metrics, "kafka_connect_worker_metrics_task_count") == 2
 
 
 def test_clients_beyond_the_bound_share_a_series() -> None:
     text = render_exposition(
         worker(), [], table(), PROCESS, options=Options((Family.A,), most_clients=1), now=50.0, wall=WALL
     )
-    found = parse(text)["kafka_producer_outgoing_byte_total"].samples
-    assert {labels: number_ for (_, labels), number_ in found.items()} == {
+    samples = parse(text)["kafka_producer_outgoing_byte_total"].samples
+    assert {labels: number_ for (_, labels), number_ in samples.items()} == {
         (("clientid", "connector-producer-my-file-0"),): 2000,
         (("clientid", "other"),): 5,
     }
 
 
 def test_both_generations_of_the_exporter() -> None:
-    found = exposed(Family.B)
+    metrics = exposed(Family.B)
     for name in ("kafka_connect_app_info", "kafka_connect_app"):
-        assert value(found, name, client_id="connect-w1", version="0.1.0") == 1
-        assert value(found, name, client_id="connect-w1", start_time_ms="1000000") == 1
-        assert value(found, name, client_id="connect-w1", commit_id="abc") == 1
+        assert value(metrics, name, client_id="connect-w1", version="0.1.0") == 1
+        assert value(metrics, name, client_id="connect-w1", start_time_ms="1000000") == 1
+        assert value(metrics, name, client_id="connect-w1", commit_id="abc") == 1
     for name in (
         "kafka_connect_connect_worker_rebalance_metrics_completed_rebalances",
         "kafka_connect_connect_worker_rebalance_metrics_completed_rebalances_total",
     ):
-        assert value(found, name) == 2
-    found = exposed(Family.A)
-    assert value(found, "kafka_connect_version_info", clientid="connect-w1", version="0.1.0") == 1
-    assert value(found, "kafka_connect_start_time_seconds", clientid="connect-w1") == 1000
+        assert value(metrics, name) == 2
+    metrics = exposed(Family.A)
+    assert value(metrics, "kafka_connect_version_info", clientid="connect-w1", version="0.1.0") == 1
+    assert value(metrics, "kafka_connect_start_time_seconds", clientid="connect-w1") == 1000
 
 
 def test_stand_ins_for_a_jvm_can_be_left_out() -> None:
-    found = exposed(Family.A)
-    assert value(found, "jvm_memory_used_bytes", process="control", area="heap") == 1 << 20
-    assert value(found, "jvm_memory_bytes_max", process="host-0", area="heap") == 1 << 30
-    assert value(found, "jvm_threads_current", process="host-0") == 3
-    assert value(found, "jvm_threads_peak", process="control") == 9
-    assert value(found, "jvm_gc_collection_seconds_sum", process="control", gc="python generation 1") == 0.25
+    metrics = exposed(Family.A)
+    assert value(metrics, "jvm_memory_used_bytes", process="control", area="heap") == 1 << 20
+    assert value(metrics, "jvm_memory_bytes_max", process="host-0", area="heap") == 1 << 30
+    assert value(metrics, "jvm_threads_current", process="host-0") == 3
+    assert value(metrics, "jvm_threads_peak", process="control") == 9
+    assert value(metrics, "jvm_gc_collection_seconds_sum", process="control", gc="python generation 1") == 0.25
     text = render_exposition(worker(), [], table(), PROCESS, options=Options(jvm=False), now=50.0, wall=WALL)
     assert "jvm_" not in text
 
@@ -428,12 +433,12 @@ def test_debezium_metrics_bring_the_queue_and_can_be_left_out() -> None:
         CustomMetric("debezium_metrics_SnapshotRunning", "gauge", 0, {**labels, "context": "snapshot"}),
     ]
     tasks = table(task(0, custom=custom, active=10, active_limit=100, active_bytes=7, active_limit_bytes=50))
-    found = exposed(Family.D, tasks=tasks)
+    metrics = exposed(Family.D, tasks=tasks)
     at = {"connector": "my-file", "task": "0", **labels}
-    assert value(found, "debezium_metrics_Connected", **at) == 1
-    assert value(found, "debezium_metrics_QueueTotalCapacity", **at) == 100
-    assert value(found, "debezium_metrics_QueueRemainingCapacity", **{**at, "context": "snapshot"}) == 90
-    assert value(found, "debezium_metrics_CurrentQueueSizeInBytes", **at) == 7
+    assert value(metrics, "debezium_metrics_Connected", **at) == 1
+    assert value(metrics, "debezium_metrics_QueueTotalCapacity", **at) == 100
+    assert value(metrics, "debezium_metrics_QueueRemainingCapacity", **{**at, "context": "snapshot"}) == 90
+    assert value(metrics, "debezium_metrics_CurrentQueueSizeInBytes", **at) == 7
     assert not [name for name in exposed(Family.A, tasks=tasks) if name.startswith("debezium_")]
 
 
@@ -457,14 +462,14 @@ async def test_a_large_exposition_lets_other_work_in() -> None:
 
 
 def test_nothing_runs_nothing_fails() -> None:
-    found = exposed(tasks=TaskTable(), connectors=(), stats=WorkerStats())
-    assert value(found, "kafka_connect_worker_task_count") == 0
-    assert "kafka_connect_connector_status" not in found
-    assert "kafka_connect_worker_rebalance_time_since_last_rebalance_ms" not in found
+    metrics = exposed(tasks=TaskTable(), connectors=(), stats=WorkerStats())
+    assert value(metrics, "kafka_connect_worker_task_count") == 0
+    assert "kafka_connect_connector_status" not in metrics
+    assert "kafka_connect_worker_rebalance_time_since_last_rebalance_ms" not in metrics
 
 
 @pytest.mark.parametrize(
-    ("given_", "text"),
+    ("number", "text"),
     [
         (True, "1"),
         (False, "0"),
@@ -476,15 +481,15 @@ def test_nothing_runs_nothing_fails() -> None:
         (1e22, "1e+22"),
     ],
 )
-def test_numbers_are_written_as_the_format_has_them(given_: float, text: str) -> None:
-    assert format_number(given_) == text
+def test_numbers_are_written_as_the_format_has_them(number: float, text: str) -> None:
+    assert format_number(number) == text
 
 
 def test_the_process_measures_itself() -> None:
-    found = process_numbers(5.0)
-    assert found.cpu_s > 0
-    assert found.rss_bytes > 1 << 20
-    assert found.started_at == 5.0
+    numbers = process_numbers(5.0)
+    assert numbers.cpu_s > 0
+    assert numbers.rss_bytes > 1 << 20
+    assert numbers.started_at == 5.0
 
 
 def test_another_writer_of_the_format_says_the_same() -> None:

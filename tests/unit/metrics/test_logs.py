@@ -72,10 +72,10 @@ def test_an_event_is_one_line_whatever_is_in_it(form: str) -> None:
             int(text)
         except ValueError:
             logging.getLogger("worker.test_b").exception("It broke:\r\nhere")
-    one, other = lines(stream)
-    assert "ValueError: invalid literal" in one
-    assert "test_logs.py" in one
-    assert "'another'" in other
+    first, second = lines(stream)
+    assert "ValueError: invalid literal" in first
+    assert "test_logs.py" in first
+    assert "'another'" in second
 
 
 @pytest.mark.usefixtures("restored")
@@ -154,14 +154,14 @@ def test_a_limiter_remembers_a_bounded_number_of_events() -> None:
 
 def manager(*names: str) -> logging.Manager:
     root = logging.RootLogger(logging.INFO)
-    found = logging.Manager(root)
+    loggers = logging.Manager(root)
     for name in names:
-        found.getLogger(name)
+        loggers.getLogger(name)
     # getLogger of a manager makes loggers of the process's class, whose root is the process's
-    for logger in found.loggerDict.values():
+    for logger in loggers.loggerDict.values():
         if isinstance(logger, logging.Logger):
-            logger.manager = found
-    return found
+            logger.manager = loggers
+    return loggers
 
 
 def registry(*names: str) -> LoggerRegistry:
@@ -170,66 +170,66 @@ def registry(*names: str) -> LoggerRegistry:
 
 
 def test_setting_a_parent_sets_and_lists_its_children() -> None:
-    found = registry("worker", "worker.host", "worker.host.delivery.session", "workers", "aiokafka")
-    assert found.list() == {"root": LoggerState("INFO")}
-    assert found.set("worker", "debug") == ["worker", "worker.host", "worker.host.delivery.session"]
-    assert found.list() == {
+    loggers = registry("worker", "worker.host", "worker.host.delivery.session", "workers", "aiokafka")
+    assert loggers.list() == {"root": LoggerState("INFO")}
+    assert loggers.set("worker", "debug") == ["worker", "worker.host", "worker.host.delivery.session"]
+    assert loggers.list() == {
         "root": LoggerState("INFO"),
         "worker": LoggerState("DEBUG", 1000),
         "worker.host": LoggerState("DEBUG", 1000),
         "worker.host.delivery.session": LoggerState("DEBUG", 1000),
     }
-    assert found.get("workers") == LoggerState("INFO")
+    assert loggers.get("workers") == LoggerState("INFO")
 
 
 def test_setting_root_sets_all() -> None:
-    found = registry("a", "b.c")
-    assert found.set("root", "TRACE") == ["a", "b.c", "root"]
-    assert found.get("ROOT") == LoggerState("TRACE", 1000)
-    assert found.get("b.c") == LoggerState("TRACE", 1000)
+    loggers = registry("a", "b.c")
+    assert loggers.set("root", "TRACE") == ["a", "b.c", "root"]
+    assert loggers.get("ROOT") == LoggerState("TRACE", 1000)
+    assert loggers.get("b.c") == LoggerState("TRACE", 1000)
 
 
 def test_only_what_changed_is_named_and_gets_a_time() -> None:
-    found = registry("a", "a.b")
-    assert found.set("a", "INFO") == []
-    assert found.get("a") == LoggerState("INFO")
-    assert found.set("a.b", "WARN") == ["a.b"]
-    assert found.set("a", "WARN") == ["a"]
-    assert found.set("a", "WARN") == []
-    assert found.get("a") == LoggerState("WARN", 3000)
-    assert found.get("a.b") == LoggerState("WARN", 2000)
+    loggers = registry("a", "a.b")
+    assert loggers.set("a", "INFO") == []
+    assert loggers.get("a") == LoggerState("INFO")
+    assert loggers.set("a.b", "WARN") == ["a.b"]
+    assert loggers.set("a", "WARN") == ["a"]
+    assert loggers.set("a", "WARN") == []
+    assert loggers.get("a") == LoggerState("WARN", 3000)
+    assert loggers.get("a.b") == LoggerState("WARN", 2000)
 
 
 def test_an_unknown_logger_is_made_by_setting_it_but_not_by_asking() -> None:
-    found = registry()
-    assert found.get("io.debezium.connector.mysql") is None
-    assert found.get("io.debezium.connector.mysql") is None
-    assert found.set("io.debezium.connector.mysql", "TRACE") == ["io.debezium.connector.mysql"]
-    assert found.get("io.debezium.connector.mysql") == LoggerState("TRACE", 1000)
+    loggers = registry()
+    assert loggers.get("io.debezium.connector.mysql") is None
+    assert loggers.get("io.debezium.connector.mysql") is None
+    assert loggers.set("io.debezium.connector.mysql", "TRACE") == ["io.debezium.connector.mysql"]
+    assert loggers.get("io.debezium.connector.mysql") == LoggerState("TRACE", 1000)
 
 
 def test_names_of_the_java_worker_set_the_parts_that_do_its_work() -> None:
-    found = registry("worker", "worker.rest", "worker.rest.access", "worker.control")
-    affected = found.set("org.apache.kafka.connect.runtime.rest", "DEBUG")
+    loggers = registry("worker", "worker.rest", "worker.rest.access", "worker.control")
+    affected = loggers.set("org.apache.kafka.connect.runtime.rest", "DEBUG")
     assert affected == ["org.apache.kafka.connect.runtime.rest", "worker.rest", "worker.rest.access"]
-    assert found.get("worker.control") == LoggerState("INFO")
+    assert loggers.get("worker.control") == LoggerState("INFO")
 
 
 @pytest.mark.parametrize("level", ["", "LOUD", "WARNING", "CRITICAL"])
 def test_a_level_that_java_does_not_know_is_refused(level: str) -> None:
-    found = registry("a")
+    loggers = registry("a")
     with pytest.raises(ConfigInvalid, match="invalid log level"):
-        found.set("a", level)
-    assert found.list() == {"root": LoggerState("INFO")}
+        loggers.set("a", level)
+    assert loggers.list() == {"root": LoggerState("INFO")}
 
 
 @pytest.mark.parametrize(
     ("level", "passes"), [("TRACE", 6), ("DEBUG", 5), ("INFO", 4), ("WARN", 3), ("ERROR", 2), ("FATAL", 1), ("OFF", 0)]
 )
 def test_levels_are_javas(level: str, passes: int) -> None:
-    found = manager("a")
-    LoggerRegistry(found).set("a", level)
-    logger = found.getLogger("a")
+    loggers = manager("a")
+    LoggerRegistry(loggers).set("a", level)
+    logger = loggers.getLogger("a")
     assert sum(logger.isEnabledFor(number) for number in (5, 10, 20, 30, 40, 50)) == passes
 
 

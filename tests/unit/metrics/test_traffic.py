@@ -32,8 +32,8 @@ def test_a_connection_is_counted_by_kafkas_frames() -> None:
     meter = TrafficMeter()
     connection = _MeteredConnection(meter)
     sent = [request(18), request(3), request(0, size=100)]
-    for each in sent:
-        connection.wrote(each)
+    for frame in sent:
+        connection.wrote(frame)
     answers = (20).to_bytes(4) + b"a" * 20 + (0).to_bytes(4) + (3).to_bytes(4) + b"abc"
     for at in range(0, len(answers), 5):  # parts do not end where answers do
         connection.received(answers[at : at + 5])
@@ -61,12 +61,12 @@ def test_what_comes_before_the_first_request_counts_too() -> None:
     assert (stats.bytes_in, stats.responses) == (3, 0)
 
 
-@pytest.mark.parametrize(("then", "logins", "failed"), [(request(1), 1, 0), (request(36), 0, 1)])
-def test_logins_end_in_a_request_or_in_a_closed_connection(then: bytes, logins: int, failed: int) -> None:
+@pytest.mark.parametrize(("last_request", "logins", "failed"), [(request(1), 1, 0), (request(36), 0, 1)])
+def test_logins_end_in_a_request_or_in_a_closed_connection(last_request: bytes, logins: int, failed: int) -> None:
     meter = TrafficMeter()
     connection = _MeteredConnection(meter)
-    for each in (request(18), request(17), request(36), then):
-        connection.wrote(each)
+    for frame in (request(18), request(17), request(36), last_request):
+        connection.wrote(frame)
     connection.closed()
     (stats,) = meter.report()
     assert (stats.logins, stats.failed_logins) == (logins, failed)
@@ -114,8 +114,8 @@ def test_a_tasks_series_of_tables_are_bounded() -> None:
         metrics.add("rows", 10, {"table": f"t{number}", "context": "c"})
         metrics.set("lag", number, {"table": f"t{number}"})
     metrics.set("lag", 1, {"table": "t9"})
-    found = {(item.name, item.labels.get("table")): item.value for item in metrics.report()}
-    assert found == {
+    values = {(item.name, item.labels.get("table")): item.value for item in metrics.report()}
+    assert values == {
         ("rows", "t0"): 10,
         ("rows", "t1"): 10,
         ("rows", "other"): 30,
@@ -157,9 +157,9 @@ def test_garbage_collections_are_timed() -> None:
     gc.collect()
     watch.stop()
     gc.collect()
-    found = watch.stats()
-    assert (found.gc_runs[2], found.threads > 0) == (1, True)
-    assert found.gc_s[2] > 0
+    stats = watch.stats()
+    assert (stats.gc_runs[2], stats.threads > 0) == (1, True)
+    assert stats.gc_s[2] > 0
 
 
 @pytest.mark.parametrize(

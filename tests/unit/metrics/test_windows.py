@@ -42,7 +42,7 @@ def test_a_burst_leaves_the_window_after_a_minute() -> None:
     assert window.rates(120.0).batch_avg == 0
 
 
-def test_a_task_that_started_anew_begins_with_an_empty_window() -> None:
+def test_a_restarted_task_begins_with_an_empty_window() -> None:
     window = TaskWindow(stats(polled=1_000_000, started_at=1.0, batch_size_max=500), 0.0)
     window.observe(stats(polled=10, polls=1, started_at=2.0, batch_size_max=10), 10.0)
     assert window.rates(10.0).poll_rate == pytest.approx(10.0)

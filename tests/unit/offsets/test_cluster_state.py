@@ -26,8 +26,8 @@ def fold(*pairs: Pair) -> tuple[ClusterState, list[ConfigChange | None]]:
     return state, [state.apply(offset, key, value) for offset, (key, value) in enumerate(pairs)]
 
 
-def config(name: str = "a", mark: str = "1") -> Pair:
-    return connector_record(name, {"name": name, "mark": mark})
+def config(name: str = "a", value: str = "1") -> Pair:
+    return connector_record(name, {"name": name, "mark": value})
 
 
 def test_tasks_take_effect_only_with_their_commit() -> None:
@@ -83,7 +83,7 @@ def test_compaction_that_left_extra_tasks_is_fine() -> None:
     assert not state.snapshot().inconsistent
 
 
-def test_an_incomplete_set_is_inconsistent_until_it_is_written_anew() -> None:
+def test_an_incomplete_set_is_inconsistent_until_it_is_rewritten() -> None:
     state, _ = fold(config(), task_record("a", 1, {"x": "1"}), commit_record("a", 2))
     assert state.snapshot().inconsistent == {"a"}
     assert state.snapshot().task_configs("a") == []
@@ -124,7 +124,7 @@ def test_deletion_forgets_everything_but_the_fencing_record() -> None:
     assert snapshot.fenced_counts == {"a": 1}
 
 
-def test_a_connector_that_was_inconsistent_can_be_made_anew() -> None:
+def test_a_connector_that_was_inconsistent_can_be_recreated() -> None:
     state, _ = fold(
         config(),
         commit_record("a", 2),
@@ -136,16 +136,16 @@ def test_a_connector_that_was_inconsistent_can_be_made_anew() -> None:
     assert state.snapshot().task_configs("a") == [{"x": "0"}]
 
 
-def test_a_connector_that_is_made_anew_is_another_one_and_one_that_is_changed_is_not() -> None:
+def test_a_recreated_connector_is_another_one_and_a_changed_one_is_not() -> None:
     state, _ = fold(config(), config("b"))
-    born = dict(state.snapshot().born)
-    assert len(set(born.values())) == 2
+    creation_offsets = dict(state.snapshot().born)
+    assert len(set(creation_offsets.values())) == 2
     state.apply(2, *config("a", "2"))
-    assert state.snapshot().born == born
+    assert state.snapshot().born == creation_offsets
     state.apply(3, *connector_record("a", None))
-    assert state.snapshot().born == {"b": born["b"]}, "nothing is kept of those that are gone"
+    assert state.snapshot().born == {"b": creation_offsets["b"]}, "nothing is kept of those that are gone"
     state.apply(4, *config())
-    assert state.snapshot().born["a"] not in born.values()
+    assert state.snapshot().born["a"] not in creation_offsets.values()
 
 
 def test_target_states_report_real_changes_only() -> None:
@@ -200,7 +200,7 @@ STEPS = st.lists(
         st.builds(config, st.sampled_from("ab"), st.sampled_from("12")),
         st.builds(lambda name: connector_record(name, None), st.sampled_from("ab")),
         st.builds(
-            lambda name, task, mark: task_record(name, task, {"m": mark}),
+            lambda name, task, value: task_record(name, task, {"m": value}),
             st.sampled_from("ab"),
             st.integers(0, 2),
             st.sampled_from("xy"),
@@ -233,11 +233,15 @@ def test_reading_a_compacted_log_gives_the_same_connectors_and_targets(steps: li
     for offset, (key, value) in enumerate(steps):
         if last[key] == offset:
             compacted.apply(offset, key, value)
-    one, other = full.snapshot(), compacted.snapshot()
-    assert one.connectors == other.connectors
-    assert {name: one.target_state(name) for name in one.connectors} == {
-        name: other.target_state(name) for name in other.connectors
+    full_snapshot, compacted_snapshot = full.snapshot(), compacted.snapshot()
+    assert full_snapshot.connectors == compacted_snapshot.connectors
+    assert {name: full_snapshot.target_state(name) for name in full_snapshot.connectors} == {
+        name: compacted_snapshot.target_state(name) for name in compacted_snapshot.connectors
     }
-    for name in one.connectors:
-        if name not in other.inconsistent and name not in one.inconsistent and name in one.task_counts:
-            assert len(other.task_configs(name)) in {len(one.task_configs(name)), 0}
+    for name in full_snapshot.connectors:
+        if (
+            name not in compacted_snapshot.inconsistent
+            and name not in full_snapshot.inconsistent
+            and name in full_snapshot.task_counts
+        ):
+            assert len(compacted_snapshot.task_configs(name)) in {len(full_snapshot.task_configs(name)), 0}

@@ -49,8 +49,8 @@ def test_compressed_batches_are_read(codec: int) -> None:
 
 
 def test_tombstones_and_missing_keys_come_through() -> None:
-    odd = [LogRecord(0, b"k", None), LogRecord(1, None, b"v"), LogRecord(2, b"", b"")]
-    assert read(batch(0, odd)) == (odd, 3)
+    records = [LogRecord(0, b"k", None), LogRecord(1, None, b"v"), LogRecord(2, b"", b"")]
+    assert read(batch(0, records)) == (records, 3)
 
 
 def test_a_damaged_batch_is_an_error_not_a_loss() -> None:
@@ -139,11 +139,11 @@ def test_any_interleaving_reads_as_the_model_says(
 ) -> None:
     """Compacted, tombstoned and aborted records, fetched in chunks that end anywhere: state and position are the model's."""
     model = Model()
-    for kind, producer, what, kept in rounds:
+    for kind, producer, key, kept in rounds:
         if kind == "write":
-            model.write(producer, what, kept)  # type: ignore[arg-type]
+            model.write(producer, key, kept)  # type: ignore[arg-type]
         else:
-            model.end(producer, commit=bool(what))
+            model.end(producer, commit=bool(key))
     for producer in list(model.open):  # a committed reader is never given records of an open transaction
         model.end(producer, commit=draw.draw(st.booleans()))
     position = 0
@@ -151,13 +151,13 @@ def test_any_interleaving_reads_as_the_model_says(
     while position < model.next:
         # a fetch begins at the batch that holds the position and is cut at any byte after at least one batch
         start = max(base for base, _ in model.data if base <= position)
-        stretch = [data for base, data in model.data if base >= start]
-        whole = b"".join(stretch)
-        data = whole[: draw.draw(st.integers(len(stretch[0]), len(whole)))]
+        batches = [data for base, data in model.data if base >= start]
+        whole = b"".join(batches)
+        data = whole[: draw.draw(st.integers(len(batches[0]), len(whole)))]
         aborted = [(producer, began) for producer, began, ended in model.aborted if ended >= position]
-        found, following = read(data, position, aborted)
+        records, following = read(data, position, aborted)
         assert following > position
-        seen += found
+        seen += records
         position = following
     assert position == model.next
     assert sorted(seen, key=lambda record: record.offset) == sorted(model.visible, key=lambda record: record.offset)

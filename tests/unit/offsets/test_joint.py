@@ -37,7 +37,7 @@ async def test_who_comes_later_gets_an_answer_that_was_asked_for_later() -> None
     assert await asyncio.gather(*first) == [1, 1, 1]
     await pass_turns(5)
     assert len(asked.answers) == 2
-    assert not any(each.done() for each in later)
+    assert not any(question.done() for question in later)
     asked.answers[1].set_result(2)
     assert await asyncio.gather(*later) == [2, 2, 2]
 
@@ -49,9 +49,9 @@ async def test_an_error_is_everybodys_and_the_next_question_is_asked_all_the_sam
     later = asked.ask()
     await pass_turns(5)
     asked.answers[0].set_exception(OSError("away"))
-    for each in first:
+    for question in first:
         with pytest.raises(OSError, match="away"):
-            await each
+            await question
     await pass_turns(5)
     asked.answers[1].set_result(2)
     assert await later == 2
@@ -75,8 +75,8 @@ async def test_those_who_give_up_while_no_answer_comes_are_forgotten() -> None:
         leaving = [asked.ask() for _ in range(10)]
         await pass_turns(5)
         assert len(asked.joint) == 10
-        for each in leaving:
-            each.cancel()
+        for question in leaving:
+            question.cancel()
         await pass_turns(5)
         assert len(asked.joint) == 0
     last = asked.ask()
@@ -94,7 +94,7 @@ async def test_a_stop_reaches_all_who_wait_and_the_question() -> None:
     second = asked.ask()
     await pass_turns(5)
     await asked.joint.stop(ConnectionError("stopped"))
-    for each in (first, second):
+    for question in (first, second):
         with pytest.raises(ConnectionError, match="stopped"):
-            await each
+            await question
     assert asked.answers[0].cancelled()

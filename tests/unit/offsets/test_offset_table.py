@@ -33,47 +33,47 @@ def key(connector: str, **partition: object) -> bytes:
 
 
 def test_the_last_value_of_each_key_is_kept_by_connector() -> None:
-    found = table(
+    offsets = table(
         Written(key("a", f=1), b"{}", 1), Written(key("b", f=1), b"1", 2), Written(key("a", f=1), b'{"o":2}', 3)
     )
-    assert found.raw("a") == [(key("a", f=1), b'{"o":2}')]
-    assert found.raw("b") == [(key("b", f=1), b"1")]
-    assert (found.raw("c"), found.connectors(), len(found)) == ([], ["a", "b"], 2)
+    assert offsets.raw("a") == [(key("a", f=1), b'{"o":2}')]
+    assert offsets.raw("b") == [(key("b", f=1), b"1")]
+    assert (offsets.raw("c"), offsets.connectors(), len(offsets)) == ([], ["a", "b"], 2)
 
 
 def test_tombstones_and_null_remove() -> None:
-    found = table(Written(key("a", f=1), b"{}"), Written(key("a", f=2), b"{}"))
-    found.apply([Written(key("a", f=1), None), Written(key("a", f=2), b"null"), Written(key("a", f=3), None)])
-    assert (found.raw("a"), found.connectors(), len(found)) == ([], [], 0)
-    found.apply([Written(key("a", f=1), b'{"o":1}')])
-    assert found.raw("a") == [(key("a", f=1), b'{"o":1}')]
+    offsets = table(Written(key("a", f=1), b"{}"), Written(key("a", f=2), b"{}"))
+    offsets.apply([Written(key("a", f=1), None), Written(key("a", f=2), b"null"), Written(key("a", f=3), None)])
+    assert (offsets.raw("a"), offsets.connectors(), len(offsets)) == ([], [], 0)
+    offsets.apply([Written(key("a", f=1), b'{"o":1}')])
+    assert offsets.raw("a") == [(key("a", f=1), b'{"o":1}')]
 
 
 def test_garbage_is_counted_and_does_no_harm() -> None:
-    found = table(
+    offsets = table(
         Written(None, b"x"),
         Written(b"junk", b"x"),
         Written(b'["a",null]', b"{}"),
         Written(b"[]", None),
         Written(key("a", f=1), b"{}"),
     )
-    assert found.unreadable.count == 4
-    assert len(found) == 1
+    assert offsets.unreadable.count == 4
+    assert len(offsets) == 1
 
 
 def test_two_spellings_come_oldest_first() -> None:
-    one, other = b'["a",{"x":1,"y":2}]', b'["a",{"y":2,"x":1}]'
-    found = table(Written(other, b'{"o":"new"}', timestamp=9))
-    found.apply([Written(one, b'{"o":"old"}', timestamp=3)])  # of another partition of the topic, read later
-    assert [value for _, value in found.raw("a")] == [b'{"o":"old"}', b'{"o":"new"}']
-    assert OffsetIndex("a", found.raw("a")).get({"x": 1, "y": 2}) == {"o": "new"}
+    old_key, new_key = b'["a",{"x":1,"y":2}]', b'["a",{"y":2,"x":1}]'
+    offsets = table(Written(new_key, b'{"o":"new"}', timestamp=9))
+    offsets.apply([Written(old_key, b'{"o":"old"}', timestamp=3)])  # of another partition of the topic, read later
+    assert [value for _, value in offsets.raw("a")] == [b'{"o":"old"}', b'{"o":"new"}']
+    assert OffsetIndex("a", offsets.raw("a")).get({"x": 1, "y": 2}) == {"o": "new"}
 
 
 def test_a_reset_removes_every_spelling() -> None:
-    one, other = b'["a",{"x":1,"y":2}]', b'["a",{"y":2,"x":1}]'
-    known = [(one, b"{}"), (other, b"{}")]
-    assert plan_write("a", known, [({"y": 2, "x": 1}, None)]) == [(one, None), (other, None)]
-    assert plan_write("a", known, [({"x": 1, "y": 2}, {"o": 5})]) == [(one, b'{"o":5}'), (other, b'{"o":5}')]
+    first, second = b'["a",{"x":1,"y":2}]', b'["a",{"y":2,"x":1}]'
+    stored = [(first, b"{}"), (second, b"{}")]
+    assert plan_write("a", stored, [({"y": 2, "x": 1}, None)]) == [(first, None), (second, None)]
+    assert plan_write("a", stored, [({"x": 1, "y": 2}, {"o": 5})]) == [(first, b'{"o":5}'), (second, b'{"o":5}')]
 
 
 def test_a_new_partition_gets_a_new_key() -> None:
@@ -98,15 +98,15 @@ def test_any_split_into_fetches_gives_the_same_offsets(
             expected.pop((connector, partition), None)
         else:
             expected[connector, partition] = offset
-    found = OffsetTable()
+    offsets = OffsetTable()
     while records:
         size = draw.draw(st.integers(1, len(records)))
-        found.apply(records[:size])
+        offsets.apply(records[:size])
         del records[:size]
     got = {
         (connector, json.loads(raw)[1]["f"]): json.loads(value)["o"]
         for connector in ("a", "b")
-        for raw, value in found.raw(connector)
+        for raw, value in offsets.raw(connector)
     }
     assert got == expected
-    assert len(found) == len(expected)
+    assert len(offsets) == len(expected)

@@ -103,7 +103,7 @@ def test_put_makes_reads_current() -> None:
 
 
 @pytest.mark.parametrize("value", [b"x", b"[]", b"7"])
-def test_an_unreadable_offset_stops_the_task_instead_of_starting_it_anew(value: bytes) -> None:
+def test_an_unreadable_offset_stops_the_task_instead_of_starting_from_scratch(value: bytes) -> None:
     index = OffsetIndex("c", [(b'["c",{"a":1}]', value)])
     with pytest.raises(Fatal, match=r"partition \{\"a\":1\} of connector 'c'.*PATCH"):
         index.get({"a": 1})

@@ -46,9 +46,9 @@ def test_a_late_unassigned_does_not_hide_a_running_task(generation: int, kept: s
         task_status_record("a", 0, status("RUNNING", 1, "w2")),
         task_status_record("a", 0, status("UNASSIGNED", generation, "w1")),
     )
-    found = state.task("a", 0)
-    assert found is not None
-    assert found.state == kept
+    task_status = state.task("a", 0)
+    assert task_status is not None
+    assert task_status.state == kept
 
 
 def test_other_late_states_do_count() -> None:

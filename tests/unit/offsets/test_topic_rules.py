@@ -36,7 +36,7 @@ def test_other_topics_are_not_tuned_and_the_config_topic_has_one_partition() -> 
 
 
 @pytest.mark.parametrize("policy", ["delete", "compact,delete", "delete, compact"])
-def test_a_wrong_policy_is_explained_with_the_command_to_mend_it(policy: str) -> None:
+def test_a_wrong_policy_is_explained_with_the_command_to_fix_it(policy: str) -> None:
     topic = InternalTopic("offset", "my-offsets", 25, 3)
     problem = policy_problem(topic, policy, ["k1:9092", "k2:9092"])
     assert problem is not None
@@ -92,7 +92,10 @@ GROUPS = {
     ],
 )
 def test_the_first_group_that_matches_the_whole_name_decides(topic: str, group: str) -> None:
-    assert next(found for found in creation_groups(GROUPS) if found.matches(topic)).name == group
+    assert (
+        next(creation_group for creation_group in creation_groups(GROUPS) if creation_group.matches(topic)).name
+        == group
+    )
 
 
 def test_groups_inherit_numbers_from_the_default_group_but_no_settings() -> None:

@@ -28,7 +28,7 @@ def package(
     metadata.mkdir()
     lines = [
         f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}",
-        *(f"Requires-Dist: {each}" for each in requires),
+        *(f"Requires-Dist: {requirement}" for requirement in requires),
     ]
     if python:
         lines.append(f"Requires-Python: {python}")

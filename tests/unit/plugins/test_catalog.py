@@ -133,19 +133,19 @@ def test_of_equal_versions_the_one_in_an_environment_that_is_needed_anyway_is_ta
 
 
 def test_the_workers_converters_count_where_the_connector_names_none() -> None:
-    known = PluginCatalog([*PLUGINS, plugin("converter", "com.Packed", "1", "c@1")], ENVIRONMENTS)
+    catalog = PluginCatalog([*PLUGINS, plugin("converter", "com.Packed", "1", "c@1")], ENVIRONMENTS)
     worker = {"value.converter": "com.Packed"}
-    assert known.select({"connector.class": "File"}, worker).environments == ("c@1",)
-    assert known.select({"connector.class": "File", "value.converter": "org.Json"}, worker).environments == ()
+    assert catalog.select({"connector.class": "File"}, worker).environments == ("c@1",)
+    assert catalog.select({"connector.class": "File", "value.converter": "org.Json"}, worker).environments == ()
 
 
 def test_a_plugin_of_any_kind() -> None:
     for kind in ("source", "sink", "converter", "header_converter", "transformation", "predicate"):
-        found = PluginCatalog(
+        catalog = PluginCatalog(
             [plugin("config_provider", "com.P", "9"), plugin(kind, "com.P", "1"), plugin(kind, "com.P", "2")]
         )
-        assert found.any_kind("com.P") == plugin(kind, "com.P", "2")
-        assert found.any_kind("com.P", "1") == plugin(kind, "com.P", "1")
+        assert catalog.any_kind("com.P") == plugin(kind, "com.P", "2")
+        assert catalog.any_kind("com.P", "1") == plugin(kind, "com.P", "1")
     assert CATALOG.any_kind("Vault") is None
 
 

@@ -30,8 +30,8 @@ CODE = """
 
 
 def environment(folder: Path) -> Environment:
-    (found,) = scan_folders([str(folder)], {}).environments.values()
-    return found
+    (scanned,) = scan_folders([str(folder)], {}).environments.values()
+    return scanned
 
 
 async def test_what_an_environment_holds(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 A, B, C = ("a@1",), ("b@1",), ("c@1",)
 
 
-class Known:
+class KnownEnvironments:
     """The environments that the pool asks about."""
 
     def __init__(self) -> None:
@@ -58,17 +58,17 @@ class Pool(HostPool):
 
 @pytest.fixture
 async def pool() -> AsyncIterator[Pool]:
-    made = Pool(2, Mock(), Mock(), 10, Known(), HostLimits(most=4, idle_s=1000))
-    for host in made.hosts:
+    new_pool = Pool(2, Mock(), Mock(), 10, KnownEnvironments(), HostLimits(most=4, idle_s=1000))
+    for host in new_pool.hosts:
         host.ready = True
-    yield made
-    await made.stop(0.05)
+    yield new_pool
+    await new_pool.stop(0.05)
 
 
 async def started(pool: Pool, environments: tuple[str, ...]) -> HostProcess:
     """The host of these environments that was started last, ready."""
     await pass_turns()
-    host = [each for each in pool.hosts if each.environments == environments][-1]
+    host = [candidate for candidate in pool.hosts if candidate.environments == environments][-1]
     host.ready = True
     return host
 
@@ -118,7 +118,7 @@ async def test_a_bound_that_idle_hosts_make_room_for(pool: Pool) -> None:
     assert pool.choose(other) is None
     host = await started(pool, other)
     assert pool.choose(other) is host
-    assert [each.environments for each in pool.hosts].count(B) == 0
+    assert [running.environments for running in pool.hosts].count(B) == 0
 
 
 async def test_questions_go_where_the_configuration_belongs(pool: Pool) -> None:

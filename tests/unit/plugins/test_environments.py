@@ -19,16 +19,16 @@ if TYPE_CHECKING:
 
     from worker.plugins.environments import Scan
 
-OWN = {"millrace": "0.1.0", "aiohttp": "3.12.0"}
+SHARED_VERSIONS = {"millrace": "0.1.0", "aiohttp": "3.12.0"}
 ENTRIES = "[millrace.transforms]\nshout = none_such:Shout\n"
 
 
 def look(*items: object, before: Scan | None = None) -> Scan:
-    return scan_folders([str(item) for item in items], OWN, before)
+    return scan_folders([str(item) for item in items], SHARED_VERSIONS, before)
 
 
-def names(found: Scan) -> list[str]:
-    return sorted(environment.name for environment in found.environments.values())
+def names(scan: Scan) -> list[str]:
+    return sorted(environment.name for environment in scan.environments.values())
 
 
 def test_where_environments_are(tmp_path: Path) -> None:
@@ -44,10 +44,10 @@ def test_where_environments_are(tmp_path: Path) -> None:
             archive.write(file, file.relative_to(wheel))
     with zipfile.ZipFile(tmp_path / "all" / "debezium.zip", "w") as archive:
         archive.writestr("debezium/some.jar", b"")
-    found = look(tmp_path / "all", "some.module:Class", "entry")
-    assert names(found) == ["flat", "three-1.0-py3-none-any.whl", "venv"]
-    assert found.failures == {}
-    assert {entry for environment in found.environments.values() for entry in environment.entries} == {
+    scan = look(tmp_path / "all", "some.module:Class", "entry")
+    assert names(scan) == ["flat", "three-1.0-py3-none-any.whl", "venv"]
+    assert scan.failures == {}
+    assert {entry for environment in scan.environments.values() for entry in environment.entries} == {
         ("millrace.transforms", "shout", f"{name}:Shout") for name in ("one", "two", "three")
     }
     # An item may be an environment itself.
@@ -68,12 +68,12 @@ def test_where_environments_are(tmp_path: Path) -> None:
 )
 def test_what_millrace_runs_on_is_shared(tmp_path: Path, requires: list[str], python: str, text: str | None) -> None:
     package(tmp_path / "env", "plug", entries=ENTRIES, requires=requires, python=python)
-    found = look(tmp_path)
+    scan = look(tmp_path)
     if text is None:
-        assert (names(found), found.failures) == (["env"], {})
+        assert (names(scan), scan.failures) == (["env"], {})
     else:
-        assert found.environments == {}
-        assert text in found.failures[str(tmp_path / "env")]
+        assert scan.environments == {}
+        assert text in scan.failures[str(tmp_path / "env")]
 
 
 def test_a_copy_of_what_millrace_runs_on_is_not_used(tmp_path: Path) -> None:
@@ -85,9 +85,9 @@ def test_a_copy_of_what_millrace_runs_on_is_not_used(tmp_path: Path) -> None:
 def test_an_environment_that_does_not_agree_with_itself_is_reported_and_used(tmp_path: Path) -> None:
     transform(tmp_path / "env", "plug", requires=["lib>=2"])
     package(tmp_path / "env", "lib", version="1.5")
-    found = look(tmp_path)
-    assert names(found) == ["env"]
-    assert found.failures == {"env: plug 1.0 needs lib>=2": "1.5 is there. Install the environment again with pip"}
+    scan = look(tmp_path)
+    assert names(scan) == ["env"]
+    assert scan.failures == {"env: plug 1.0 needs lib>=2": "1.5 is there. Install the environment again with pip"}
 
 
 def test_what_can_not_be_an_environment(tmp_path: Path) -> None:
@@ -96,16 +96,15 @@ def test_what_can_not_be_an_environment(tmp_path: Path) -> None:
     with zipfile.ZipFile(tmp_path / "fast.whl", "w") as archive:
         archive.writestr("fast/_speed.so", b"")
     (tmp_path / "broken.whl").write_bytes(b"no archive")
-    found = look(tmp_path, tmp_path / "nowhere")
-    assert found.environments == {}
-    assert "does not exist" in found.failures[str(tmp_path / "nowhere")]
-    assert "none of its packages declares a plugin" in found.failures[str(tmp_path / "no-plugins")]
-    assert "was made for python2.7" in found.failures[str(tmp_path / "old")]
+    scan = look(tmp_path, tmp_path / "nowhere")
+    assert scan.environments == {}
+    assert "does not exist" in scan.failures[str(tmp_path / "nowhere")]
+    assert "none of its packages declares a plugin" in scan.failures[str(tmp_path / "no-plugins")]
+    assert "was made for python2.7" in scan.failures[str(tmp_path / "old")]
     assert (
-        f"pip install --target {tmp_path / 'fast'} {tmp_path / 'fast.whl'}"
-        in found.failures[str(tmp_path / "fast.whl")]
+        f"pip install --target {tmp_path / 'fast'} {tmp_path / 'fast.whl'}" in scan.failures[str(tmp_path / "fast.whl")]
     )
-    assert str(tmp_path / "broken.whl") in found.failures
+    assert str(tmp_path / "broken.whl") in scan.failures
 
 
 @pytest.mark.parametrize(
@@ -121,9 +120,9 @@ def test_broken_metadata_hides_no_other_environment(tmp_path: Path, file: str, c
     transform(tmp_path / "good", "plug")
     broken = transform(tmp_path / "half", "plug")
     (broken / "plug-1.0.dist-info" / file).write_bytes(content)
-    found = look(tmp_path)
-    assert names(found) == ["good"]
-    assert "its packages' metadata can't be read" in found.failures[str(broken)]
+    scan = look(tmp_path)
+    assert names(scan) == ["good"]
+    assert "its packages' metadata can't be read" in scan.failures[str(broken)]
 
 
 @pytest.mark.parametrize("python", ["", ">=3.11"])
@@ -152,14 +151,16 @@ def test_a_broken_archive_hides_no_other_environment(tmp_path: Path) -> None:
     content = bytearray(wheel.read_bytes())
     content[70:90] = bytes(byte ^ 0xFF for byte in content[70:90])
     wheel.write_bytes(content)
-    found = look(tmp_path)
-    assert names(found) == ["good"]
-    assert str(wheel) in found.failures
+    scan = look(tmp_path)
+    assert names(scan) == ["good"]
+    assert str(wheel) in scan.failures
 
 
-@pytest.mark.parametrize(("error", "told"), [(FileNotFoundError("gone"), False), (PermissionError("not yours"), True)])
+@pytest.mark.parametrize(
+    ("error", "reported"), [(FileNotFoundError("gone"), False), (PermissionError("not yours"), True)]
+)
 def test_a_folder_that_goes_or_can_not_be_read_hides_no_other(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: OSError, told: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: OSError, reported: bool
 ) -> None:
     transform(tmp_path / "good", "plug")
     other = transform(tmp_path / "other", "plug")
@@ -171,17 +172,17 @@ def test_a_folder_that_goes_or_can_not_be_read_hides_no_other(
         return scandir(path)
 
     monkeypatch.setattr(os, "scandir", failing)
-    found = look(tmp_path)
-    assert names(found) == ["good"]
-    assert (str(other) in found.failures) is told
+    scan = look(tmp_path)
+    assert names(scan) == ["good"]
+    assert (str(other) in scan.failures) is reported
 
 
 def test_a_change_makes_another_environment(tmp_path: Path) -> None:
     folder = transform(tmp_path / "env", "plug")
     transform(tmp_path / "other", "plug")
     first = look(tmp_path)
-    again = look(tmp_path, before=first)
-    assert again.environments == first.environments
+    second = look(tmp_path, before=first)
+    assert second.environments == first.environments
     (folder / "__pycache__").mkdir()
     (folder / "__pycache__" / "plug.cpython-311.pyc").write_bytes(b"")
     assert look(tmp_path, before=first).environments == first.environments, "importing changes nothing"
@@ -203,21 +204,21 @@ def test_a_change_that_keeps_the_time(tmp_path: Path) -> None:
 
 
 def test_two_folders_of_one_name(tmp_path: Path) -> None:
-    for place in ("first", "second"):
-        transform(tmp_path / place / "env", "plug")
+    for parent in ("first", "second"):
+        transform(tmp_path / parent / "env", "plug")
     assert names(look(tmp_path / "first", tmp_path / "second")) == ["first/env", "second/env"]
 
 
 def test_which_environments_can_be_in_one_process() -> None:
-    one = Environment("one", "/1", "f", {"lib": "1", "same": "3", "aiohttp": "3"})
-    two = Environment("two", "/2", "f", {"lib": "2", "same": "3", "aiohttp": "4"})
-    three = Environment("three", "/3", "f", {"same": "3"})
-    assert find_clash([one, three], OWN) is None
-    assert find_clash([one], OWN) is None
+    first = Environment("one", "/1", "f", {"lib": "1", "same": "3", "aiohttp": "3"})
+    second = Environment("two", "/2", "f", {"lib": "2", "same": "3", "aiohttp": "4"})
+    third = Environment("three", "/3", "f", {"same": "3"})
+    assert find_clash([first, third], SHARED_VERSIONS) is None
+    assert find_clash([first], SHARED_VERSIONS) is None
     shared = [Environment(name, f"/{name}", "f", {"aiohttp": name}) for name in ("3", "4")]
-    assert find_clash(shared, OWN) is None
+    assert find_clash(shared, SHARED_VERSIONS) is None
     assert find_clash(shared, []) is not None
-    text = find_clash([three, one, two], OWN)
+    text = find_clash([third, first, second], SHARED_VERSIONS)
     assert text is not None
     assert "the environments one and two hold different versions of the distribution lib: 1 and 2" in text
     assert "Install them into one folder" in text

@@ -42,8 +42,8 @@ def ask(tmp_path: Path, *environments: Path) -> dict[str, Any]:
         env={"PYTHONPATH": f"{tmp_path}:{tmp_path / 'main'}"},
     )
     assert done.returncode == 0, done.stderr
-    found: dict[str, Any] = json.loads(done.stdout)
-    return found
+    report: dict[str, Any] = json.loads(done.stdout)
+    return report
 
 
 def test_an_environment_comes_before_what_lies_beside_millrace(tmp_path: Path) -> None:
@@ -63,29 +63,29 @@ def test_an_environment_comes_before_what_lies_beside_millrace(tmp_path: Path) -
     package(env, "json", version="99.0", code="raise RuntimeError('not the standard library')")
     (env / "worker").mkdir()
     (env / "worker" / "__init__.py").write_text("raise RuntimeError('not this Millrace')")
-    found = ask(tmp_path, env)
-    assert (found["library"], found["version"]) == ("env", "2.0")
-    assert not found["protected"].startswith(str(env))
-    assert found["protected_version"] != "99.0"
-    assert not found["stdlib"].startswith(str(env))
-    assert not found["own"].startswith(str(env))
-    assert found["spaces"] == ["main", "env"]
-    assert [name for name in found["entries"] if name not in own_entries("millrace.transforms")] == ["shout"]
-    assert found["elsewhere"] == []
-    assert found["millrace"] == ["millrace"]
+    report = ask(tmp_path, env)
+    assert (report["library"], report["version"]) == ("env", "2.0")
+    assert not report["protected"].startswith(str(env))
+    assert report["protected_version"] != "99.0"
+    assert not report["stdlib"].startswith(str(env))
+    assert not report["own"].startswith(str(env))
+    assert report["spaces"] == ["main", "env"]
+    assert [name for name in report["entries"] if name not in own_entries("millrace.transforms")] == ["shout"]
+    assert report["elsewhere"] == []
+    assert report["millrace"] == ["millrace"]
 
 
 def test_what_millrace_runs_on() -> None:
-    own = own_distributions()
-    assert {"millrace", "aiohttp", "yarl", "msgspec", "packaging"} <= own.keys()
-    assert {"opentelemetry-sdk", "jsonschema-rs"} <= own.keys(), "of the extras that a task host may use"
-    assert not {"pytest", "pyspark", "hypothesis"} & own.keys()
-    modules = modules_of(own)
+    distributions = own_distributions()
+    assert {"millrace", "aiohttp", "yarl", "msgspec", "packaging"} <= distributions.keys()
+    assert {"opentelemetry-sdk", "jsonschema-rs"} <= distributions.keys(), "of the extras that a task host may use"
+    assert not {"pytest", "pyspark", "hypothesis"} & distributions.keys()
+    modules = modules_of(distributions)
     assert {"aiohttp", "yarl", "msgspec", "six"} <= modules
     assert "pytest" not in modules
 
 
 def test_requirements_that_count_here() -> None:
-    texts = ["a>=1", "b; python_version < '3'", "c; extra == 'fast'", "not a requirement !!", "d[x]>=2"]
-    assert [each.name for each in parse_requirements(texts)] == ["a", "d"]
-    assert [each.name for each in parse_requirements(texts, ["fast"])] == ["a", "c", "d"]
+    requirements = ["a>=1", "b; python_version < '3'", "c; extra == 'fast'", "not a requirement !!", "d[x]>=2"]
+    assert [requirement.name for requirement in parse_requirements(requirements)] == ["a", "d"]
+    assert [requirement.name for requirement in parse_requirements(requirements, ["fast"])] == ["a", "c", "d"]

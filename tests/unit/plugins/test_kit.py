@@ -76,7 +76,7 @@ def test_transforms(function: RecordFunction, text: str) -> None:
 
 
 def test_declarations() -> None:
-    class Odd(Transform):
+    class WrongDefault(Transform):
         version = "1"
         config_def = ConfigDef(
             [ConfigKey(name="how", type=ConfigType.STRING, default="c", validator=one_of("a", "b"), doc="How.")]
@@ -86,7 +86,7 @@ def test_declarations() -> None:
             return lambda record: record
 
     with pytest.raises(AssertionError, match="the default of how is refused"):
-        check_transform(Odd, {}, [])
+        check_transform(WrongDefault, {}, [])
 
 
 def test_predicates() -> None:
@@ -101,7 +101,7 @@ def test_predicates() -> None:
         check_predicate(Loose, {}, [record()])
 
 
-class Texts(Converter):
+class ReprConverter(Converter):
     """Writes a value's representation; how badly, its subclasses say."""
 
     config_def = ALL
@@ -125,18 +125,18 @@ class Texts(Converter):
         return STRING, None if data is None else data.decode()
 
 
-class Rude(Texts):
+class Rude(ReprConverter):
     def write(self, value: Any) -> bytes | None:
         return None if value is None else bytes(value.encode())
 
 
-class Forgetful(Texts):
+class Forgetful(ReprConverter):
     def encoder(self, topic: str, schema: Schema | None) -> Encode:
         del topic, schema
         return lambda value: self.write(value)  # noqa: PLW0108 - a new one each time
 
 
-class Wrong(Texts):
+class Wrong(ReprConverter):
     def to_connect(self, topic: str, data: bytes | None) -> tuple[Schema | None, Any]:
         del topic, data
         return STRING, "something"
@@ -153,7 +153,7 @@ class Wrong(Texts):
 def test_converters(kind: type[Converter], text: str) -> None:
     with pytest.raises(AssertionError, match=text):
         check_converter(kind, {}, [(STRING, "x")])
-    assert check_converter(Texts, {}, [(STRING, "x")]) == [b"x"]
+    assert check_converter(ReprConverter, {}, [(STRING, "x")]) == [b"x"]
 
 
 def test_what_comes_with_millrace_passes() -> None:

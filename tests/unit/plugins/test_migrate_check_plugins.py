@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-async def test_plugins_that_can_not_be_loaded_are_told_with_the_reason(tmp_path: Path) -> None:
+async def test_plugins_that_can_not_be_loaded_are_reported_with_the_reason(tmp_path: Path) -> None:
     package(
         tmp_path / "acme",
         "acme",

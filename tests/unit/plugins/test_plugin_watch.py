@@ -57,4 +57,4 @@ async def test_what_is_there_at_the_start_is_taken_at_once(tmp_path: Path, monke
     watch = PluginWatch([str(tmp_path)], {}, 0, lambda: None)
     await asyncio.wait_for(watch.start(Description([], {})), 30)
     await watch.stop()
-    assert [each["name"] for each in watch.report()["environments"]] == ["env"]
+    assert [environment["name"] for environment in watch.report()["environments"]] == ["env"]

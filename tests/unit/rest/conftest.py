@@ -74,16 +74,16 @@ async def start() -> AsyncIterator[Start]:
     servers: list[RestServer] = []
     async with aiohttp.ClientSession(skip_auto_headers=("Content-Type",)) as session:
 
-        async def one(**properties: str) -> tuple[Rest, MemoryHerder]:
+        async def start_server(**properties: str) -> tuple[Rest, MemoryHerder]:
             herder = MemoryHerder()
-            given = {name.replace("_", "."): value for name, value in properties.items()}
-            settings = RestSettings.from_properties({"listeners": "http://127.0.0.1:0", **given})
+            overrides = {name.replace("_", "."): value for name, value in properties.items()}
+            settings = RestSettings.from_properties({"listeners": "http://127.0.0.1:0", **overrides})
             server = RestServer(herder, settings, workers=herder)
             await server.start()
             servers.append(server)
             return Rest(server.urls[0], session), herder
 
-        yield one
+        yield start_server
         for server in servers:
             await server.stop()
 

@@ -70,7 +70,7 @@ class MemoryHerder:
         if self.leader_url != "":
             raise NotLeader(self.leader_url)
 
-    def known(self, name: str) -> None:
+    def require_connector(self, name: str) -> None:
         if name not in self.configs:
             raise RestError(404, f"Connector {name} not found")
 
@@ -115,14 +115,14 @@ class MemoryHerder:
         }
 
     async def config_history(self, name: str) -> list[PastConfig]:
-        self.known(name)
+        self.require_connector(name)
         return [
             PastConfig(name, 2, {**self.configs[name], "password": "new"}, 1),
             PastConfig(name, 1, {"password": "old"}, 1),
         ]
 
     async def redrive(self, name: str, partition: int, offset: int) -> dict[str, Any]:
-        self.known(name)
+        self.require_connector(name)
         return {"topic": "t", "partition": partition, "offset": offset}
 
     def me(self) -> str:
@@ -139,7 +139,7 @@ class MemoryHerder:
         return dict.fromkeys(self.configs, (1.5, None))
 
     async def connector_info(self, name: str) -> dict[str, Any]:
-        self.known(name)
+        self.require_connector(name)
         tasks = [{"connector": name, "task": 0}] if self.states[name] == "RUNNING" else []
         return {"name": name, "config": self.configs[name], "tasks": tasks, "type": "source"}
 
@@ -151,11 +151,11 @@ class MemoryHerder:
         return {"name": name, "connector": where, "tasks": tasks, "type": "source"}
 
     async def task_infos(self, name: str) -> list[dict[str, Any]]:
-        self.known(name)
+        self.require_connector(name)
         return [{"id": {"connector": name, "task": 0}, "config": self.configs[name]}]
 
     async def tasks_config(self, name: str) -> dict[str, dict[str, str]]:
-        self.known(name)
+        self.require_connector(name)
         return {f"{name}-0": self.configs[name]}
 
     async def task_status(self, name: str, task: int) -> dict[str, Any]:
@@ -181,14 +181,14 @@ class MemoryHerder:
 
     async def patch_connector_config(self, name: str, patch: Mapping[str, str | None]) -> dict[str, Any]:
         self.lead()
-        self.known(name)
+        self.require_connector(name)
         merged = {**self.configs[name], **patch}
         self.configs[name] = {key: value for key, value in merged.items() if value is not None}
         return await self.connector_info(name)
 
     async def delete_connector(self, name: str) -> None:
         self.lead()
-        self.known(name)
+        self.require_connector(name)
         del self.configs[name], self.states[name]
 
     async def restart_connector(self, name: str) -> None:
@@ -212,14 +212,14 @@ class MemoryHerder:
         self.states[name] = "RUNNING" if state == "STARTED" else state
 
     async def connector_offsets(self, name: str) -> list[dict[str, Any]]:
-        self.known(name)
+        self.require_connector(name)
         return self.kept_offsets.get(name, [])
 
     async def alter_connector_offsets(
         self, name: str, offsets: Sequence[tuple[Mapping[str, Any], Mapping[str, Any] | None]]
     ) -> str:
         self.lead()
-        self.known(name)
+        self.require_connector(name)
         if self.states[name] != "STOPPED":
             raise RestError(400, STOPPED)
         self.kept_offsets[name] = [
@@ -231,7 +231,7 @@ class MemoryHerder:
 
     async def reset_connector_offsets(self, name: str) -> str:
         self.lead()
-        self.known(name)
+        self.require_connector(name)
         self.kept_offsets.pop(name, None)
         return "The offsets for this connector have been reset successfully"
 
@@ -276,7 +276,7 @@ class MemoryHerder:
         return {"name": config.get("name", ""), "inputs": [], "steps": [], "warnings": []}
 
     async def start_verification(self, name: str, request: Mapping[str, Any]) -> dict[str, Any]:
-        self.known(name)
+        self.require_connector(name)
         if self.kept_verifications.get(name, {}).get("state") == "running":
             raise RestError(409, f"A verification of connector {name} runs already")
         self.kept_verifications[name] = {
@@ -290,12 +290,12 @@ class MemoryHerder:
         return self.kept_verifications[name]
 
     async def verification(self, name: str) -> dict[str, Any] | None:
-        self.known(name)
+        self.require_connector(name)
         done = {"state": "completed", "started_ms": 1, "ended_ms": 2, "tables": "", "progress": "", "error": None}
         return self.kept_verifications.get(name, done)
 
     async def cancel_verification(self, name: str) -> None:
-        self.known(name)
+        self.require_connector(name)
         self.kept_verifications.pop(name, None)
 
     async def repair_verified(self, name: str) -> dict[str, Any]:
@@ -315,29 +315,29 @@ class MemoryHerder:
         return [name]
 
     async def explain(self, name: str) -> dict[str, Any]:
-        self.known(name)
+        self.require_connector(name)
         return {"name": name, "tasks": []}
 
     async def connector_progress(self, name: str) -> dict[str, Any]:
-        self.known(name)
+        self.require_connector(name)
         return {"name": name, "type": "sink", "tasks": []}
 
     async def create_savepoint(self, name: str, request: Mapping[str, Any]) -> dict[str, Any]:
-        self.known(name)
+        self.require_connector(name)
         self.calls.append(("savepoint", name, dict(request)))
         return {"name": request["name"], "location": "/savepoints", "stop": request.get("stop", False)}
 
     async def list_savepoints(self, name: str) -> list[dict[str, Any]]:
-        self.known(name)
+        self.require_connector(name)
         return [{"name": "s", "location": "/savepoints/s", "batch": 3}]
 
     async def delete_savepoint(self, name: str, savepoint: str) -> None:
-        self.known(name)
+        self.require_connector(name)
         if savepoint != "s":
             raise RestError(404, f"Savepoint {savepoint} of connector {name} not found")
 
     async def unknown_lines(self, name: str, lines: int) -> dict[str, Any]:
-        self.known(name)
+        self.require_connector(name)
         self.calls.append(("unknown", name, lines))
         lines_read = [{"line": f"job {number} took={number}ms", "origin": {"host": "web-1"}} for number in (1, 2)]
         steps = [{"table": "t", "group": "g", "step": 1, "operator": "grok", "lines": 2, "reason": "no match"}]
@@ -352,12 +352,12 @@ class MemoryHerder:
         }
 
     async def recent_lines(self, name: str, lines: int) -> list[dict[str, Any]]:
-        self.known(name)
+        self.require_connector(name)
         self.calls.append(("recent", name, lines))
         return [{"line": "10.0.0.1 GET /", "origin": {"host": "web-1", "file": "/log", "position": 7, "timestamp": 1}}]
 
     async def rule_conflicts(self, name: str, rules: Any) -> tuple[list[str], list[str]]:
-        self.known(name)
+        self.require_connector(name)
         self.calls.append(("conflicts", name, rules))
         return ["table requests: no"], ["it has transforms"]
 
@@ -390,22 +390,22 @@ class MemoryHerder:
 
     async def create_snapshot(self, name: str, request: Mapping[str, Any]) -> dict[str, Any]:
         self.lead()
-        self.known(name)
+        self.require_connector(name)
         self.calls.append(("snapshot", name, dict(request)))
-        made = {"id": f"s {len(self.calls)}", **request, "state": "running"}
-        self.requests.setdefault(name, []).append(made)
-        return made
+        row = {"id": f"s {len(self.calls)}", **request, "state": "running"}
+        self.requests.setdefault(name, []).append(row)
+        return row
 
     async def list_snapshots(self, name: str) -> list[dict[str, Any]]:
-        self.known(name)
+        self.require_connector(name)
         return self.requests.get(name, [])
 
     async def snapshot(self, name: str, snapshot: str) -> dict[str, Any]:
-        self.known(name)
-        found = [row for row in self.requests.get(name, []) if row["id"] == snapshot]
-        if not found:
+        self.require_connector(name)
+        rows = [row for row in self.requests.get(name, []) if row["id"] == snapshot]
+        if not rows:
             raise RestError(404, f"Snapshot {snapshot} of connector {name} not found")
-        return found[0]
+        return rows[0]
 
     async def steer_snapshot(self, name: str, snapshot: str, action: str) -> None:
         self.lead()
@@ -416,11 +416,11 @@ class MemoryHerder:
         self.requests[name].remove(await self.snapshot(name, snapshot))
 
     async def connector_lag(self, name: str) -> dict[str, Any]:
-        self.known(name)
+        self.require_connector(name)
         return {"connector": name, "time_behind_s": 1.5}
 
     async def connector_tables(self, name: str) -> list[dict[str, Any]]:
-        self.known(name)
+        self.require_connector(name)
         return [{"table": "a.b", "version": 2}]
 
     async def plugin_environments(self) -> dict[str, Any]:

@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
 def cheap_hash(password: str) -> str:
     """A hash that costs a test nothing."""
-    made = hashlib.pbkdf2_hmac("sha256", password.encode(), b"salt" * 4, 10_000)
+    digest = hashlib.pbkdf2_hmac("sha256", password.encode(), b"salt" * 4, 10_000)
     return (
-        f"$pbkdf2-sha256$10000${base64.b64encode(b'salt' * 4).decode().rstrip('=')}${base64.b64encode(made).decode()}"
+        f"$pbkdf2-sha256$10000${base64.b64encode(b'salt' * 4).decode().rstrip('=')}${base64.b64encode(digest).decode()}"
     )
 
 

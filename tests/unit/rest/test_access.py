@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from .conftest import Start
 
 #: The access that every operation requires. The test fails for a new route until its author adds it to one of these lists.
-WANTED = {
+REQUIRED_ACCESS = {
     RequiredAccess.PUBLIC: ["GET /health", "GET /console", "GET /console/{file}"],
     RequiredAccess.INTERNAL: [
         "POST /connectors/{connector}/tasks",
@@ -154,7 +154,7 @@ LEVEL = {RequiredAccess.READ: 1, RequiredAccess.OPERATE: 2, RequiredAccess.ADMIN
 
 
 def test_every_route_has_the_access_that_was_decided() -> None:
-    decided = {name: access for access, names in WANTED.items() for name in names}
+    decided = {name: access for access, names in REQUIRED_ACCESS.items() for name in names}
     assert {f"{route.method} {route.path}": route.access for route in ROUTES["all"]} == decided
 
 
@@ -195,21 +195,21 @@ async def test_every_role_on_every_route(start: Start, tmp_path: Path) -> None:
                 headers = basic(user, user[::-1]) if user else {}
                 reply = await call(route.method, path, body if route.operation.body else None, headers)
                 if route.access is RequiredAccess.PUBLIC:
-                    wanted = reply.status not in {401, 403}
+                    as_expected = reply.status not in {401, 403}
                 elif route.access is RequiredAccess.INTERNAL:
-                    wanted = reply.status == 400 and "signature" in reply.error
+                    as_expected = reply.status == 400 and "signature" in reply.error
                 elif not user:
                     # The console asks with a form of its own, not with the browser's.
                     asks = reply.headers.get("WWW-Authenticate", "").startswith("Basic ")
-                    wanted = reply.status == 401 and asks != route.path.startswith("/console/")
+                    as_expected = reply.status == 401 and asks != route.path.startswith("/console/")
                 else:
                     allowed = _allowed(user, label, LEVEL[route.access], connector, of_one="{connector}" in route.path)
-                    wanted = (
+                    as_expected = (
                         reply.status not in {401, 403}
                         if allowed
                         else (reply.status == 403 and f"'{route.access}'" in reply.error)
                     )
-                if not wanted:
+                if not as_expected:
                     wrong.append(f"{user or 'nobody'}: {label} {connector}: {reply.status} {reply.raw!r}")
                 herder.configs.setdefault(connector, {"connector.class": "x"})
                 herder.states.setdefault(connector, "RUNNING")
@@ -264,14 +264,14 @@ async def test_metrics_may_be_public(start: Start, tmp_path: Path) -> None:
 def test_grants() -> None:
     grants = parse_grants("read, operate:sales-[a-z]{1,3},admin:x|y")
     assert [str(grant) for grant in grants] == ["read", "operate:sales-[a-z]{1,3}", "admin:x|y"]
-    who = Principal("a", "basic", grants)
-    assert who.may(RequiredAccess.READ)
-    assert who.may(RequiredAccess.OPERATE, "sales-eu")
-    assert not who.may(RequiredAccess.OPERATE, "sales-europe")
-    assert not who.may(RequiredAccess.OPERATE)
-    assert who.may(RequiredAccess.ADMIN, "y")
-    assert not who.may(RequiredAccess.ADMIN, "xy")
-    assert not who.may(RequiredAccess.ADMIN, "y\n")
+    principal = Principal("a", "basic", grants)
+    assert principal.may(RequiredAccess.READ)
+    assert principal.may(RequiredAccess.OPERATE, "sales-eu")
+    assert not principal.may(RequiredAccess.OPERATE, "sales-europe")
+    assert not principal.may(RequiredAccess.OPERATE)
+    assert principal.may(RequiredAccess.ADMIN, "y")
+    assert not principal.may(RequiredAccess.ADMIN, "xy")
+    assert not principal.may(RequiredAccess.ADMIN, "y\n")
     assert readable_names(Principal("b", "basic", parse_grants("read:ä.*")), ["ä/b", "a"]) == ["ä/b"]
 
 

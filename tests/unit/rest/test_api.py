@@ -42,8 +42,8 @@ async def test_create(rest: Served) -> None:
     assert reply.json["config"] == {**CONFIG, "tasks.max": "2", "flag": "true", "name": "a b"}
     assert herder.calls[-1] == ("create", "a b", reply.json["config"], None)
     assert (await call("GET", reply.headers["Location"].removeprefix(call.url))).json["name"] == "a b"
-    again = await call("POST", "/connectors", {"name": "a b", "config": CONFIG})
-    assert (again.status, again.error) == (409, "Connector a b already exists")
+    repeated = await call("POST", "/connectors", {"name": "a b", "config": CONFIG})
+    assert (repeated.status, repeated.error) == (409, "Connector a b already exists")
 
 
 async def test_initial_state(rest: Served) -> None:

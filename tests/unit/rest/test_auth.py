@@ -33,11 +33,11 @@ ISSUER = {"rest_auth_jwt_issuer": "https://login", "rest_auth_jwt_audience": "mi
 SECRET = "s" * 32
 
 
-async def until_status(call: Rest, wanted: int, headers: dict[str, str]) -> None:
+async def until_status(call: Rest, status: int, headers: dict[str, str]) -> None:
     async def answered() -> bool:
-        return (await call("GET", "/connectors", headers=headers)).status == wanted
+        return (await call("GET", "/connectors", headers=headers)).status == status
 
-    await eventually_async(answered, f"the status is {wanted}", every=0.02)
+    await eventually_async(answered, f"the status is {status}", every=0.02)
 
 
 @pytest.fixture
@@ -143,7 +143,7 @@ async def test_two_authorization_headers_are_none(users: Rest) -> None:
         ("GET", "/openapi.json"),
     ],
 )
-async def test_nothing_is_told_to_who_is_not_known(users: Rest, method: str, path: str) -> None:
+async def test_unknown_callers_learn_nothing(users: Rest, method: str, path: str) -> None:
     reply = await users(method, path)
     assert reply.status == (400 if "fence" in path else 401)
     assert "Allow" not in reply.headers
@@ -312,12 +312,12 @@ def _by_hand(token: dict[str, Any], secret: bytes) -> str:
 
 
 async def test_signatures(start: Start, tmp_path: Path) -> None:
-    one, other, curve = (
+    rsa_key, other, curve = (
         rsa.generate_private_key(65537, 2048),
         rsa.generate_private_key(65537, 2048),
         ec.generate_private_key(ec.SECP256R1()),
     )
-    public = RSAAlgorithm.to_jwk(one.public_key(), as_dict=True)
+    public = RSAAlgorithm.to_jwk(rsa_key.public_key(), as_dict=True)
     keys = tmp_path / "keys.json"
     keys.write_bytes(
         orjson.dumps(
@@ -338,12 +338,12 @@ async def test_signatures(start: Start, tmp_path: Path) -> None:
     async def status(token: str) -> int:
         return (await call("GET", "/connectors", headers={"Authorization": f"Bearer {token}"})).status
 
-    assert await status(_encode(claims(), one, "RS256", "one")) == 200
-    assert await status(_encode(claims(), one, "RS256")) == 200
+    assert await status(_encode(claims(), rsa_key, "RS256", "one")) == 200
+    assert await status(_encode(claims(), rsa_key, "RS256")) == 200
     assert await status(_encode(claims(), curve, "ES256", "c")) == 200
     assert await status(_encode(claims(), other, "RS256", "one")) == 401
-    assert await status(_encode(claims(), one, "RS256", "two")) == 401
-    assert await status(_encode(claims(), one, "PS256", "one")) == 401
+    assert await status(_encode(claims(), rsa_key, "RS256", "two")) == 401
+    assert await status(_encode(claims(), rsa_key, "PS256", "one")) == 401
     assert await status(_by_hand(claims(), b"\0\0\0")) == 401
     # A public key as the secret of a symmetric signature, and no signature at all.
     assert await status(_by_hand(claims(), orjson.dumps(public))) == 401
@@ -356,12 +356,12 @@ async def test_signatures(start: Start, tmp_path: Path) -> None:
     )
     changed.replace(keys)
     await until_status(call, 200, {"Authorization": f"Bearer {_encode(claims(), other, 'RS256', 'one')}"})
-    assert await status(_encode(claims(), one, "RS256", "one")) == 401
+    assert await status(_encode(claims(), rsa_key, "RS256", "one")) == 401
 
 
 async def test_keys_that_do_not_say_what_they_are_for(start: Start, tmp_path: Path) -> None:
-    one, curve = rsa.generate_private_key(65537, 2048), ec.generate_private_key(ec.SECP256R1())
-    public = RSAAlgorithm.to_jwk(one.public_key(), as_dict=True)
+    rsa_key, curve = rsa.generate_private_key(65537, 2048), ec.generate_private_key(ec.SECP256R1())
+    public = RSAAlgorithm.to_jwk(rsa_key.public_key(), as_dict=True)
     path = tmp_path / "keys.json"
     path.write_bytes(
         orjson.dumps(
@@ -387,10 +387,14 @@ async def test_keys_that_do_not_say_what_they_are_for(start: Start, tmp_path: Pa
         token = _encode(claims(), key, algorithm, kid)
         return (await call("GET", "/connectors", headers={"Authorization": f"Bearer {token}"})).status
 
-    assert [await status(one, "PS512", "r"), await status(one, "RS256", "r"), await status(one, "PS512")] == [200] * 3
+    assert [
+        await status(rsa_key, "PS512", "r"),
+        await status(rsa_key, "RS256", "r"),
+        await status(rsa_key, "PS512"),
+    ] == [200] * 3
     assert await status(curve, "ES256") == 200
-    assert [await status(one, "RS256", "said"), await status(one, "PS512", "said")] == [200, 401]
-    assert await status(one, "RS512", "r") == 401
+    assert [await status(rsa_key, "RS256", "said"), await status(rsa_key, "PS512", "said")] == [200, 401]
+    assert await status(rsa_key, "RS512", "r") == 401
 
 
 async def test_keys_are_fetched_and_kept(start: Start) -> None:
@@ -503,7 +507,7 @@ async def test_who_is_not_let_in_is_counted_by_address(start: Start, tmp_path: P
     assert (await call("GET", "/connectors", headers=basic("ada", "ada"))).status == 200
 
 
-async def test_who_has_no_role_is_not_told_what_there_is(start: Start) -> None:
+async def test_a_caller_without_a_role_does_not_learn_what_exists(start: Start) -> None:
     call, _ = await start(rest_authentication="bearer", rest_auth_jwt_secret=SECRET, **ISSUER)
     for roles, status in (([], 403), (["read"], 404)):
         headers = {"Authorization": f"Bearer {_encode(claims(roles=roles), SECRET, 'HS256')}"}

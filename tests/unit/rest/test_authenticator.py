@@ -29,7 +29,7 @@ JAAS = (
 )
 
 
-async def made(**settings: str | bool | int) -> Authenticator:
+async def start_authenticator(**settings: str | bool | int) -> Authenticator:
     authenticator = Authenticator(auth_settings(**settings))
     await authenticator.start()
     return authenticator
@@ -59,7 +59,7 @@ def looked_at(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 async def test_two_headers_are_not_one(tmp_path: Path) -> None:
-    authenticator = await made(basic=True, users_file=write_users(tmp_path / "users", {"ada": "admin"}))
+    authenticator = await start_authenticator(basic=True, users_file=write_users(tmp_path / "users", {"ada": "admin"}))
     good = basic("ada", "ada")["Authorization"]
     for headers in ([good, good], [good[:9], good[9:]], ["", good], [good, ""]):
         with pytest.raises(RestError, match="more than one Authorization header"):
@@ -70,7 +70,7 @@ async def test_two_headers_are_not_one(tmp_path: Path) -> None:
 async def test_a_right_password_costs_a_hash_once_in_a_while(
     tmp_path: Path, looked_at: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    authenticator = await made(basic=True, users_file=write_users(tmp_path / "users", {"ada": "admin"}))
+    authenticator = await start_authenticator(basic=True, users_file=write_users(tmp_path / "users", {"ada": "admin"}))
     for _ in range(3):
         await by_password(authenticator, "ada", "ada")
     assert looked_at == ["ada"]
@@ -87,7 +87,9 @@ async def test_few_right_passwords_are_remembered(
 ) -> None:
     monkeypatch.setattr("worker.rest.security.auth._REMEMBERED", 2)
     names = ("ab", "cd", "ef")
-    authenticator = await made(basic=True, users_file=write_users(tmp_path / "users", dict.fromkeys(names, "read")))
+    authenticator = await start_authenticator(
+        basic=True, users_file=write_users(tmp_path / "users", dict.fromkeys(names, "read"))
+    )
     for name in (*names, "ef", "cd", "ab"):
         await by_password(authenticator, name, name[::-1])
     assert looked_at == ["ba", "dc", "fe", "ba"]
@@ -96,7 +98,7 @@ async def test_few_right_passwords_are_remembered(
 
 async def test_what_is_remembered_is_of_one_user(tmp_path: Path) -> None:
     (tmp_path / "users").write_text(f"ada={cheap_hash('lovelace')},admin\nadal={cheap_hash('other')},read\n")
-    authenticator = await made(basic=True, users_file=str(tmp_path / "users"))
+    authenticator = await start_authenticator(basic=True, users_file=str(tmp_path / "users"))
     assert (await by_password(authenticator, "ada", "lovelace")).name == "ada"
     with pytest.raises(RestError, match="user or password is wrong"):
         await by_password(authenticator, "adal", "ovelace")
@@ -104,18 +106,18 @@ async def test_what_is_remembered_is_of_one_user(tmp_path: Path) -> None:
 
 
 async def test_users_that_go_while_their_password_is_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    begun, go_on = threading.Event(), threading.Event()
+    started, go_on = threading.Event(), threading.Event()
 
     def verify(password: str, text: str) -> bool:
-        begun.set()
+        started.set()
         assert go_on.wait(10)
         return verify_password(password, text)
 
     monkeypatch.setattr("worker.rest.security.auth.verify_password", verify)
     path = write_users(tmp_path / "users", {"ada": "admin"})
-    authenticator = await made(basic=True, users_file=path)
+    authenticator = await start_authenticator(basic=True, users_file=path)
     first = asyncio.create_task(by_password(authenticator, "ada", "ada"))
-    assert await asyncio.to_thread(begun.wait, 10)
+    assert await asyncio.to_thread(started.wait, 10)
     write_users(tmp_path / "users", {"rita": "read"})
     await authenticator.reload_identities()
     go_on.set()
@@ -134,7 +136,7 @@ async def test_few_passwords_are_looked_at_at_once(tmp_path: Path, monkeypatch: 
 
     monkeypatch.setattr("worker.rest.security.auth.verify_password", verify)
     monkeypatch.setattr("worker.rest.security.auth._MOST_WAITING", 2)
-    authenticator = await made(basic=True, users_file=write_users(tmp_path / "users", {"ada": "admin"}))
+    authenticator = await start_authenticator(basic=True, users_file=write_users(tmp_path / "users", {"ada": "admin"}))
     waiting = [asyncio.create_task(by_password(authenticator, "ada", f"wrong-{number}")) for number in range(2)]
     await pass_turns()
     with pytest.raises(RestError, match="Too many passwords are being looked at") as busy:
@@ -149,7 +151,7 @@ async def test_few_passwords_are_looked_at_at_once(tmp_path: Path, monkeypatch: 
 
 
 async def test_users_of_both_files(tmp_path: Path) -> None:
-    authenticator = await made(
+    authenticator = await start_authenticator(
         basic=True,
         java_users=java_users(tmp_path, "connect=geheim\nboth=theirs\n"),
         users_file=write_users(tmp_path / "users", {"rita": "read", "both": "read"}),
@@ -164,7 +166,7 @@ async def test_users_of_both_files(tmp_path: Path) -> None:
 
 
 async def test_users_of_a_java_connect_do_not_come_by_certificate(tmp_path: Path) -> None:
-    authenticator = await made(
+    authenticator = await start_authenticator(
         basic=True,
         certificate=True,
         java_users=java_users(tmp_path, "CN\\=connect=geheim\n"),
@@ -183,10 +185,12 @@ async def test_users_of_a_java_connect_do_not_come_by_certificate(tmp_path: Path
     await authenticator.close()
 
 
-async def test_who_is_slowed_down_is_told_how_long(tmp_path: Path) -> None:
+async def test_a_caller_that_is_slowed_down_learns_how_long(tmp_path: Path) -> None:
     _, line = make_token()
     (tmp_path / "tokens").write_text(f"ci={line},read\n")
-    authenticator = await made(bearer=True, tokens_file=str(tmp_path / "tokens"), failures_per_minute=600)
+    authenticator = await start_authenticator(
+        bearer=True, tokens_file=str(tmp_path / "tokens"), failures_per_minute=600
+    )
     waits = []
     for _ in range(700):
         with pytest.raises(RestError) as refused:

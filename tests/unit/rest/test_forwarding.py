@@ -53,8 +53,8 @@ async def test_a_follower_answers_with_the_leaders_answer(start: Start) -> None:
     assert created.headers["Content-Type"] == "application/json"
     assert herder.calls == [("create", "a/b", {**CONFIG, "n": "1.5", "name": "a/b"}, "PAUSED")]
     assert other.configs == {}
-    again = await follower("POST", "/connectors", {"name": "a/b", "config": CONFIG})
-    assert (again.status, again.error) == (409, "Connector a/b already exists")
+    repeated = await follower("POST", "/connectors", {"name": "a/b", "config": CONFIG})
+    assert (repeated.status, repeated.error) == (409, "Connector a/b already exists")
     patched = await follower("PATCH", "/connectors/a%2Fb/config", {"n": None})
     assert patched.json["config"] == {**CONFIG, "name": "a/b"}
     restarted = await follower("POST", "/connectors/a%2Fb/restart?includeTasks=true&onlyFailed=true")
@@ -97,9 +97,9 @@ async def test_no_leader(start: Start) -> None:
 
 async def test_a_leader_that_can_not_be_reached(start: Start) -> None:
     follower, herder = await start()
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        herder.leader_url = f"http://127.0.0.1:{taken.getsockname()[1]}"
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        herder.leader_url = f"http://127.0.0.1:{bound.getsockname()[1]}"
         reply = await follower("DELETE", "/connectors/a")
     assert reply.status == 500
     assert reply.error.startswith("IO Error trying to forward REST request: ")

@@ -52,28 +52,28 @@ def test_hashes_of_others() -> None:
     assert verify_password("pleaseletmein", SCRYPT)
     assert not verify_password("pleaseletmeim", SCRYPT)
     assert verify_password("password", PBKDF2)
-    made = bcrypt.hashpw(b"geheim", bcrypt.gensalt(4)).decode()
-    check_hash(made)
-    assert verify_password("geheim", made)
-    assert not verify_password("Geheim", made)
-    assert not verify_password("x" * 100, made)
+    hashed = bcrypt.hashpw(b"geheim", bcrypt.gensalt(4)).decode()
+    check_hash(hashed)
+    assert verify_password("geheim", hashed)
+    assert not verify_password("Geheim", hashed)
+    assert not verify_password("x" * 100, hashed)
 
 
 def test_passlib_writes_a_dot_where_others_write_a_plus() -> None:
     salt = b"\xfb\xef\xbe" * 4
-    made = hashlib.pbkdf2_hmac("sha256", b"geheim", salt, 10_000)
-    text = f"$pbkdf2-sha256$10000${base64.b64encode(salt).decode()}${base64.b64encode(made).decode().rstrip('=')}"
+    digest = hashlib.pbkdf2_hmac("sha256", b"geheim", salt, 10_000)
+    text = f"$pbkdf2-sha256$10000${base64.b64encode(salt).decode()}${base64.b64encode(digest).decode().rstrip('=')}"
     assert "$++++++++++++++++$" in text
     check_hash(text.replace("+", "."))
     assert verify_password("geheim", text.replace("+", "."))
 
 
 def test_own_hashes() -> None:
-    one, two = hash_password("pässword"), hash_password("pässword")
-    check_hash(one)
-    assert one != two
-    assert verify_password("pässword", one)
-    assert not verify_password("password", one)
+    first, second = hash_password("pässword"), hash_password("pässword")
+    check_hash(first)
+    assert first != second
+    assert verify_password("pässword", first)
+    assert not verify_password("password", first)
     for wrong in ("", "a\0b", "a\nb", "x" * 2000):
         with pytest.raises(ConfigInvalid):
             hash_password(wrong)
@@ -145,19 +145,19 @@ def test_a_day_without_a_zone_ends_in_utc(monkeypatch: pytest.MonkeyPatch) -> No
 def test_the_commands_make_lines_that_work(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin", io.StringIO("geheim\n"))
     assert cli.main(["hash-password", "CN=ada l,O=x", "--role", "read", "--role", r"operate:sales-\d{1,2}"]) == 0
-    made = capsys.readouterr()
-    assert "geheim" not in made.out + made.err
-    users = parse_users(parse_properties(made.out))
+    output = capsys.readouterr()
+    assert "geheim" not in output.out + output.err
+    users = parse_users(parse_properties(output.out))
     user = users["CN=ada l,O=x"]
     assert verify_password("geheim", user.hashed or "")
     assert [str(grant) for grant in user.grants] == ["read", r"operate:sales-\d{1,2}"]
     assert cli.main(["hash-token", "ci", "--role", "admin", "--expires", "2100-01-01"]) == 0
-    made = capsys.readouterr()
-    token = made.err.removeprefix("token: ").strip()
-    known = parse_tokens(parse_properties(made.out))[token_digest(token)]
-    assert (known.name, [str(grant) for grant in known.grants]) == ("ci", ["admin"])
-    assert known.expires is not None
-    assert known.expires > time.time()
+    output = capsys.readouterr()
+    token = output.err.removeprefix("token: ").strip()
+    entry = parse_tokens(parse_properties(output.out))[token_digest(token)]
+    assert (entry.name, [str(grant) for grant in entry.grants]) == ("ci", ["admin"])
+    assert entry.expires is not None
+    assert entry.expires > time.time()
     assert cli.main(["hash-token", "ci", "--role", "chief"]) == 1
     assert cli.main(["hash-token", "ci", "--expires", "2020-01-31"]) == 1
     assert "is no role" in capsys.readouterr().err
@@ -226,10 +226,10 @@ def test_the_jaas_file_of_kafka_opts() -> None:
     java = {
         "rest.extension.classes": "org.apache.kafka.connect.rest.basic.auth.extension.BasicAuthSecurityRestExtension"
     }
-    made = AuthSettings.from_properties(
+    auth_settings = AuthSettings.from_properties(
         java, {"KAFKA_OPTS": '-Xmx1g -Djava.security.auth.login.config="/etc/j.conf" -Dx=y'}
     )
-    assert (made.basic, made.on, made.java_users) == (True, True, "/etc/j.conf")
+    assert (auth_settings.basic, auth_settings.on, auth_settings.java_users) == (True, True, "/etc/j.conf")
 
 
 async def test_an_empty_users_file_lets_nobody_in(start: Start, tmp_path: Path) -> None:

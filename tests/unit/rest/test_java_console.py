@@ -96,7 +96,7 @@ def test_what_a_version_lacks(version: str, lacks: list[str]) -> None:
     assert lacking(version) == lacks
 
 
-async def test_the_pages_are_told_what_the_version_lacks(console: Rest) -> None:
+async def test_the_session_says_what_the_version_lacks(console: Rest) -> None:
     assert (await console("GET", "/console/session")).json["lacks"] == []
 
 

@@ -104,7 +104,9 @@ async def test_a_body_that_is_not_encoded_as_it_says(
     call, _ = await start()
     refused = await call("PUT", "/connectors/a/config", b"no archive", {"Content-Encoding": encoding})
     assert (refused.status, "not encoded as its Content-Encoding" in refused.error) == (400, True)
-    assert [each for each in caplog.records if each.name.startswith("worker") and each.levelno >= logging.ERROR] == []
+    assert [
+        record for record in caplog.records if record.name.startswith("worker") and record.levelno >= logging.ERROR
+    ] == []
 
 
 async def test_a_body_that_unpacks_to_too_much(start: Start) -> None:
@@ -116,7 +118,7 @@ async def test_a_body_that_unpacks_to_too_much(start: Start) -> None:
 
 async def test_connections_are_bounded(start: Start) -> None:
     call, _ = await start(rest_max_connections="2")
-    held = [await raw(call, b"") for _ in range(2)]
+    open_connections = [await raw(call, b"") for _ in range(2)]
     async with asyncio.timeout(10):
         while True:  # the server sees them a moment later
             reader, writer = await raw(call, b"GET /health HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
@@ -127,8 +129,8 @@ async def test_connections_are_bounded(start: Start) -> None:
             writer.close()
             if refused:
                 break
-        for _, one in held:
-            one.close()
+        for _, opened in open_connections:
+            opened.close()
         while True:
             reader, writer = await raw(call, b"GET /health HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
             try:

@@ -51,29 +51,29 @@ CONFIG = {"connector.class": "B"}
 
 
 @cache
-def made() -> dict[str, Any]:
+def full_document() -> dict[str, Any]:
     return build_document(ALL, URL)
 
 
 def operation(route: RestRoute) -> dict[str, Any]:
-    found: dict[str, Any] = made()["paths"][route.path][route.method.lower()]
-    return found
+    documented: dict[str, Any] = full_document()["paths"][route.path][route.method.lower()]
+    return documented
 
 
 def schema_of(route: RestRoute, status: int) -> dict[str, Any] | None:
     """The schema of an answer's body with all definitions, closed: fields that are not declared do not fit."""
     response = operation(route)["responses"][str(status)]
     if "$ref" in response:
-        response = made()["components"]["responses"][response["$ref"].rpartition("/")[2]]
+        response = full_document()["components"]["responses"][response["$ref"].rpartition("/")[2]]
     content = response.get("content")
     if content is None:
         return None
     (media,) = content.values()
-    text = json.dumps({**media["schema"], "components": made()["components"]})
+    text = json.dumps({**media["schema"], "components": full_document()["components"]})
     schema: dict[str, Any] = json.loads(text)
-    for name, each in schema["components"]["schemas"].items():
+    for name, definition in schema["components"]["schemas"].items():
         if name not in {"Snapshot", "Table"}:  # connectors add their own
-            each.setdefault("additionalProperties", False)
+            definition.setdefault("additionalProperties", False)
     return schema
 
 
@@ -93,13 +93,13 @@ def misfit(route: RestRoute, status: int, body: Any) -> str | None:
 
 
 def test_it_is_valid_openapi() -> None:
-    OpenAPIV31SpecValidator(made()).validate()
+    OpenAPIV31SpecValidator(full_document()).validate()
     for part in ("main", "admin"):
         OpenAPIV31SpecValidator(build_document(ROUTES[part], URL, schemes=("mutualTLS",), optional=False)).validate()
 
 
 def test_every_route_is_in_it_and_nothing_else() -> None:
-    listed = {(method.upper(), path) for path, methods in made()["paths"].items() for method in methods}
+    listed = {(method.upper(), path) for path, methods in full_document()["paths"].items() for method in methods}
     assert listed == {(route.method, route.path) for route in ALL}
     ids = [route.operation.id for route in ALL]
     assert len(set(ids)) == len(ids)
@@ -122,7 +122,7 @@ def test_examples_fit_their_schemas() -> None:
     for route in ALL:
         for example in route.operation.examples.values():
             (content,) = operation(route)["requestBody"]["content"].values()
-            Draft202012Validator({**content["schema"], "components": made()["components"]}).validate(example)
+            Draft202012Validator({**content["schema"], "components": full_document()["components"]}).validate(example)
 
 
 async def test_a_worker_serves_it(start: Start) -> None:
@@ -138,7 +138,7 @@ async def test_a_worker_serves_it(start: Start) -> None:
 async def test_it_says_where_admin_is_served(start: Start, host: str) -> None:
     call, _ = await start(admin_listeners=f"http://{host}:0")
     described = (await call("GET", "/openapi.json")).json
-    assert described["paths"].keys() == made()["paths"].keys()
+    assert described["paths"].keys() == full_document()["paths"].keys()
     (server,) = described["paths"]["/admin/loggers"]["servers"]
     assert urlsplit(server["url"]).hostname == "127.0.0.1"
     async with aiohttp.ClientSession() as session, session.get(f"{server['url']}/admin/loggers") as response:
@@ -152,17 +152,17 @@ async def test_it_says_where_admin_is_served(start: Start, host: str) -> None:
 
 def test_links_lead_to_operations_with_these_parameters() -> None:
     paths = {route.operation.id: route.path for route in ALL}
-    found = [
+    links = [
         (name, link)
-        for methods in made()["paths"].values()
+        for methods in full_document()["paths"].values()
         for shown in methods.values()
         for response in shown["responses"].values()
         for name, link in response.get("links", {}).items()
     ]
     assert {"getConnector", "getStatus", "getConfig", "deleteConnector", "getTaskStatus", "getPluginConfig"} <= {
-        name for name, _ in found
+        name for name, _ in links
     }
-    for name, link in found:
+    for name, link in links:
         assert link["operationId"] == name
         assert set(link["parameters"]) == set(re.findall(r"\{(\w+)\}", paths[name]))
     # None leads out of a document with fewer operations.
@@ -208,7 +208,7 @@ def _unmasked(body: Any) -> Any:
     """A recorded body with a time where the recording says TIME."""
     if isinstance(body, dict):
         return {name: 1 if value == "TIME" else _unmasked(value) for name, value in body.items()}
-    return [_unmasked(each) for each in body] if isinstance(body, list) else body
+    return [_unmasked(item) for item in body] if isinstance(body, list) else body
 
 
 # Every status that is documented is one that is answered. 401, 403, 408, 429 and the 503 of a worker that has too much to do
@@ -246,7 +246,7 @@ REFUSALS: dict[int, Exception] = {
     409: NotLeader(None),
     500: RuntimeError("unforeseen"),
 }
-OWN: dict[tuple[str, int], dict[str, str]] = {
+REFUSING_SETTINGS: dict[tuple[str, int], dict[str, str]] = {
     ("getConnectorTopics", 403): {"topic_tracking_enable": "false"},
     ("resetConnectorTopics", 403): {"topic_tracking_allow_reset": "false"},
 }
@@ -293,12 +293,14 @@ async def test_documented_errors_are_answered(
     assert misfit(route, status, reply.json) is None
 
 
-@pytest.mark.parametrize(("name", "properties"), [pytest.param(*each, id=each[0][0]) for each in OWN.items()])
+@pytest.mark.parametrize(
+    ("name", "properties"), [pytest.param(*case, id=case[0][0]) for case in REFUSING_SETTINGS.items()]
+)
 async def test_refusals_by_setting_are_answered(
     start: Start, name: tuple[str, int], properties: dict[str, str]
 ) -> None:
     call, _ = await start(**properties)
-    route = next(each for each in ALL if each.operation.id == name[0])
+    route = next(route for route in ALL if route.operation.id == name[0])
     reply = await _ask(call, route)
     assert reply.status == name[1]
     assert misfit(route, reply.status, reply.json) is None
@@ -334,8 +336,8 @@ async def test_documented_successes_are_answered(start: Start, route: RestRoute,
         if "Offsets" in route.operation.id:
             await call("PUT", "/connectors/a/stop")
     query = {("restartConnector", 202): "?includeTasks=true", ("setLogLevel", 204): "?scope=cluster"}
-    wanted = replace(route, path=route.path + query.get((route.operation.id, status), ""))
-    reply = await _ask(call, wanted)
+    requested = replace(route, path=route.path + query.get((route.operation.id, status), ""))
+    reply = await _ask(call, requested)
     assert reply.status == status
     if operation(route)["responses"][str(status)].get("headers", {}).get("Location"):
         assert reply.headers["Location"].startswith(f"{call.url}/connectors/")

@@ -39,7 +39,7 @@ async def serve() -> AsyncIterator[Serve]:
     """Starts https servers with these properties."""
     servers: list[RestServer] = []
 
-    async def one(properties: dict[str, str]) -> tuple[RestServer, MemoryHerder]:
+    async def start_server(properties: dict[str, str]) -> tuple[RestServer, MemoryHerder]:
         herder = MemoryHerder()
         server = RestServer(
             herder, RestSettings.from_properties({"listeners": "https://127.0.0.1:0", **properties}), workers=herder
@@ -48,7 +48,7 @@ async def serve() -> AsyncIterator[Serve]:
         servers.append(server)
         return server, herder
 
-    yield one
+    yield start_server
     for server in servers:
         await server.stop()
 
@@ -145,7 +145,7 @@ async def test_refused_certificates_are_written_down(
             for _ in range(3):
                 refused = await Rest(server.urls[0], session)("GET", "/connectors")
                 assert (refused.status, "the certificate stands for no user" in refused.error) == (401, True)
-        lines = [each.getMessage() for each in caplog.records if each.name == "worker.rest.audit"]
+        lines = [record.getMessage() for record in caplog.records if record.name == "worker.rest.audit"]
         assert len(lines) == 1
         assert shown in lines[0]
         assert "\n" not in lines[0]
@@ -308,5 +308,5 @@ def test_rules() -> None:
     ],
 )
 def test_listeners_that_are_open_to_others(properties: dict[str, str], warning: str | None) -> None:
-    found = find_exposed(RestSettings.from_properties(properties))
-    assert found == [] if warning is None else warning in found[0]
+    warnings = find_exposed(RestSettings.from_properties(properties))
+    assert warnings == [] if warning is None else warning in warnings[0]

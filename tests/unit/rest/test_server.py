@@ -161,11 +161,11 @@ async def test_admin_switched_off(start: Start) -> None:
 
 
 async def test_an_address_that_is_taken(start: Start) -> None:
-    taken, _ = await start()
-    second = RestServer(MemoryHerder(), RestSettings.from_properties({"listeners": f"http://127.0.0.1:0,{taken.url}"}))
+    first, _ = await start()
+    second = RestServer(MemoryHerder(), RestSettings.from_properties({"listeners": f"http://127.0.0.1:0,{first.url}"}))
     with pytest.raises(ConfigInvalid, match="can't listen on"):
         await second.start()
-    assert (await taken("GET", "/")).status == 200
+    assert (await first("GET", "/")).status == 200
 
 
 async def test_configured_headers(start: Start) -> None:

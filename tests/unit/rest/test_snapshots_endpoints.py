@@ -20,14 +20,14 @@ async def test_the_life_of_a_request(rest: tuple[Rest, MemoryHerder]) -> None:
     call, herder = rest
     await call("PUT", "/connectors/a%2Fb/config", CONFIG)
     body = {"tables": ["shop.orders"], "conditions": {"shop.orders": "id > 5"}, "priority": 3}
-    made = await call("POST", "/connectors/a%2Fb/snapshots", body)
-    assert made.status == 201
-    assert made.json == {"id": "s 1", **body, "state": "running"}
+    created = await call("POST", "/connectors/a%2Fb/snapshots", body)
+    assert created.status == 201
+    assert created.json == {"id": "s 1", **body, "state": "running"}
     assert herder.calls[-1] == ("snapshot", "a/b", body)
-    path = made.headers["Location"].removeprefix(call.url)
+    path = created.headers["Location"].removeprefix(call.url)
     assert path == "/connectors/a%2Fb/snapshots/s%201"
-    assert (await call("GET", path)).json == made.json
-    assert (await call("GET", "/connectors/a%2Fb/snapshots/")).json == [made.json]
+    assert (await call("GET", path)).json == created.json
+    assert (await call("GET", "/connectors/a%2Fb/snapshots/")).json == [created.json]
     for action in ("pause", "resume", "cancel"):
         reply = await call("PUT", f"{path}/{action}")
         assert (reply.status, reply.raw) == (202, b"")
@@ -59,8 +59,8 @@ async def test_a_follower_forwards_what_changes_something(start: Start) -> None:
     await leader("PUT", "/connectors/a/config", CONFIG)
     await follower("PUT", "/connectors/a/config", CONFIG)
     other.leader_url = leader.url
-    made = await follower("POST", "/connectors/a/snapshots", {"tables": ["t"]})
-    assert (made.status, made.headers["Location"]) == (201, f"{follower.url}/connectors/a/snapshots/s%201")
+    created = await follower("POST", "/connectors/a/snapshots", {"tables": ["t"]})
+    assert (created.status, created.headers["Location"]) == (201, f"{follower.url}/connectors/a/snapshots/s%201")
     path = "/connectors/a/snapshots/s%201"
     assert (await follower("PUT", path + "/pause")).status == 202
     assert herder.requests["a"][0]["state"] == "pause"

@@ -50,14 +50,14 @@ class Certs:
 
 @pytest.fixture
 async def certs() -> AsyncIterator[Certs]:
-    made = Certs()
+    server = Certs()
     app = web.Application()
-    app.router.add_get("/certs", made.serve)
+    app.router.add_get("/certs", server.serve)
     runner = web.AppRunner(app)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
-    made.url = f"http://127.0.0.1:{runner.addresses[0][1]}/certs"
-    yield made
+    server.url = f"http://127.0.0.1:{runner.addresses[0][1]}/certs"
+    yield server
     await runner.cleanup()
 
 
@@ -69,7 +69,7 @@ def _redirected(body: Any) -> web.Response:
 
 
 @pytest.mark.parametrize(
-    ("answer", "why"),
+    ("answer", "reason"),
     [
         (lambda body: web.json_response(body, status=503), "the answer's status is 503"),
         (_redirected, "the answer's status is 302"),
@@ -78,39 +78,39 @@ def _redirected(body: Any) -> web.Response:
     ],
 )
 async def test_answers_that_hold_no_keys(
-    certs: Certs, answer: Callable[[Any], web.Response], why: str, caplog: pytest.LogCaptureFixture
+    certs: Certs, answer: Callable[[Any], web.Response], reason: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     certs.answer = answer
-    made = verifier(certs.url)
+    jwt_verifier = verifier(certs.url)
     with pytest.raises(NotAccepted, match=r"fits no known key|could not be fetched"):
-        await made.verify(token())
-    assert why in caplog.text
-    await made.close()
+        await jwt_verifier.verify(token())
+    assert reason in caplog.text
+    await jwt_verifier.close()
 
 
 async def test_keys_are_fetched_again_and_the_last_ones_hold_for_a_day(
     certs: Certs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(web_tokens, "_AGAIN_S", -1.0)
-    made = verifier(certs.url, ttl_s=0.0)
+    jwt_verifier = verifier(certs.url, ttl_s=0.0)
     for count in (1, 2):
-        assert (await made.verify(token())).name == "ada"
+        assert (await jwt_verifier.verify(token())).name == "ada"
         assert certs.asked == count
     certs.answer = lambda body: web.json_response(body, status=500)
-    assert (await made.verify(token())).name == "ada"
+    assert (await jwt_verifier.verify(token())).name == "ada"
     monkeypatch.setattr(web_tokens, "_STALE_S", -1.0)
     with pytest.raises(NotAccepted, match="could not be fetched for a day"):
-        await made.verify(token())
-    await made.close()
+        await jwt_verifier.verify(token())
+    await jwt_verifier.close()
 
 
 async def test_names_that_are_none(certs: Certs) -> None:
-    made = verifier(certs.url)
-    assert (await made.verify(token(sub="x" * 256))).name == "x" * 256
+    jwt_verifier = verifier(certs.url)
+    assert (await jwt_verifier.verify(token(sub="x" * 256))).name == "x" * 256
     for name in ("x" * 257, "", "a\tb", ["ada"]):
         with pytest.raises(NotAccepted):
-            await made.verify(token(sub=name))
-    await made.close()
+            await jwt_verifier.verify(token(sub=name))
+    await jwt_verifier.close()
 
 
 def test_keys_for_signatures_only() -> None:

@@ -62,7 +62,7 @@ def test_what_is_signed_is_read() -> None:
     ],
 )
 def test_what_is_refused(change: Mapping[str, Any], status: int, text: str) -> None:
-    given = {
+    arguments = {
         "header": sign_request(KEY, ASKED, b"body", ADA, 1000.0),
         "asked": ASKED,
         "key": KEY,
@@ -71,7 +71,9 @@ def test_what_is_refused(change: Mapping[str, Any], status: int, text: str) -> N
         **change,
     }
     with pytest.raises(RestError, match=text) as caught:
-        read_request(given["header"], given["asked"], given["key"], given["algorithms"], given["now"])
+        read_request(
+            arguments["header"], arguments["asked"], arguments["key"], arguments["algorithms"], arguments["now"]
+        )
     assert caught.value.status == status
 
 
@@ -190,7 +192,7 @@ async def test_the_receiver_looks_at_the_roles_too(pair: Pair) -> None:
 async def test_two_signatures_are_none(pair: Pair) -> None:
     leader, herder, _, _ = pair
     body = b'{"connector.class":"x"}'
-    one, two = (
+    first, second = (
         sign_request(KEY, SignedRequest("PUT", "/connectors/a/config", leader.url), body, CHIEF, time.time())
         for _ in range(2)
     )
@@ -198,7 +200,7 @@ async def test_two_signatures_are_none(pair: Pair) -> None:
     reader, writer = await asyncio.open_connection(host, int(port))
     writer.write(
         f"PUT /connectors/a/config HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
-        f"X-Millrace-Worker-Request: {one}\r\nX-Millrace-Worker-Request: {two}\r\n"
+        f"X-Millrace-Worker-Request: {first}\r\nX-Millrace-Worker-Request: {second}\r\n"
         f"Content-Length: {len(body)}\r\n\r\n{body.decode()}".encode()
     )
     async with asyncio.timeout(10):

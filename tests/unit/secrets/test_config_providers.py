@@ -107,13 +107,13 @@ async def test_providers_never_run_on_the_event_loop() -> None:
 def test_text_around_references_stays(parts: list[tuple[str, str, str]]) -> None:
     data = {"/p": {"k1": "one", "k2": "two"}}
     # Text before a reference must not open one itself.
-    texts = [(re.sub(r"\$\{", "", text).rstrip("$"), provider, key) for text, provider, key in parts]
-    value = "".join(f"{text}${{{provider}:/p:{key}}}" for text, provider, key in texts)
+    references = [(re.sub(r"\$\{", "", text).rstrip("$"), provider, key) for text, provider, key in parts]
+    value = "".join(f"{text}${{{provider}:/p:{key}}}" for text, provider, key in references)
     expected = "".join(
         text + (data["/p"].get(key, f"${{p:/p:{key}}}") if provider == "p" else f"${{q:/p:{key}}}")
-        for text, provider, key in texts
+        for text, provider, key in references
     )
-    if "{" not in "".join(text for text, _, _ in texts):
+    if "{" not in "".join(text for text, _, _ in references):
         assert ConfigTransformer({"p": Table({}, data)}).transform({"v": value})[0]["v"] == expected
 
 
@@ -133,7 +133,7 @@ def test_what_is_a_reference() -> None:
 @given(st.text(alphabet="${}:a\n", max_size=14))
 def test_references_are_those_of_kafka(value: str) -> None:
     kafka = re.compile(r"\$\{([^}]*?):(([^}]*?):)?([^}]*?)\}")
-    assert find_references(value) == [(found[1], found[3] or "", found[4]) for found in kafka.finditer(value)]
+    assert find_references(value) == [(match[1], match[3] or "", match[4]) for match in kafka.finditer(value)]
     left = kafka.sub("", value)
     assert only_references(value) == (left != value and not left.strip())
 
@@ -184,8 +184,8 @@ def test_directory_provider(tmp_path: Path) -> None:
     (mounted / "folder").mkdir()
     (tmp_path / "beside").write_text("not yours")
     provider = DirectoryConfigProvider({})
-    found = provider.get(str(mounted), {"password", "folder", "../beside", "none", "", ".", ".."})
-    assert found == ConfigData({"password": "two\nlines\n"})
+    data = provider.get(str(mounted), {"password", "folder", "../beside", "none", "", ".", ".."})
+    assert data == ConfigData({"password": "two\nlines\n"})
     assert provider.get(str(mounted / "password"), {"x"}) == ConfigData({})
 
 

@@ -13,16 +13,16 @@ ROOT = Path(__file__).resolve().parents[3]
 def said(tree: ast.AST) -> list[tuple[int, str]]:
     """All string literals of a module but its docstrings; values that are formatted into them are left out."""
     documentation = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
-    found = []
+    strings = []
     for node in ast.walk(tree):
         if id(node) in documentation:
             continue
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
-            found.append((node.lineno, node.value))
+            strings.append((node.lineno, node.value))
         elif isinstance(node, ast.JoinedStr):
             parts = [part.value if isinstance(part, ast.Constant) else "x" for part in node.values]
-            found.append((node.lineno, "".join(map(str, parts))))
-    return found
+            strings.append((node.lineno, "".join(map(str, parts))))
+    return strings
 
 
 def test_no_message_looks_like_a_secret() -> None:
@@ -33,9 +33,9 @@ def test_no_message_looks_like_a_secret() -> None:
             if not any(hint in text for hint in ("password", "secret", "token", "credential", "key")):
                 continue
             masked += [
-                f"{path.relative_to(ROOT)}:{line}: {mask_patterns(each)}"
-                for line, each in said(ast.parse(text))
-                if mask_patterns(each) != each
+                f"{path.relative_to(ROOT)}:{line}: {mask_patterns(string)}"
+                for line, string in said(ast.parse(text))
+                if mask_patterns(string) != string
             ]
     # `hash-token` prints its token on standard error, which is not masked.
-    assert [each for each in masked if not each.startswith("worker/rest/commands.py:")] == []
+    assert [message for message in masked if not message.startswith("worker/rest/commands.py:")] == []

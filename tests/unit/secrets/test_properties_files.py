@@ -68,11 +68,11 @@ def stored(text: str, *, key: bool) -> str:
     return escaped
 
 
-texts = st.text(alphabet=st.characters(codec="utf-8"), max_size=20)
+strings = st.text(alphabet=st.characters(codec="utf-8"), max_size=20)
 
 
 @given(
-    st.dictionaries(texts, texts, max_size=8),
+    st.dictionaries(strings, strings, max_size=8),
     st.sampled_from(["\n", "\r", "\r\n"]),
     st.sampled_from(["=", ":", " ", " = ", "\t: "]),
 )
@@ -86,10 +86,10 @@ def test_what_java_stores_is_read_back(properties: dict[str, str], end: str, sep
 @given(st.text(alphabet="ab=: \t\\\n\r#!u01", max_size=40))
 def test_any_text_is_read_or_refused_cleanly(text: str) -> None:
     try:
-        found = parse_properties(text)
+        properties = parse_properties(text)
     except ConfigInvalid:
         return
-    assert all(isinstance(item, str) for pair in found.items() for item in pair)
+    assert all(isinstance(item, str) for pair in properties.items() for item in pair)
 
 
 def test_load(tmp_path: Path) -> None:

@@ -205,13 +205,15 @@ secrets = st.text(alphabet="abcXYZ019-_", min_size=4, max_size=12)
     st.lists(secrets, max_size=80, unique=True),
     st.lists(st.tuples(st.text(max_size=8), st.integers(0, 79)), max_size=12),
 )
-def test_no_known_secret_is_left(known: list[str], parts: list[tuple[str, int]]) -> None:
-    known = [secret for secret in known if secret.lower() not in ("true", "false", "null", "none")]
+def test_no_known_secret_is_left(known_secrets: list[str], parts: list[tuple[str, int]]) -> None:
+    known_secrets = [secret for secret in known_secrets if secret.lower() not in ("true", "false", "null", "none")]
     masker = SecretMasker()
-    masker.add(*known)
-    text = "".join(before + (known[index % len(known)] if known else "") for before, index in parts)
+    masker.add(*known_secrets)
+    text = "".join(
+        before + (known_secrets[index % len(known_secrets)] if known_secrets else "") for before, index in parts
+    )
     scrubbed = masker.scrub(text)
-    for secret in known:
+    for secret in known_secrets:
         assert secret not in scrubbed.replace("[hidden]", "\0")
 
 
@@ -223,12 +225,12 @@ def test_many_secrets_are_bounded_and_still_found() -> None:
     assert masker.scrub(f"<{newest}>") == "<[hidden]>"
 
 
-def test_secrets_that_are_told_again_are_not_forgotten() -> None:
+def test_secrets_that_are_added_again_are_not_forgotten() -> None:
     masker = SecretMasker()
     masker.add("in-use-all-the-time", "only-once")
     for number in range(0, MOST_SECRETS, 1000):
         masker.add("in-use-all-the-time")
-        masker.add(*(f"rotated-{number + each}" for each in range(1000)))
+        masker.add(*(f"rotated-{number + index}" for index in range(1000)))
     assert masker.scrub("in-use-all-the-time rotated-8000") == "[hidden] [hidden]"
     assert len(masker) == MOST_SECRETS
 
@@ -311,8 +313,8 @@ def test_traces_that_are_texts_already_are_scrubbed() -> None:
 def test_of_secrets_within_each_other_the_longer_one_is_masked(pairs: int) -> None:
     inner = [f"{number:02}-inner" for number in range(pairs)]
     masker = SecretMasker()
-    masker.add(*inner, *(f"outer-{each}-end" for each in inner))
-    assert masker.scrub(" ".join(f"outer-{each}-end {each}" for each in inner)) == " ".join(
+    masker.add(*inner, *(f"outer-{secret}-end" for secret in inner))
+    assert masker.scrub(" ".join(f"outer-{secret}-end {secret}" for secret in inner)) == " ".join(
         ["[hidden] [hidden]"] * pairs
     )
 
@@ -324,27 +326,27 @@ def test_trace_without_secrets_is_left_to_the_formatter() -> None:
     assert record.exc_info is not None
 
 
-ODD = "p\u00e4\"ss\\wo'rd%&/ \u2028x"
+AWKWARD_SECRET = "p\u00e4\"ss\\wo'rd%&/ \u2028x"
 
 
 @pytest.mark.parametrize(
     "shown",
     [
-        ODD,
-        repr(ODD),
-        repr(ODD.encode()),
-        json.dumps(ODD),
-        json.dumps(ODD, ensure_ascii=False),
-        quote(ODD, safe=""),
-        quote_plus(ODD),
-        json.dumps({"error": f"refused: {ODD}"}),
-        str(ValueError("refused", ODD)),
-        f"https://h/?p={quote(ODD, safe='')}",
+        AWKWARD_SECRET,
+        repr(AWKWARD_SECRET),
+        repr(AWKWARD_SECRET.encode()),
+        json.dumps(AWKWARD_SECRET),
+        json.dumps(AWKWARD_SECRET, ensure_ascii=False),
+        quote(AWKWARD_SECRET, safe=""),
+        quote_plus(AWKWARD_SECRET),
+        json.dumps({"error": f"refused: {AWKWARD_SECRET}"}),
+        str(ValueError("refused", AWKWARD_SECRET)),
+        f"https://h/?p={quote(AWKWARD_SECRET, safe='')}",
     ],
 )
 def test_secrets_are_found_as_they_are_written(shown: str) -> None:
     masker = SecretMasker()
-    masker.add(ODD)
+    masker.add(AWKWARD_SECRET)
     clean = masker.scrub(f"it was {shown}")
     assert MASK in clean
     assert not any(part in clean for part in ("ss\\wo", "rd%", "rd\\'", "ss%5C", "%25%26"))

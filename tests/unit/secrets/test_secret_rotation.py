@@ -33,7 +33,7 @@ class Box(ConfigProvider):
         self.gate.set()
         self.asked = 0
         self.threads: set[int] = set()
-        self.told: list[Callable[[], None]] = []
+        self.listeners: list[Callable[[], None]] = []
         self.subscribes = False
         self.closed = False
 
@@ -50,8 +50,8 @@ class Box(ConfigProvider):
         del path, keys
         if not self.subscribes:
             return None
-        self.told.append(changed)
-        return lambda: self.told.remove(changed)
+        self.listeners.append(changed)
+        return lambda: self.listeners.remove(changed)
 
     def close(self) -> None:
         self.closed = True
@@ -61,110 +61,110 @@ class Follower:
     """Records the notifications that it gets."""
 
     def __init__(self) -> None:
-        self.told: asyncio.Queue[tuple[dict[str, str], frozenset[str]]] = asyncio.Queue()
+        self.changes: asyncio.Queue[tuple[dict[str, str], frozenset[str]]] = asyncio.Queue()
 
     async def __call__(self, resolved: dict[str, str], names: frozenset[str]) -> None:
-        self.told.put_nowait((resolved, names))
+        self.changes.put_nowait((resolved, names))
 
     async def next(self) -> tuple[dict[str, str], frozenset[str]]:
-        return await asyncio.wait_for(self.told.get(), 10)
+        return await asyncio.wait_for(self.changes.get(), 10)
 
 
-async def test_changes_are_told_with_what_differs() -> None:
+async def test_changes_are_reported_with_what_differs() -> None:
     box, follower, seen = Box(), Follower(), set[str]()
-    made = SecretKeeper({"box": box}, seen.add, interval_s=0.05)
-    resolved = await made.resolve(CONFIG)
+    keeper = SecretKeeper({"box": box}, seen.add, interval_s=0.05)
+    resolved = await keeper.resolve(CONFIG)
     assert resolved == {"password": "one", "url": "http://me@x", "plain": "1", "other": "${none:a:b}"}
-    assert made.watch("task", CONFIG, resolved, follower)
-    assert not made.watch("plain", {"a": "b"}, {"a": "b"}, follower)
-    made.start()
+    assert keeper.watch("task", CONFIG, resolved, follower)
+    assert not keeper.watch("plain", {"a": "b"}, {"a": "b"}, follower)
+    keeper.start()
     box.values = {"password": "two", "user": "me"}
     assert await follower.next() == ({**resolved, "password": "two"}, frozenset({"password"}))
     assert seen == {"one", "two", "me"}
     assert threading.get_ident() not in box.threads
-    made.unwatch("task")
-    await made.close()
+    keeper.unwatch("task")
+    await keeper.close()
     assert box.closed
 
 
 async def test_a_failing_provider_keeps_its_last_values() -> None:
     box, follower = Box(), Follower()
-    made = SecretKeeper({"box": box}, lambda _: None, interval_s=0.05)
-    resolved = await made.resolve(CONFIG)
-    made.watch("task", CONFIG, resolved, follower)
+    keeper = SecretKeeper({"box": box}, lambda _: None, interval_s=0.05)
+    resolved = await keeper.resolve(CONFIG)
+    keeper.watch("task", CONFIG, resolved, follower)
     for error in (Retriable("away"), OSError("broken"), ConfigInvalid("refused")):
         box.error = error
-        assert await made.resolve(CONFIG) == resolved
-    assert made.failures == {"box": 3}
-    assert made.stale == {"box": 1}
+        assert await keeper.resolve(CONFIG) == resolved
+    assert keeper.failures == {"box": 3}
+    assert keeper.stale == {"box": 1}
     box.error, box.values = None, {"user": "me"}  # a file that is being written
-    assert await made.resolve(CONFIG) == resolved
+    assert await keeper.resolve(CONFIG) == resolved
     box.values = {"user": "me", "password": "two"}
-    assert (await made.resolve(CONFIG))["password"] == "two"
-    assert made.stale == {"box": 0}
-    await made.close()
+    assert (await keeper.resolve(CONFIG))["password"] == "two"
+    assert keeper.stale == {"box": 0}
+    await keeper.close()
 
 
 async def test_what_was_never_known_is_an_error() -> None:
     box = Box()
     box.error = Retriable("away")
-    made = SecretKeeper({"box": box}, lambda _: None)
+    keeper = SecretKeeper({"box": box}, lambda _: None)
     with pytest.raises(Retriable, match="away"):
-        await made.resolve(CONFIG)
+        await keeper.resolve(CONFIG)
     box.error = None
-    made = SecretKeeper({"box": box}, lambda _: None)
-    await made.resolve({"password": CONFIG["password"]})
+    keeper = SecretKeeper({"box": box}, lambda _: None)
+    await keeper.resolve({"password": CONFIG["password"]})
     box.error = Retriable("away")
     with pytest.raises(Retriable, match="away"):
-        await made.resolve(CONFIG)  # the user's name was not asked for before
+        await keeper.resolve(CONFIG)  # the user's name was not asked for before
 
 
 async def test_values_are_not_asked_for_again_while_they_live() -> None:
     box = Box()
     box.ttl = 60_000
-    made = SecretKeeper({"box": box}, lambda _: None)
+    keeper = SecretKeeper({"box": box}, lambda _: None)
     for _ in range(3):
-        await made.resolve(CONFIG)
+        await keeper.resolve(CONFIG)
     assert box.asked == 1
-    made.watch("task", CONFIG, await made.resolve(CONFIG), Follower())
-    assert not await made.refresh("task")
+    keeper.watch("task", CONFIG, await keeper.resolve(CONFIG), Follower())
+    assert not await keeper.refresh("task")
     assert box.asked == 2  # a refusal by the source is a reason to look all the same
 
 
 async def test_a_short_life_is_looked_at_before_its_end() -> None:
     box, follower = Box(), Follower()
     box.ttl = 500
-    made = SecretKeeper({"box": box}, lambda _: None, interval_s=0)
-    made.watch("task", CONFIG, await made.resolve(CONFIG), follower)
-    made.start()
+    keeper = SecretKeeper({"box": box}, lambda _: None, interval_s=0)
+    keeper.watch("task", CONFIG, await keeper.resolve(CONFIG), follower)
+    keeper.start()
     box.values = {"password": "two", "user": "you"}
     assert (await follower.next())[1] == {"password", "url"}
-    await made.close()
+    await keeper.close()
 
 
 async def test_a_subscription_is_faster_than_any_clock() -> None:
     box, follower = Box(), Follower()
     box.ttl, box.subscribes = 3_600_000, True
-    made = SecretKeeper({"box": box}, lambda _: None, interval_s=0)
-    made.watch("task", CONFIG, await made.resolve(CONFIG), follower)
-    made.start()
+    keeper = SecretKeeper({"box": box}, lambda _: None, interval_s=0)
+    keeper.watch("task", CONFIG, await keeper.resolve(CONFIG), follower)
+    keeper.start()
     box.values = {"password": "two", "user": "me"}
-    await asyncio.to_thread(box.told[0])
+    await asyncio.to_thread(box.listeners[0])
     assert (await follower.next())[0]["password"] == "two"
-    made.unwatch("task")
-    assert box.told == []
-    await made.close()
+    keeper.unwatch("task")
+    assert box.listeners == []
+    await keeper.close()
 
 
 async def test_a_provider_that_hangs_holds_nothing_up() -> None:
     box = Box()
-    made = SecretKeeper({"box": box}, lambda _: None, deadline_s=0.1)
-    resolved = await made.resolve(CONFIG)
-    made.watch("task", CONFIG, resolved, Follower())
+    keeper = SecretKeeper({"box": box}, lambda _: None, deadline_s=0.1)
+    resolved = await keeper.resolve(CONFIG)
+    keeper.watch("task", CONFIG, resolved, Follower())
     box.gate.clear()
     asked = box.asked
     for _ in range(3):
-        assert await made.resolve(CONFIG) == resolved
+        assert await keeper.resolve(CONFIG) == resolved
     assert box.asked == asked + 1  # the thread that hangs is the only one
     box.gate.set()
     fresh = SecretKeeper({"box": Box()}, lambda _: None, deadline_s=0.05)
@@ -182,23 +182,23 @@ async def test_what_is_still_being_written_is_not_taken() -> None:
             return super().get(path, keys)
 
     passwords: list[str] = []
-    made = SecretKeeper({"box": Writing()}, lambda _: None)
-    assert (await made.resolve(CONFIG))["password"] == "one"
+    keeper = SecretKeeper({"box": Writing()}, lambda _: None)
+    assert (await keeper.resolve(CONFIG))["password"] == "one"
     passwords += ["t", "two"]
-    assert (await made.resolve(CONFIG))["password"] == "one"
-    assert (await made.resolve(CONFIG))["password"] == "two"
+    assert (await keeper.resolve(CONFIG))["password"] == "one"
+    assert (await keeper.resolve(CONFIG))["password"] == "two"
 
 
 async def test_a_provider_that_has_failed_is_asked_again() -> None:
     box, follower = Box(), Follower()
-    made = SecretKeeper({"box": box}, lambda _: None, interval_s=0.05)
-    made.watch("task", CONFIG, await made.resolve(CONFIG), follower)
+    keeper = SecretKeeper({"box": box}, lambda _: None, interval_s=0.05)
+    keeper.watch("task", CONFIG, await keeper.resolve(CONFIG), follower)
     box.error = Retriable("away")
-    made.start()
-    await eventually_async(lambda: made.failures["box"] >= 2, "the provider has failed twice")
+    keeper.start()
+    await eventually_async(lambda: keeper.failures["box"] >= 2, "the provider has failed twice")
     box.values, box.error = {"password": "two", "user": "me"}, None
     assert (await follower.next())[0]["password"] == "two"
-    await made.close()
+    await keeper.close()
 
 
 @pytest.mark.parametrize(
@@ -215,10 +215,10 @@ async def test_a_provider_that_has_failed_is_asked_again() -> None:
 async def test_when_values_are_looked_at_again(interval_s: float, ttl: int | None, due_s: float | None) -> None:
     box = Box()
     box.ttl = ttl
-    made = SecretKeeper({"box": box}, lambda _: None, interval_s=interval_s)
+    keeper = SecretKeeper({"box": box}, lambda _: None, interval_s=interval_s)
     begin = time.monotonic()
-    await made.resolve(CONFIG)
-    due = made._known["box", "shop"].due
+    await keeper.resolve(CONFIG)
+    due = keeper._known["box", "shop"].due
     if due_s is None:
         assert due is None
     else:
@@ -226,21 +226,21 @@ async def test_when_values_are_looked_at_again(interval_s: float, ttl: int | Non
         assert begin + due_s <= due <= time.monotonic() + due_s
 
 
-async def test_who_follows_no_longer_is_told_nothing() -> None:
+async def test_a_follower_that_left_gets_no_changes() -> None:
     box, second = Box(), Follower()
-    made = SecretKeeper({"box": box}, lambda _: None)
-    resolved = await made.resolve(CONFIG)
-    told: list[str] = []
+    keeper = SecretKeeper({"box": box}, lambda _: None)
+    resolved = await keeper.resolve(CONFIG)
+    changed_names: list[str] = []
 
     async def first(_: dict[str, str], names: frozenset[str]) -> None:
-        told.extend(names)
-        made.unwatch("second")
+        changed_names.extend(names)
+        keeper.unwatch("second")
 
-    made.watch("first", CONFIG, resolved, first)
-    made.watch("second", CONFIG, resolved, second)
+    keeper.watch("first", CONFIG, resolved, first)
+    keeper.watch("second", CONFIG, resolved, second)
     box.values = {"password": "two", "user": "me"}
-    assert await made.refresh("first")
-    assert (told, second.told.empty()) == (["password"], True)
+    assert await keeper.refresh("first")
+    assert (changed_names, second.changes.empty()) == (["password"], True)
 
 
 async def test_paths_that_nobody_follows_are_forgotten_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -252,14 +252,14 @@ async def test_paths_that_nobody_follows_are_forgotten_in_time(monkeypatch: pyte
     monkeypatch.setattr("worker.secrets.rotation._MOST_PLACES", 3)
     box = Paths()
     box.ttl = 60_000
-    made = SecretKeeper({"box": box}, lambda _: None)
+    keeper = SecretKeeper({"box": box}, lambda _: None)
     followed, others = {"a": "${box:followed:user}"}, [{"a": f"${{box:{number}:user}}"} for number in range(4)]
-    made.watch("task", followed, await made.resolve(followed), Follower())
+    keeper.watch("task", followed, await keeper.resolve(followed), Follower())
     for config in others:
-        await made.resolve(config)
+        await keeper.resolve(config)
     assert box.asked == 5
     for config in (others[3], followed, others[0]):
-        assert await made.resolve(config) == {"a": "me"}
+        assert await keeper.resolve(config) == {"a": "me"}
     assert box.asked == 6
 
 
@@ -271,18 +271,18 @@ def test_passwords_change_where_they_are() -> None:
         ]
     )
     config = definition.parse({"password": "one", "topic": "t"})
-    held = config["password"]
+    password = config["password"]
     config.renew(definition.parse({"password": "two", "topic": "t"}), ["password"])
-    assert held.value == "two"
+    assert password.value == "two"
     assert config.raw["password"] == "two"
     assert "two" not in repr(config)
 
 
 def test_options_of_the_worker() -> None:
-    made = build_keeper(
+    keeper = build_keeper(
         {}, lambda _: None, {"config.providers.refresh.interval.ms": "250", "config.providers.timeout.ms": "700"}
     )
-    assert (made._interval_s, made._deadline_s) == (0.25, 0.7)
+    assert (keeper._interval_s, keeper._deadline_s) == (0.25, 0.7)
     with pytest.raises(ConfigInvalid, match=r"config\.providers\.timeout\.ms"):
         build_keeper({}, lambda _: None, {"config.providers.timeout.ms": "1"})
 

@@ -11,7 +11,7 @@ from aiokafka.errors import GroupCoordinatorNotAvailableError
 from connectors.errors import Retriable
 from spark_jobs.kafka import committed
 
-FOUND = [("t", [(0, 7, "", 0), (1, -1, "", 0)]), ("u", [(2, 9, "", 0)])]
+OFFSETS = [("t", [(0, 7, "", 0), (1, -1, "", 0)]), ("u", [(2, 9, "", 0)])]
 
 
 class Coordinator:
@@ -54,7 +54,7 @@ async def ask() -> dict[tuple[str, int], int]:
 
 async def test_a_coordinator_that_moves_is_asked_again(answers: list[Any]) -> None:
     # Not available, loading (14), not the one (16); codes of one partition too.
-    answers += [GroupCoordinatorNotAvailableError(), (14, []), (16, []), (0, [("t", [(0, -1, "", 14)])]), (0, FOUND)]
+    answers += [GroupCoordinatorNotAvailableError(), (14, []), (16, []), (0, [("t", [(0, -1, "", 14)])]), (0, OFFSETS)]
     assert await ask() == {("t", 0): 7, ("u", 2): 9}
     assert answers == []
 
@@ -66,7 +66,9 @@ async def test_a_refusal_is_no_group_without_offsets(answers: list[Any], answer:
         await ask()
 
 
-async def test_the_time_is_bounded_and_the_reason_told(answers: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_time_is_bounded_and_the_error_has_the_reason(
+    answers: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(committed, "_DEADLINE_S", 0.3)
     answers += [(14, [])] * 1000
     with pytest.raises(Retriable, match="GroupLoadInProgress"):

@@ -24,7 +24,7 @@ class Answers:
         self.asked = 0
 
     def committed(self, partitions: list[Any], timeout: float) -> Any:
-        assert [each.partition for each in partitions] == [0, 1]
+        assert [partition.partition for partition in partitions] == [0, 1]
         assert timeout > 0
         self.asked += 1
         answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
@@ -58,14 +58,14 @@ def test_a_coordinator_that_moves_is_asked_again(answer: Any) -> None:
 @pytest.mark.parametrize(
     "answer", [KafkaError(KafkaError.GROUP_AUTHORIZATION_FAILED), refused(KafkaError.TOPIC_AUTHORIZATION_FAILED)]
 )
-def test_a_refusal_is_told_at_once(answer: Any) -> None:
+def test_a_refusal_is_raised_at_once(answer: Any) -> None:
     asked = Answers(answer)
     with pytest.raises(KafkaException, match="authorization"):
         read_committed(cast("Consumer", asked), WHERE, 30.0)
     assert asked.asked == 1
 
 
-def test_the_time_is_bounded_and_the_reason_told() -> None:
+def test_the_time_is_bounded_and_the_error_has_the_reason() -> None:
     asked = Answers(KafkaError(KafkaError.NOT_COORDINATOR))
     with pytest.raises(KafkaException, match="Not coordinator"):
         read_committed(cast("Consumer", asked), WHERE, 0.35)

@@ -52,21 +52,21 @@ ROWS = st.lists(
 REFUSED = r"several shards: .* 1\.2, and now 1\.3\. .*sink\.shards=separate.*sink\.shards=merge"
 
 
-def source(one: int, two: int, number: int = 0) -> dict[str, Any]:
+def source(database: int, table: int, number: int = 0) -> dict[str, Any]:
     return {
-        "db": f"shop_{one}",
-        "table": f"orders_{two}",
+        "db": f"shop_{database}",
+        "table": f"orders_{table}",
         "ums_id": number,
         "logical_db": "shop",
         "logical_table": "orders",
-        "database_partition": one,
-        "table_partition": two,
+        "database_partition": database,
+        "table_partition": table,
     }
 
 
-def event(one: int, two: int, row: dict[str, Any], *, op: str = "c") -> dict[str, Any]:
+def event(database: int, table: int, row: dict[str, Any], *, op: str = "c") -> dict[str, Any]:
     side = "before" if op == "d" else "after"
-    return {"before": None, "after": None, side: row, "op": op, "source": source(one, two)}
+    return {"before": None, "after": None, side: row, "op": op, "source": source(database, table)}
 
 
 def enveloped_key(number: int, shard: str) -> bytes:
@@ -85,18 +85,18 @@ def look(value: dict[str, Any], key: bytes | None = None) -> KnownKind:
     return look_json(make_record_batch("t", key, message(SCHEMA, value)), Rules())
 
 
-def ums_message(one: Any, two: Any, rows: list[tuple[int, str]]) -> bytes:
+def ums_message(database: Any, table: Any, rows: list[tuple[int, str]]) -> bytes:
     fields = [*forms.SYSTEM_FIELDS, forms.make_field("id", "long"), forms.make_field("v", "string")]
     tuples = [["5", "2026-01-01 00:00:00", "i", "u", str(number), text] for number, text in rows]
     return json.dumps(
-        forms.make_message(forms.INCREMENT, f"mysql.i.shop.orders.3.{one}.{two}", fields, tuples)
+        forms.make_message(forms.INCREMENT, f"mysql.i.shop.orders.3.{database}.{table}", fields, tuples)
     ).encode()
 
 
 def ums_layouts(values: list[bytes], report: Any = fail, *, numbers: bool = False) -> dict[bytes, ums.UmsLayout]:
-    found: dict[tuple[str, bytes], int] = {}
-    ums.count_messages(records(values), found, report, numbers=numbers)
-    return {schema: ums.layout_of(schema) for _, schema in found}
+    counts: dict[tuple[str, bytes], int] = {}
+    ums.count_messages(records(values), counts, report, numbers=numbers)
+    return {schema: ums.layout_of(schema) for _, schema in counts}
 
 
 # Names, numbers, columns.
@@ -112,12 +112,12 @@ def test_a_shard_has_the_logical_tables_name() -> None:
 
 
 def test_numbers_are_first_in_the_key_and_no_key_by_themselves() -> None:
-    made = shards.with_numbers(TABLE)
-    assert [column.name for column in made.key] == ["database_partition", "table_partition", "id"]
+    numbered = shards.with_numbers(TABLE)
+    assert [column.name for column in numbered.key] == ["database_partition", "table_partition", "id"]
     keyless = shards.with_numbers(TableSchema("shop.orders", (Column("v", t.StringType()),)))
     assert keyless.key == ()
     assert [column.name for column in keyless.columns] == ["database_partition", "table_partition", "v"]
-    assert made.key_with_shard(["v"]) == ("database_partition", "table_partition", "v")
+    assert numbered.key_with_shard(["v"]) == ("database_partition", "table_partition", "v")
     assert TABLE.key_with_shard(["v"]) == ("v",)
 
 
@@ -144,16 +144,16 @@ def test_the_value_can_not_change_the_keys_of_written_tables() -> None:
     ],
 )
 def test_complaints(more: dict[str, str], complaint: str) -> None:
-    known = {
+    minimal = {
         "name": "j",
         "kafka.bootstrap.servers": "b:1",
         "source.topics": "t",
         "source.format": "debezium",
         "sink.type": "console",
     }
-    problems = [problem for problem in job_config.check_job(known | more)[1] if complaint in problem.message]
+    problems = [problem for problem in job_config.check_job(minimal | more)[1] if complaint in problem.message]
     assert [problem.name for problem in problems] == ["sink.shards"]
-    assert job_config.check_job(known | {"sink.shards": "separate"})[1] == []
+    assert job_config.check_job(minimal | {"sink.shards": "separate"})[1] == []
 
 
 def test_a_key_of_the_sinks_option_begins_with_the_numbers() -> None:
@@ -168,8 +168,8 @@ def test_a_key_of_the_sinks_option_begins_with_the_numbers() -> None:
         )
     )
     keyless = TableSchema("shop.orders", tuple(Column(column.name, column.type) for column in TABLE.columns))
-    found = jdbc_columns(options, load_dialect("postgresql"), shards.with_numbers(keyless))
-    assert found.keys == ("database_partition", "table_partition", "v")
+    columns = jdbc_columns(options, load_dialect("postgresql"), shards.with_numbers(keyless))
+    assert columns.keys == ("database_partition", "table_partition", "v")
     assert jdbc_columns(options, load_dialect("postgresql"), keyless).keys == ("v",)
 
 
@@ -187,44 +187,44 @@ def test_a_directory_of_files_names_the_rows_own_shard() -> None:
 
 @given(ROWS)
 def test_every_ums_row_has_its_own_numbers(rows: list[tuple[int, int, int, str]]) -> None:
-    values = [ums_message(one, two, [(number, text)]) for one, two, number, text in rows]
+    values = [ums_message(database, table, [(number, text)]) for database, table, number, text in rows]
     layouts = ums_layouts(values, numbers=True)
     assert len(layouts) == len({row[:2] for row in rows})
     decoder = ums.UmsDecoder(shards.with_numbers(TABLE), layouts, before=False, report=fail)
-    found = [row for batch in decoder.decode(records(values)) for row in batch.to_pylist()]
-    assert [(row["database_partition"], row["table_partition"], row["id"], row["v"]) for row in found] == rows
+    decoded_rows = [row for batch in decoder.decode(records(values)) for row in batch.to_pylist()]
+    assert [(row["database_partition"], row["table_partition"], row["id"], row["v"]) for row in decoded_rows] == rows
 
 
 def test_ums_parts_that_are_no_numbers_are_bad_only_where_they_become_columns() -> None:
     values = [ums_message("a", 0, [(1, "x")])]
     bad: list[Any] = []
     assert len(ums_layouts(values)) == 1
-    assert ums_layouts(values, lambda *each: bad.append(each[-1]), numbers=True) == {}
+    assert ums_layouts(values, lambda *record: bad.append(record[-1]), numbers=True) == {}
     assert "no whole numbers" in str(bad[0])
 
 
 def test_a_second_shard_of_ums_is_refused_and_a_single_one_is_not() -> None:
-    one, other = (layout.shard for layout in ums_layouts([ums_message(1, 2, []), ums_message(1, 3, [])]).values())
-    assert shards.check_one("shop.orders", None, {one}) == ("1", "2")
-    assert shards.check_one("shop.orders", one, {one}) == ("1", "2")
-    for known, seen in ((None, {one, other}), (one, {other})):
+    first, second = (layout.shard for layout in ums_layouts([ums_message(1, 2, []), ums_message(1, 3, [])]).values())
+    assert shards.check_one("shop.orders", None, {first}) == ("1", "2")
+    assert shards.check_one("shop.orders", first, {first}) == ("1", "2")
+    for known_shard, seen in ((None, {first, second}), (first, {second})):
         with pytest.raises(Fatal, match=REFUSED):
-            shards.check_one("shop.orders", known, seen)
+            shards.check_one("shop.orders", known_shard, seen)
 
 
 def test_what_java_raises_about_shards_is_fatal() -> None:
     text = f"[USER_RAISED_EXCEPTION] {shards.second_shard('shop.orders', (1, 2), (1, 3))} SQLSTATE: P0001"
-    found = known_cause([JavaCause("org.apache.spark.SparkRuntimeException", text)], "")
-    assert isinstance(found, Fatal)
-    assert "sink.shards=separate" in str(found)
+    cause = known_cause([JavaCause("org.apache.spark.SparkRuntimeException", text)], "")
+    assert isinstance(cause, Fatal)
+    assert "sink.shards=separate" in str(cause)
 
 
 # Debezium.
 
 
 def test_a_sharded_envelope_is_known_by_its_logical_name_and_the_keys_of_its_row() -> None:
-    known = look(event(1, 2, {"id": 1, "v": "x"}), enveloped_key(1, "shop_1.orders_2"))
-    assert (known.namespace, known.keys, known.shard) == ("shop.orders", ("id",), (1, 2))
+    sighting = look(event(1, 2, {"id": 1, "v": "x"}), enveloped_key(1, "shop_1.orders_2"))
+    assert (sighting.namespace, sighting.keys, sighting.shard) == ("shop.orders", ("id",), (1, 2))
     plain = envelope_schema(COLUMNS, NUMBERED[:3])
     layout = envelope_layout(read_schema(plain, replace_null=True), read_schema(KEY, replace_null=True))
     assert layout.key_names == ("id", "__dbz__physicalTableIdentifier"), "as before for tables that are not sharded"
@@ -232,19 +232,24 @@ def test_a_sharded_envelope_is_known_by_its_logical_name_and_the_keys_of_its_row
 
 @given(ROWS)
 def test_every_debezium_row_has_its_own_numbers(rows: list[tuple[int, int, int, str]]) -> None:
-    known = look(event(0, 0, {"id": 1, "v": "x"}), enveloped_key(1, "t"))
-    assert known.layout is not None
+    sighting = look(event(0, 0, {"id": 1, "v": "x"}), enveloped_key(1, "t"))
+    assert sighting.layout is not None
     for text, values in (
         (
-            known.text,
-            [message(SCHEMA, event(one, two, {"id": key, "v": v}, op="cd"[key % 2])) for one, two, key, v in rows],
+            sighting.text,
+            [
+                message(SCHEMA, event(database, table, {"id": key, "v": v}, op="cd"[key % 2]))
+                for database, table, key, v in rows
+            ],
         ),
-        (b"", [json.dumps(event(one, two, {"id": key, "v": v})).encode() for one, two, key, v in rows]),
+        (b"", [json.dumps(event(database, table, {"id": key, "v": v})).encode() for database, table, key, v in rows]),
     ):
-        found = decoded(DecodePlan(TABLE, {text: known.layout}, separate=True), values)
-        assert [(row["database_partition"], row["table_partition"], row["id"], row["v"]) for row in found] == rows
-        for each in rows:  # with refuse each shard alone is fine, and two are not
-            plan = DecodePlan(TABLE, {text: known.layout}, shard=each[:2])
+        decoded_rows = decoded(DecodePlan(TABLE, {text: sighting.layout}, separate=True), values)
+        assert [
+            (row["database_partition"], row["table_partition"], row["id"], row["v"]) for row in decoded_rows
+        ] == rows
+        for shard_row in rows:  # with refuse each shard alone is fine, and two are not
+            plan = DecodePlan(TABLE, {text: sighting.layout}, shard=shard_row[:2])
             if len({row[:2] for row in rows}) == 1:
                 assert [(row["id"], row["v"]) for row in decoded(plan, values)] == [row[2:] for row in rows]
             else:
@@ -254,17 +259,19 @@ def test_every_debezium_row_has_its_own_numbers(rows: list[tuple[int, int, int, 
 
 def test_json_without_a_schema_shows_shards_and_the_rows_key() -> None:
     def search(*pairs: tuple[int, int]) -> TableSighting:
-        made = Search({}, Rules(), fail)
-        values = [json.dumps(event(one, two, {"id": 1, "v": "x"})).encode() for one, two in pairs]
-        made.look(records(values, [b'{"__dbz__physicalTableIdentifier": "shop_1.orders_2", "id": 1}'] * len(pairs)))
-        (found,) = made.result().to_pylist()
-        return TableSighting.from_row(found)
+        table_search = Search({}, Rules(), fail)
+        values = [json.dumps(event(database, table, {"id": 1, "v": "x"})).encode() for database, table in pairs]
+        table_search.look(
+            records(values, [b'{"__dbz__physicalTableIdentifier": "shop_1.orders_2", "id": 1}'] * len(pairs))
+        )
+        (sighting,) = table_search.result().to_pylist()
+        return TableSighting.from_row(sighting)
 
-    one, two = search((1, 2), (1, 2)), search((1, 2), (1, 3), (4, 5))
-    assert (one.namespace, one.keys, set(one.types)) == ("shop.orders", ("id",), {"id", "v"})
-    assert one.shards == {(1, 2)}
-    assert two.shards == {(1, 2), (1, 3)}
-    assert one.joined(two).shards == two.shards
+    first, second = search((1, 2), (1, 2)), search((1, 2), (1, 3), (4, 5))
+    assert (first.namespace, first.keys, set(first.types)) == ("shop.orders", ("id",), {"id", "v"})
+    assert first.shards == {(1, 2)}
+    assert second.shards == {(1, 2), (1, 3)}
+    assert first.joined(second).shards == second.shards
 
 
 # The materializer.
@@ -272,18 +279,18 @@ def test_json_without_a_schema_shows_shards_and_the_rows_key() -> None:
 
 @pytest.mark.parametrize("form", ["debezium", "ums"])
 def test_the_materializer_refuses_separates_and_merges(form: str) -> None:
-    def run(mode: Any, *given: tuple[int, int, int, str], key: str = '{"id": %d}') -> Bench:
-        made = Bench(
+    def run(mode: Any, *changes: tuple[int, int, int, str], key: str = '{"id": %d}') -> Bench:
+        bench = Bench(
             input_format=form, shards=mode, tombstones_on_delete=False, key_columns=("id",) if form == "ums" else ()
         )
-        for offset, (one, two, number, text) in enumerate(given):
+        for offset, (database, table, number, text) in enumerate(changes):
             value = (
-                ums_message(one, two, [(number, text)])
+                ums_message(database, table, [(number, text)])
                 if form == "ums"
-                else json.dumps(event(one, two, {"id": number, "v": text})).encode()
+                else json.dumps(event(database, table, {"id": number, "v": text})).encode()
             )
-            made.apply(InputRecord((key % number).encode(), value, offset, 0))
-        return made
+            bench.apply(InputRecord((key % number).encode(), value, offset, 0))
+        return bench
 
     rows = [(0, 0, 1, "a"), (0, 1, 1, "b"), (2, 1, 1, "c")]
     assert len(run("refuse", rows[0]).rows) == 1
@@ -297,7 +304,9 @@ def test_the_materializer_refuses_separates_and_merges(form: str) -> None:
         )
         == rows
     )
-    assert {(each["source"]["keyspace"], each["source"]["table"]) for each in separate.events} == {("shop", "orders")}
+    assert {(event["source"]["keyspace"], event["source"]["table"]) for event in separate.events} == {
+        ("shop", "orders")
+    }
     merged = run("merge", *rows)
     assert merged.rows == {b'{"id":1}': {"id": 1, "v": "c"}}
     if form == "debezium":
@@ -307,9 +316,9 @@ def test_the_materializer_refuses_separates_and_merges(form: str) -> None:
 
 @pytest.mark.parametrize(("before", "behind"), [("merge", "separate"), ("separate", "merge")])
 def test_the_materializers_state_keeps_its_key(before: str, behind: str) -> None:
-    made = Bench(input_format="ums", key_columns=("id",), shards=before)
-    made.apply(InputRecord(b"", ums_message(1, 2, [(1, "a")]), 0, 0))
+    bench = Bench(input_format="ums", key_columns=("id",), shards=before)
+    bench.apply(InputRecord(b"", ums_message(1, 2, [(1, "a")]), 0, 0))
     changed = Bench(input_format="ums", key_columns=("id",), shards=behind)
-    changed.store = made.store
+    changed.store = bench.store
     with pytest.raises(Fatal, match=r"sink\.shards was changed .*Set it back"):
         changed.apply(InputRecord(b"", ums_message(1, 2, [(1, "b")]), 1, 0))

@@ -35,7 +35,7 @@ def cast(value: Any, schema: Schema | None, spec: str, **more: str) -> SourceRec
 
 
 @pytest.mark.parametrize(
-    ("value", "schema", "kind", "wanted"),
+    ("value", "schema", "kind", "expected"),
     [
         (300, types.INT32, "int8", 44),
         (-129, types.INT16, "int8", 127),
@@ -69,10 +69,10 @@ def cast(value: Any, schema: Schema | None, spec: str, **more: str) -> SourceRec
         (-86_400_000, types.timestamp(), "string", "1969-12-31"),
     ],
 )
-def test_field(value: Any, schema: Schema, kind: str, wanted: Any) -> None:
+def test_field(value: Any, schema: Schema, kind: str, expected: Any) -> None:
     result = cast({"f": value}, struct("r", {"f": schema}), f"f:{kind}")
-    assert result.value == {"f": wanted}
-    assert type(result.value["f"]) is type(wanted)
+    assert result.value == {"f": expected}
+    assert type(result.value["f"]) is type(expected)
     assert result.value_schema == struct("r", {"f": Schema(Type[kind.upper()])})
 
 

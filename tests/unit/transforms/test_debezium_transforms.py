@@ -39,8 +39,8 @@ DAY = 86_400
 
 
 def pipeline(kind: str, **options: str) -> Any:
-    own = {f"transforms.t.{name.replace('_', '.')}": value for name, value in options.items()}
-    return build_pipeline({"transforms": "t", "transforms.t.type": DEBEZIUM + kind, **own})
+    prefixed = {f"transforms.t.{name.replace('_', '.')}": value for name, value in options.items()}
+    return build_pipeline({"transforms": "t", "transforms.t.type": DEBEZIUM + kind, **prefixed})
 
 
 def envelope(row: Schema, name: str = "srv.t.Envelope", **more: Schema) -> Schema:
@@ -98,7 +98,7 @@ def values(**more: Any) -> dict[str, Any]:
         ({"map": {"b": {}}}, ["map"]),
     ],
 )
-def test_changed_columns_are_told_as_java_tells_them(change: dict[str, Any], changed: list[str]) -> None:
+def test_changed_columns_are_listed_as_java_lists_them(change: dict[str, Any], changed: list[str]) -> None:
     result = pipeline("ExtractChangedRecordState", header_changed_name="C").apply(
         event(ROW, values(), values(**change))
     )
@@ -166,7 +166,7 @@ def test_a_router_needs_the_replacement_of_its_key_field() -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "schema", "wanted"),
+    ("value", "schema", "expected"),
     [
         # Numbers that Java's own classes give.
         ("hello", STRING, 99162322),
@@ -186,8 +186,8 @@ def test_a_router_needs_the_replacement_of_its_key_field() -> None:
         (None, STRING, 0),
     ],
 )
-def test_hashes_are_those_of_java(value: Any, schema: Schema, wanted: int) -> None:
-    assert java_hash(value, schema) == wanted
+def test_hashes_are_those_of_java(value: Any, schema: Schema, expected: int) -> None:
+    assert java_hash(value, schema) == expected
 
 
 def test_structs_have_no_hash() -> None:
@@ -324,14 +324,14 @@ def test_a_text_key_does_not_count() -> None:
 
 def test_reads_become_inserts() -> None:
     row = struct("v", {"id": INT32}, optional=True)
-    made = build_pipeline(
+    transform = build_pipeline(
         {"transforms": "t", "transforms.t.type": "io.debezium.connector.mysql.transforms.ReadToInsertEvent"}
     )
     read, update = event(row, None, {"id": 1}, "r"), event(row, {"id": 1}, {"id": 2})
-    result = made.apply(read)
+    result = transform.apply(read)
     assert result is not None
     assert (result.value["op"], read.value["op"]) == ("c", "r")
-    assert made.apply(update) is update
+    assert transform.apply(update) is update
 
 
 def test_fields_of_a_payload_keep_their_values_under_new_names() -> None:

@@ -85,7 +85,7 @@ def record(value: Any = None, schema: Schema | None = EVENT, **more: Any) -> Sou
 
 
 @pytest.mark.parametrize(
-    ("text", "wanted"),
+    ("text", "expected"),
     [
         ("value.op == 'u' && value.after.id == 2", True),
         ("value.op == 'd' && value.before.id == 2", False),
@@ -121,12 +121,12 @@ def record(value: Any = None, schema: Schema | None = EVENT, **more: Any) -> Sou
         ("value['op'] == \"u\" && r'\\d' == '\\\\d' && '\\u00e4' == 'ä'", True),
     ],
 )
-def test_cel_gives(text: str, wanted: Any) -> None:
-    assert compile_cel(text)(record()) == wanted
+def test_cel_gives(text: str, expected: Any) -> None:
+    assert compile_cel(text)(record()) == expected
 
 
 @pytest.mark.parametrize(
-    ("text", "why"),
+    ("text", "reason"),
     [
         ("value.before.id == 2", "value.before is null, so it has no 'id'"),
         ("value.after.nowhere == 2", "the struct has no field 'nowhere'"),
@@ -142,11 +142,11 @@ def test_cel_gives(text: str, wanted: Any) -> None:
         ("value.after.id.matches('x')", "text"),
     ],
 )
-def test_records_it_can_not_be_evaluated_for_are_refused(text: str, why: str) -> None:
+def test_records_it_can_not_be_evaluated_for_are_refused(text: str, reason: str) -> None:
     with pytest.raises(Skippable) as caught:
         compile_cel(text)(record())
     assert str(caught.value).startswith(f"Error while evaluating expression '{text}': ")
-    assert why in str(caught.value)
+    assert reason in str(caught.value)
 
 
 def test_errors_show_no_values() -> None:
@@ -168,7 +168,7 @@ def test_a_whole_decimal_is_an_int() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "column", "why"),
+    ("text", "column", "reason"),
     [
         ("valu.op == 'u'", 1, "there is no variable 'valu'"),
         ("value.op = 'u'", 10, "write == to compare"),
@@ -199,10 +199,10 @@ def test_a_whole_decimal_is_an_int() -> None:
         ("value.$x == 1 ? value#y : 1", 22, "unexpected '#'"),
     ],
 )
-def test_wrong_expressions_are_refused_with_the_place(text: str, column: int, why: str) -> None:
+def test_wrong_expressions_are_refused_with_the_place(text: str, column: int, reason: str) -> None:
     with pytest.raises(ExpressionInvalid) as caught:
         compile_cel(text)
-    assert why in str(caught.value)
+    assert reason in str(caught.value)
     assert f"column {column}: " in str(caught.value)
 
 
@@ -266,7 +266,7 @@ def test_one_evaluation_leaves_nothing_for_the_next() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "column", "why"),
+    ("text", "column", "reason"),
     [
         ("value.source.schema == 'x'", 1, "Java's object"),
         ("value.after.name =~ 'x'", 18, "matches"),
@@ -290,13 +290,13 @@ def test_one_evaluation_leaves_nothing_for_the_next() -> None:
         ("-value.after.id == 2", 1, "can't be taken over"),
     ],
 )
-def test_groovy_that_could_mean_something_else_is_refused(text: str, column: int | None, why: str) -> None:
+def test_groovy_that_could_mean_something_else_is_refused(text: str, column: int | None, reason: str) -> None:
     if column is None:
         assert compile_groovy(text)(record()) == "Bob"
         return
     with pytest.raises(ExpressionInvalid) as caught:
         compile_groovy(text)
-    assert why in str(caught.value)
+    assert reason in str(caught.value)
     assert f"column {column}: " in str(caught.value)
 
 

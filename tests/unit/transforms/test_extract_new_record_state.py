@@ -81,8 +81,8 @@ def test_deletions_and_tombstones(options: dict[str, str], deleted: str, keeps_t
         else:
             assert result.value is None
             assert result.value_schema == (ROW if deleted == "null" else None)
-    mark = tombstone()
-    assert unwrap(mark, **options) is (mark if keeps_tombstone else None)
+    tombstone_record = tombstone()
+    assert unwrap(tombstone_record, **options) is (tombstone_record if keeps_tombstone else None)
     created = unwrap(event(None, {"id": 2}, "c"), **options)
     assert created is not None
     assert created.value == ({"id": 2, "__deleted": "false"} if deleted == "rewritten" else {"id": 2})

@@ -46,7 +46,7 @@ def applied(chain: TransformPipeline, value: Any, schema: Schema | None = None) 
 
 
 @pytest.mark.parametrize(
-    ("value", "wanted"),
+    ("value", "expected"),
     [
         ({"a": 1, "b": {"c": 2, "d": {"e": 3}}}, [("x", 1), ("y", 2), ("z", 3)]),
         ({"a": 1, "b": None}, [("x", 1), ("y", None), ("z", None)]),
@@ -58,13 +58,13 @@ def applied(chain: TransformPipeline, value: Any, schema: Schema | None = None) 
         ([1], "slow"),
     ],
 )
-def test_fields_are_taken_or_left_to_the_slow_function(value: Any, wanted: Any) -> None:
+def test_fields_are_taken_or_left_to_the_slow_function(value: Any, expected: Any) -> None:
     take = struct_taker(
         [Taken("x", ("a",), required=True), Taken("y", ("b", "c"), "default"), Taken("z", ("b", "d", "e"))],
         lambda _: "slow",
     )
     result = take(value)
-    assert (list(result.items()) if isinstance(result, dict) else result) == wanted
+    assert (list(result.items()) if isinstance(result, dict) else result) == expected
 
 
 @pytest.mark.parametrize("count", [MOST_FIELDS, MOST_FIELDS + 1])
@@ -85,17 +85,17 @@ def test_maps_that_come_often_are_changed_as_those_that_come_once() -> None:
 
 
 def test_a_transform_of_ever_new_maps_keeps_few_of_them() -> None:
-    made: list[tuple[str, ...]] = []
-    maps = FrequentMaps(lambda names: made.append(names) or dict, dict)  # type: ignore[func-returns-value]
+    built: list[tuple[str, ...]] = []
+    maps = FrequentMaps(lambda names: built.append(names) or dict, dict)  # type: ignore[func-returns-value]
     for number in range(400):
         for _ in range(120):
             maps.seldom((f"n{number}",))
-    assert len(maps.known) == len(set(made)) == 256
+    assert len(maps.known) == len(set(built)) == 256
     assert maps.seldom(tuple(f"n{number}" for number in range(300))) is dict
 
 
 def test_records_whose_schemas_take_turns() -> None:
-    one, other = struct("one", {"a": INT32, "b": STRING}), struct("other", {"b": STRING, "c": INT32})
+    first_schema, second_schema = struct("one", {"a": INT32, "b": STRING}), struct("other", {"b": STRING, "c": INT32})
     for kind, options in (
         ("ReplaceField$Value", {"exclude": "b"}),
         ("Cast$Value", {"spec": "b:string"}),
@@ -104,12 +104,12 @@ def test_records_whose_schemas_take_turns() -> None:
     ):
         chain = pipeline(kind, **options)
         for _ in range(2):
-            for schema, value in ((one, {"a": 1, "b": "x"}), (other, {"b": "y", "c": 2})):
+            for schema, value in ((first_schema, {"a": 1, "b": "x"}), (second_schema, {"b": "y", "c": 2})):
                 result = chain.apply(SourceRecord({}, {}, "t", dict(value), schema))
                 assert result is not None
-                wanted = {name: item for name, item in value.items() if name != "b" or kind != "ReplaceField$Value"}
-                assert result.value == wanted
-                assert [field.name for field in (result.value_schema or one).fields] == list(wanted)
+                expected = {name: item for name, item in value.items() if name != "b" or kind != "ReplaceField$Value"}
+                assert result.value == expected
+                assert [field.name for field in (result.value_schema or first_schema).fields] == list(expected)
                 assert result.key == ({"b": value["b"]} if kind == "ValueToKey" else None)
 
 
@@ -161,10 +161,14 @@ def test_a_batch_keeps_the_order_of_results_and_errors() -> None:
     st.text("0123456789 -:.TZx\u0663", max_size=3),
     st.integers(0, 22),
 )
-def test_texts_of_the_usual_width_are_read_as_all_others(pattern: str, millis: int, noise: str, place: int) -> None:
+def test_texts_of_the_usual_width_are_read_as_all_others(pattern: str, millis: int, noise: str, position: int) -> None:
     compiled = JavaDateFormat(pattern)
     text = compiled.format(millis)
-    for changed in (text, text[:place] + noise + text[place:], text[:place] + noise + text[place + len(noise) :]):
+    for changed in (
+        text,
+        text[:position] + noise + text[position:],
+        text[:position] + noise + text[position + len(noise) :],
+    ):
         answers = []
         for read in (compiled.parse, compiled._parse):
             try:
@@ -252,11 +256,11 @@ def test_murmur_is_the_one_written_step_by_step(length: int) -> None:
 def test_hashes_of_texts_of_any_length() -> None:
     for length in (0, 1, 2, 63, 64, 65, 1000):
         for text in ("aZ\x7f" * length, "é\U0001f600" * length):
-            wanted = 0
+            expected = 0
             units = text.encode("utf-16-le")
             for low, high in zip(units[::2], units[1::2], strict=True):
-                wanted = wanted * 31 + low + 256 * high & 0xFFFFFFFF
-            assert java_hash(text, STRING) == wanted
+                expected = expected * 31 + low + 256 * high & 0xFFFFFFFF
+            assert java_hash(text, STRING) == expected
 
 
 @pytest.mark.parametrize("function", ["java", "murmur"])
@@ -275,7 +279,7 @@ def test_remembered_hashes_are_those_of_the_values(function: str) -> None:
     )
     hashes = {"id": INT32, "total": INT64, "name": STRING}
 
-    def wanted(after: dict[str, Any]) -> int:
+    def expected_hash(after: dict[str, Any]) -> int:
         total = 0
         for name, value in after.items():
             if value is not None:
@@ -296,7 +300,7 @@ def test_remembered_hashes_are_those_of_the_values(function: str) -> None:
     records = [SourceRecord({}, {}, "t", {"after": after, "op": "c"}, envelope) for after in rows]
     results, errors = chain.apply_many(records)
     assert not errors
-    assert [result.partition for result in results if result is not None] == [wanted(after) for after in rows]
+    assert [result.partition for result in results if result is not None] == [expected_hash(after) for after in rows]
 
 
 # --- conditions
@@ -390,14 +394,14 @@ def test_conditions_have_the_library_s_answers(
     record = SourceRecord({}, {}, "t", {**event, "row": row}, EVENT if with_schema else None)
     # The part after the condition changes no answer, and only the library can evaluate it.
     by_library = f"({condition}) ? topic.size() == 1 : topic.size() == 2"
-    one, other = _outcome(condition, record), _outcome(by_library, record)
-    if "\\ud800" in str([event, row]) and other == "refused":
+    shortcut_outcome, library_outcome = _outcome(condition, record), _outcome(by_library, record)
+    if "\\ud800" in str([event, row]) and library_outcome == "refused":
         return  # half a character: the library refuses the record even where the condition doesn't come to it
-    assert one is other or one == other == "refused"
+    assert shortcut_outcome is library_outcome or shortcut_outcome == library_outcome == "refused"
 
 
 @pytest.mark.parametrize(
-    ("condition", "wanted"),
+    ("condition", "expected"),
     [
         ("value.op == 'u' && value.row.id == 2", True),
         ("value.op != 'u' && value.row.id == 'x'", False),
@@ -407,13 +411,13 @@ def test_conditions_have_the_library_s_answers(
         ("value.row.name != null", True),
     ],
 )
-def test_common_conditions_do_without_the_library(condition: str, wanted: bool) -> None:
+def test_common_conditions_do_without_the_library(condition: str, expected: bool) -> None:
     def library(record: SourceRecord) -> Any:
         raise AssertionError(record)
 
     decide = with_shortcut(condition, parse_expression(condition), library, {})
     row = {"id": 2, "name": "ab", "state": None}
     answers = [decide(SourceRecord({}, {}, "t", {"op": "u", "row": row}, EVENT)) for _ in range(2)]
-    assert answers == [wanted, wanted]
+    assert answers == [expected, expected]
     with pytest.raises(AssertionError):
         decide(SourceRecord({}, {}, "t", {"op": 1, "row": 5}, EVENT))

@@ -140,13 +140,13 @@ def test_ums_messages() -> None:
         ("born", "date", True),
         ("mail", "string", True),
     ]
-    assert [each["tuple"] for each in result.value["payload"]] == [
+    assert [row["tuple"] for row in result.value["payload"]] == [
         ["9", "1", "1970-01-01", ""],
         ["10", "2", None, None],
     ]
     hashed = apply(record, columns=r".*\.id", mask="md5", salt_field="mail")
     assert hashed.value["schema"]["fields"][1] == {"name": "id", "type": "string", "nullable": True, "encoded": True}
-    assert [each["tuple"][1] for each in hashed.value["payload"]] == [digest("a1"), digest("2")]
+    assert [row["tuple"][1] for row in hashed.value["payload"]] == [digest("a1"), digest("2")]
     assert record.value["payload"][0]["tuple"][1] == "1"
 
 

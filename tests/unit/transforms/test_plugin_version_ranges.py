@@ -9,7 +9,7 @@ from worker.transforms.java.versions import in_range, not_found, range_problem, 
 
 
 @pytest.mark.parametrize(
-    ("wanted", "version", "matches"),
+    ("version_range", "version", "matches"),
     [
         (None, "1", True),
         ("latest", "1", True),
@@ -30,12 +30,12 @@ from worker.transforms.java.versions import in_range, not_found, range_problem, 
         ("[2.10,)", "2.9", False),
     ],
 )
-def test_ranges(wanted: str | None, version: str, matches: bool) -> None:
-    assert version_matches(wanted, version) is matches
+def test_ranges(version_range: str | None, version: str, matches: bool) -> None:
+    assert version_matches(version_range, version) is matches
 
 
 @pytest.mark.parametrize(
-    ("wanted", "complaint"),
+    ("version_range", "complaint"),
     [
         ("[1", "Unbounded range: [1"),
         ("(1)", "Single version must be surrounded by []: (1)"),
@@ -46,20 +46,20 @@ def test_ranges(wanted: str | None, version: str, matches: bool) -> None:
         ("[1,3],[2,4]", "Ranges overlap: [1,3],[2,4]"),
     ],
 )
-def test_nonsense_is_refused_in_mavens_words(wanted: str, complaint: str) -> None:
+def test_nonsense_is_refused_in_mavens_words(version_range: str, complaint: str) -> None:
     with pytest.raises(ConfigInvalid) as caught:
-        version_matches(wanted, "1")
-    assert str(caught.value) == range_problem(wanted) == not_found("a.B", wanted, ["1"]) == complaint
-    assert not in_range(wanted, "1")
+        version_matches(version_range, "1")
+    assert str(caught.value) == range_problem(version_range) == not_found("a.B", version_range, ["1"]) == complaint
+    assert not in_range(version_range, "1")
 
 
 @pytest.mark.parametrize(
-    ("wanted", "shown"),
+    ("version_range", "shown"),
     [("2", "[2,2]"), ("", "[,]"), (" [ 2 , 3 ] ", "[2,3]"), ("(,1),[2,)", "(,1),[2,)"), ("bogus[", "[bogus[,bogus[]")],
 )
-def test_a_range_that_nothing_meets(wanted: str, shown: str) -> None:
-    assert range_problem(wanted) is None
-    assert not_found("a.B", wanted, ["1", "1.5"]) == (
+def test_a_range_that_nothing_meets(version_range: str, shown: str) -> None:
+    assert range_problem(version_range) is None
+    assert not_found("a.B", version_range, ["1", "1.5"]) == (
         f"Plugin a.B not found that matches the version range {shown}, available versions: [1, 1.5]"
     )
 

@@ -22,7 +22,7 @@ def record(op: str = "u", topic: str = "srv.t", value: Any = ...) -> SourceRecor
 
 def config(kind: str, **options: str) -> dict[str, str]:
     option = "condition" if kind == "Filter" else "topic.expression"
-    own = {
+    properties = {
         "language": "cel",
         option: options.pop("expression", "value.op == 'u'"),
         **{name.replace("_", "."): value for name, value in options.items()},
@@ -30,7 +30,7 @@ def config(kind: str, **options: str) -> dict[str, str]:
     return {
         "transforms": "f",
         "transforms.f.type": f"io.debezium.transforms.{kind}",
-        **{f"transforms.f.{name}": value for name, value in own.items()},
+        **{f"transforms.f.{name}": value for name, value in properties.items()},
     }
 
 
@@ -45,12 +45,12 @@ def test_a_router_changes_the_topic_and_nothing_else() -> None:
     apply = build_pipeline(
         config("ContentBasedRouter", expression="value.op == 'u' ? 'updates.' + value.table : null")
     ).apply
-    given, other = record(), record("d")
-    routed = apply(given)
+    update, deletion = record(), record("d")
+    routed = apply(update)
     assert routed is not None
-    assert (routed.topic, routed.partition, routed.timestamp, routed.value) == ("updates.users", 3, 5, given.value)
-    assert given.topic == "srv.t"
-    assert apply(other) is other
+    assert (routed.topic, routed.partition, routed.timestamp, routed.value) == ("updates.users", 3, 5, update.value)
+    assert update.topic == "srv.t"
+    assert apply(deletion) is deletion
 
 
 @pytest.mark.parametrize(("mode", "kept"), [(None, True), ("keep", True), ("DROP", False), ("evaluate", True)])
@@ -65,8 +65,8 @@ def test_only_topics_that_match_are_evaluated() -> None:
     apply = build_pipeline(config("Filter", topic_regex=r"srv\..*")).apply
     assert apply(record("d", "srv.t")) is None
     for topic in ("other", "a.srv.t"):
-        given = record("d", topic)
-        assert apply(given) is given
+        deletion = record("d", topic)
+        assert apply(deletion) is deletion
 
 
 @pytest.mark.parametrize(

@@ -21,9 +21,9 @@ OUTER = struct("Outer", {"id": types.INT64, "in": INNER, "a.b": types.OPTIONAL_S
 
 
 def run(kind: str, record: SourceRecord, **options: str) -> SourceRecord:
-    own = {f"transforms.x.{name.replace('__', '.')}": value for name, value in options.items()}
+    prefixed = {f"transforms.x.{name.replace('__', '.')}": value for name, value in options.items()}
     before = deepcopy((record.value, record.key, record.headers))
-    result = build_pipeline({"transforms": "x", "transforms.x.type": KAFKA + kind, **own}).apply(record)
+    result = build_pipeline({"transforms": "x", "transforms.x.type": KAFKA + kind, **prefixed}).apply(record)
     assert (record.value, record.key, record.headers) == before, "the record that came in was changed"
     assert result is not None
     return result
@@ -33,9 +33,9 @@ def record(value: Any = None, schema: Schema | None = None, **more: Any) -> Sour
     return SourceRecord({}, {}, "t", value, schema, **more)
 
 
-def refused(kind: str, given: SourceRecord, **options: str) -> str:
+def refused(kind: str, record: SourceRecord, **options: str) -> str:
     with pytest.raises(TransformError) as refusal:
-        run(kind, given, **options)
+        run(kind, record, **options)
     return str(refusal.value)
 
 

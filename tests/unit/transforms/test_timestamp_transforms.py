@@ -19,8 +19,8 @@ TEXT = "2023-11-14 22:13:20.123"
 
 
 def pipeline(kind: str, **options: str) -> TransformPipeline:
-    own = {f"transforms.x.{name.rstrip('_').replace('__', '.')}": value for name, value in options.items()}
-    return build_pipeline({"transforms": "x", "transforms.x.type": KAFKA + kind, **own})
+    prefixed = {f"transforms.x.{name.rstrip('_').replace('__', '.')}": value for name, value in options.items()}
+    return build_pipeline({"transforms": "x", "transforms.x.type": KAFKA + kind, **prefixed})
 
 
 def convert(value: Any, schema: Schema | None, **options: str) -> SourceRecord:
@@ -30,7 +30,7 @@ def convert(value: Any, schema: Schema | None, **options: str) -> SourceRecord:
 
 
 @pytest.mark.parametrize(
-    ("target", "precision", "wanted", "schema"),
+    ("target", "precision", "expected", "schema"),
     [
         ("string", "milliseconds", TEXT, types.STRING),
         ("unix", "seconds", 1_700_000_000, types.INT64),
@@ -41,14 +41,14 @@ def convert(value: Any, schema: Schema | None, **options: str) -> SourceRecord:
         ("Timestamp", "milliseconds", INSTANT, types.timestamp()),
     ],
 )
-def test_targets(target: str, precision: str, wanted: Any, schema: Schema) -> None:
+def test_targets(target: str, precision: str, expected: Any, schema: Schema) -> None:
     options = {"target__type": target, "unix__precision": precision, "format": PATTERN}
     result = convert(INSTANT, types.timestamp(), **options)
-    assert (result.value, result.value_schema) == (wanted, schema)
+    assert (result.value, result.value_schema) == (expected, schema)
     row = convert(
         {"ts": TEXT, "x": 1}, struct("r", {"ts": types.OPTIONAL_STRING, "x": types.INT8}), field="ts", **options
     )
-    assert row.value == {"ts": wanted, "x": 1}
+    assert row.value == {"ts": expected, "x": 1}
     assert row.value_schema is not None
     assert [(field.name, field.schema.optional) for field in row.value_schema.fields] == [("ts", True), ("x", False)]
 
@@ -151,5 +151,5 @@ def test_router() -> None:
 def test_router_tells_the_units_of_its_pattern_apart() -> None:
     chain = pipeline("TimestampRouter", timestamp__format="HHmm")
     moments = [INSTANT, INSTANT + 60_000, INSTANT + 3_600_000, INSTANT - 1]
-    results = [chain.apply(SourceRecord({}, {}, "t", timestamp=each)) for each in moments]
+    results = [chain.apply(SourceRecord({}, {}, "t", timestamp=moment)) for moment in moments]
     assert [result and result.topic for result in results] == ["t-2213", "t-2214", "t-2313", "t-2213"]

@@ -54,8 +54,8 @@ def test_no_transforms_is_nothing_to_do() -> None:
     for config in ({}, {"transforms": ""}, {"transforms": "  "}):
         pipeline = build_pipeline(config)
         assert not pipeline
-        one = record()
-        assert pipeline.apply(one) is one
+        single_record = record()
+        assert pipeline.apply(single_record) is single_record
 
 
 def test_transforms_run_in_the_order_of_the_list() -> None:
@@ -77,11 +77,11 @@ def test_predicates(negate: str | None, topic: str, applied: bool) -> None:
         predicates="p",
         **{"predicates.p.type": KAFKA + "predicates.TopicNameMatches", "predicates.p.pattern": "x."},
     )
-    one = record(topic)
-    result = build_pipeline(config).apply(one)
+    single_record = record(topic)
+    result = build_pipeline(config).apply(single_record)
     assert result is not None
     assert result.value == ({"f": "x"} if applied else {})
-    assert (result is one) == (not applied)
+    assert (result is single_record) == (not applied)
 
 
 def test_predicates_on_headers_and_tombstones() -> None:
@@ -144,12 +144,12 @@ def test_batch_gives_what_single_records_give(kinds: list[str]) -> None:
     assert len(results) == len(records)
     assert [index for index, _ in errors] == [index for index, kind in enumerate(kinds) if kind == "bad"]
     for index, kind in enumerate(kinds):
-        found = results[index]
+        result = results[index]
         if kind == "keep":
-            assert found is not None
-            assert found.value == {"n": index, "f": "x"}
+            assert result is not None
+            assert result.value == {"n": index, "f": "x"}
         else:
-            assert found is None
+            assert result is None
 
 
 @pytest.mark.parametrize(
@@ -219,14 +219,16 @@ def test_every_builtin_is_found_by_each_of_its_names() -> None:
     for short, kind in transforms.items():
         for name in (short, *kind.aliases):
             for side in Side if kind.sided else (Side.VALUE,):
-                found = resolve_transform(f"{name}${side}" if kind.sided else name)
-                assert (found.kind, found.side) == (kind, side)
-                assert found.class_name.startswith(kind.aliases[0])
+                resolved = resolve_transform(f"{name}${side}" if kind.sided else name)
+                assert (resolved.kind, resolved.side) == (kind, side)
+                assert resolved.class_name.startswith(kind.aliases[0])
     for short, predicate in predicates.items():
         for name in (short, *predicate.aliases):
             assert resolve_predicate(name).kind is predicate
-    assert [found.class_name for found in transform_types()] == sorted(found.class_name for found in transform_types())
-    assert {found.kind for found in predicate_types()} == set(predicates.values())
+    assert [resolved.class_name for resolved in transform_types()] == sorted(
+        resolved.class_name for resolved in transform_types()
+    )
+    assert {resolved.kind for resolved in predicate_types()} == set(predicates.values())
 
 
 def test_every_option_is_documented() -> None:
@@ -279,7 +281,7 @@ def test_other_packages_bring_transforms_by_entry_points(tmp_path: Path, monkeyp
     keys = {key.name: key for key in transform_config_keys({"transforms": "a", "transforms.a.type": "shout$Value"})}
     assert keys["transforms.a.plugin.version"].default == "2.5"
     assert keys["transforms.a.mark"].group == "Transforms: a"
-    assert "com.example.Shout$Value" in {found.class_name for found in transform_types()}
+    assert "com.example.Shout$Value" in {resolved.class_name for resolved in transform_types()}
     never = {
         "transforms": "a",
         "transforms.a.type": "Filter",
@@ -287,8 +289,8 @@ def test_other_packages_bring_transforms_by_entry_points(tmp_path: Path, monkeyp
         "predicates": "n",
         "predicates.n.type": "never",
     }
-    one = record()
-    assert build_pipeline(never).apply(one) is one
+    single_record = record()
+    assert build_pipeline(never).apply(single_record) is single_record
     sys.modules.pop("loud_transforms", None)
 
 

@@ -152,19 +152,21 @@ def test_of_two_versions_the_one_that_is_wanted(tmp_path: Path) -> None:
     )
     sys.path.insert(0, str(tmp_path))
     registry = PluginRegistry("", [str(tmp_path)])
-    own = PluginRegistry().connector_plugin(FILE).version
+    builtin_version = PluginRegistry().connector_plugin(FILE).version
     assert registry.connector(FILE).__module__ == name
-    assert registry.connector(FILE, own).__module__ == "connectors.file.connector"
+    assert registry.connector(FILE, builtin_version).__module__ == "connectors.file.connector"
     assert registry.connector(FILE, "[1000,)").__module__ == name
     assert (
         registry.connector("connectors.file.connector.FileStreamSourceConnector").__module__
         == "connectors.file.connector"
     )
-    assert registry.versions("source", FILE) == [own, "999.0"]
+    assert registry.versions("source", FILE) == [builtin_version, "999.0"]
     assert registry.check_version(registry.connector_plugin(FILE), "[1000,)") == (
-        f"Plugin {FILE} not found that matches the version range [1000,), available versions: [{own}, 999.0]"
+        f"Plugin {FILE} not found that matches the version range [1000,), available versions: [{builtin_version}, 999.0]"
     )
-    assert PluginRegistry("", [str(tmp_path)], [f"{name}:PackagedConnector"]).versions("source", FILE) == [own]
+    assert PluginRegistry("", [str(tmp_path)], [f"{name}:PackagedConnector"]).versions("source", FILE) == [
+        builtin_version
+    ]
 
 
 def test_lists_with_the_plugins_of_other_processes() -> None:
@@ -257,7 +259,7 @@ def test_converters_and_providers() -> None:
 
 
 @pytest.mark.parametrize(
-    ("wanted", "shown"),
+    ("version_range", "shown"),
     [
         (None, None),
         ("1.2.3", None),
@@ -268,9 +270,9 @@ def test_converters_and_providers() -> None:
         ("bogus", "[bogus,bogus]"),
     ],
 )
-def test_versions(wanted: str | None, shown: str | None) -> None:
+def test_versions(version_range: str | None, shown: str | None) -> None:
     registry = PluginRegistry(f"{HERE}:SampleSourceConnector")
-    complaint = registry.check_version(registry.connector_plugin("SampleSource"), wanted)
+    complaint = registry.check_version(registry.connector_plugin("SampleSource"), version_range)
     if shown is None:
         assert complaint is None
     else:

@@ -89,9 +89,9 @@ async def test_secrets_are_hidden(registry: PluginRegistry) -> None:
 
 
 async def test_references_are_shown_and_what_they_stand_for_is_not(registry: PluginRegistry) -> None:
-    given: dict[str, Any] = {"url": "${file:/s:url}", "behaviour": "${file:/s:b}"}
+    options: dict[str, Any] = {"url": "${file:/s:url}", "behaviour": "${file:/s:b}"}
     actual = {**CONFIG, "url": "bad", "behaviour": "hunter2"}
-    infos, values = await ask(registry, resolved=actual, **given)
+    infos, values = await ask(registry, resolved=actual, **options)
     assert values["url"]["value"] == "${file:/s:url}"
     assert values["url"]["errors"] == ["Invalid value ${file:/s:url} for configuration url: no host"]
     assert "hunter2" not in str(infos)
@@ -103,8 +103,8 @@ async def test_references_are_shown_and_what_they_stand_for_is_not(registry: Plu
 @pytest.mark.parametrize("option", ["transforms", "predicates", "topic.creation.groups"])
 async def test_names_of_options_do_not_show_it_either(registry: PluginRegistry, option: str) -> None:
     """Whoever may validate could read any value as the name of a transform."""
-    given: dict[str, Any] = {option.replace(".", "__"): "${file:/s:x},plain"}
-    infos, values = await ask(registry, resolved={**CONFIG, option: " hunter2 ,plain"}, **given)
+    options: dict[str, Any] = {option.replace(".", "__"): "${file:/s:x},plain"}
+    infos, values = await ask(registry, resolved={**CONFIG, option: " hunter2 ,plain"}, **options)
     assert values[option]["value"] == "${file:/s:x},plain"
     assert "hunter2" not in str(infos)
     prefix = option.removesuffix(".groups")
@@ -135,8 +135,8 @@ async def test_a_secret_that_is_still_a_reference_is_refused(registry: PluginReg
 async def test_override_policies(registry: PluginRegistry, policy: str, name: str, allowed: bool) -> None:
     option = f"producer.override.{name}"
     value = {"linger.ms": "5", "sasl.mechanism": "PLAIN"}[name]
-    given: dict[str, Any] = {option.replace(".", "__"): value}
-    _, values = await ask(registry, {"connector.client.config.override.policy": policy}, **given)
+    options: dict[str, Any] = {option.replace(".", "__"): value}
+    _, values = await ask(registry, {"connector.client.config.override.policy": policy}, **options)
     assert bool(values[option]["errors"]) is not allowed
 
 
@@ -146,17 +146,17 @@ async def test_the_policy_allowlist_names_what_it_refuses(registry: PluginRegist
         "exactly.once.source.support": "enabled",
         "connector.client.config.override.allowlist": "linger.ms, client.id",
     }
-    given: dict[str, Any] = {
+    options: dict[str, Any] = {
         "producer.override.linger.ms": " 5 ",
         "admin.override.client.id": "a",
         "producer.override.acks": "maybe",
         "consumer.override.nosuch": "1",
     }
-    body, values = await ask(registry, worker, **given)
+    body, values = await ask(registry, worker, **options)
     assert body["error_count"] == 2
     assert values["producer.override.linger.ms"]["value"] == "5"
     for name in ("linger.ms", "client.id"):
-        assert all(each["errors"] == [] for option, each in values.items() if option.endswith(f".override.{name}"))
+        assert all(info["errors"] == [] for option, info in values.items() if option.endswith(f".override.{name}"))
     for option in ("producer.override.acks", "consumer.override.nosuch"):
         name = option.partition(".override.")[2]
         assert values[option]["errors"] == [
@@ -167,9 +167,9 @@ async def test_the_policy_allowlist_names_what_it_refuses(registry: PluginRegist
 async def test_a_version_that_is_no_range_is_refused_without_what_a_reference_stands_for(
     registry: PluginRegistry,
 ) -> None:
-    given: dict[str, Any] = {"connector.plugin.version": "${file:/s:version}"}
+    options: dict[str, Any] = {"connector.plugin.version": "${file:/s:version}"}
     with pytest.raises(ConfigInvalid) as caught:
-        await ask(registry, resolved={**CONFIG, "connector.plugin.version": "[1,2],(hunter2)"}, **given)
+        await ask(registry, resolved={**CONFIG, "connector.plugin.version": "[1,2],(hunter2)"}, **options)
     assert str(caught.value) == "Single version must be surrounded by []: ${file:/s:version}"
 
 
@@ -202,9 +202,9 @@ async def test_client_properties_are_checked_together(
 ) -> None:
     """A login needs several of them; none is wrong because the others are somewhere else."""
     properties = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN", **more}
-    given: dict[str, Any] = {f"producer.override.{name}": value for name, value in properties.items()}
-    body, values = await ask(registry, **given)
-    errors = {option: each["errors"] for option, each in values.items() if each["errors"]}
+    options: dict[str, Any] = {f"producer.override.{name}": value for name, value in properties.items()}
+    body, values = await ask(registry, **options)
+    errors = {option: info["errors"] for option, info in values.items() if info["errors"]}
     assert body["error_count"] == len(errors)
     if wrong is None:
         assert errors == {}
@@ -273,8 +273,8 @@ async def _ask_with(
     converter: str,
     options: dict[str, str],
 ) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
-    own: dict[str, Any] = {f"value.converter.{name}": value for name, value in options.items()}
-    return await ask(registry, value__converter=f"{converter}Converter", **own)
+    prefixed: dict[str, Any] = {f"value.converter.{name}": value for name, value in options.items()}
+    return await ask(registry, value__converter=f"{converter}Converter", **prefixed)
 
 
 _REGISTRY = {"schema.registry.url": "http://registry:8081"}

@@ -94,30 +94,32 @@ def tables(draw: st.DrawFn, *, simple: bool = False) -> CqlTableDefinition:
 @st.composite
 def updates(draw: st.DrawFn, table: CqlTableDefinition, version: int) -> PartitionUpdate:
     """Anything that an update of ``table`` can say, as ``read_update`` gives it."""
-    clustering = st.tuples(*(values(each.type) for each in table.clustering))
+    clustering = st.tuples(*(values(column.type) for column in table.clustering))
     rows = tuple(draw(st.lists(rows_of(table.regular, clustering, version), max_size=3)))
     static = draw(st.none() | rows_of(table.static, st.just(()), version, static=True)) if table.static else None
     ranges = tuple(draw(st.lists(ranges_of(table, version), max_size=2))) if table.clustering else ()
     deletion = draw(st.none() | deletions(version))
-    made = PartitionUpdate(
+    update = PartitionUpdate(
         source=SOURCE,
-        key=draw(st.tuples(*(values(each.type) for each in table.key))),
+        key=draw(st.tuples(*(values(column.type) for column in table.key))),
         write_time=0,
         deletion=deletion,
         static=static,
         rows=rows,
         ranges=ranges,
     )
-    return with_time(made)
+    return with_time(update)
 
 
 def with_time(update: PartitionUpdate) -> PartitionUpdate:
     """With the newest of its times as its own."""
-    times = [each.deletion.write_time for each in update.ranges]
+    times = [deleted_range.deletion.write_time for deleted_range in update.ranges]
     times += [update.deletion.write_time] if update.deletion else []
     for row in (*update.rows, *((update.static,) if update.static else ())):
-        times += [each.write_time for each in (row.liveness, row.deletion) if each is not None]
-        times += [each.stamp.write_time for each in row.cells] + [each.write_time for _, each in row.complex_deletions]
+        times += [stamp.write_time for stamp in (row.liveness, row.deletion) if stamp is not None]
+        times += [cell.stamp.write_time for cell in row.cells] + [
+            deletion.write_time for _, deletion in row.complex_deletions
+        ]
     return PartitionUpdate(
         source=update.source,
         key=update.key,
@@ -134,7 +136,7 @@ def ranges_of(draw: st.DrawFn, table: CqlTableDefinition, version: int) -> Range
     bounds = []
     for _ in range(2):
         count = draw(st.integers(0, len(table.clustering)))
-        prefix = draw(st.tuples(*(values(each.type) for each in table.clustering[:count])))
+        prefix = draw(st.tuples(*(values(column.type) for column in table.clustering[:count])))
         bounds.append(ClusteringBound(prefix, draw(st.booleans()) or not prefix))
     return RangeDeletion(bounds[0], bounds[1], draw(deletions(version)))
 
@@ -153,7 +155,7 @@ def rows_of(
     liveness = None if static else draw(st.none() | stamps(version))
     stamp = draw(stamps(version)) if liveness is None else liveness
     stamping = st.just(stamp) | stamps(version)
-    for column in sorted(columns, key=lambda each: (each.type.is_multicell, each.name)):
+    for column in sorted(columns, key=lambda column: (column.type.is_multicell, column.name)):
         if draw(st.booleans()):
             cells += draw(cells_of(column, stamping))
         if column.type.is_multicell and draw(st.booleans()):
@@ -192,13 +194,13 @@ def unpacked(plain: PlainUpdate) -> PartitionUpdate:
     """The partition update that a plain update represents."""
     key, _, rows, _ = plain
     static, regular = None, []
-    for is_static, clustering, inserted, written, ttl, expires, names, found in rows:
+    for is_static, clustering, inserted, written, ttl, expires, names, cell_values in rows:
         stamp = CellStamp(written, ttl, expires)
         row = UpdateRow(
             clustering,
             stamp if inserted else None,
             None,
-            tuple(cell(name, None, value, stamp) for name, value in zip(names, found, strict=True)),
+            tuple(cell(name, None, value, stamp) for name, value in zip(names, cell_values, strict=True)),
         )
         if is_static:
             static = row

@@ -130,7 +130,7 @@ def same(left: Any, right: Any) -> bool:
             left == right and math.copysign(1, left) == math.copysign(1, right)
         )
     if isinstance(left, list) and isinstance(right, list):
-        return len(left) == len(right) and all(same(one, other) for one, other in zip(left, right, strict=True))
+        return len(left) == len(right) and all(same(first, second) for first, second in zip(left, right, strict=True))
     if isinstance(left, dict) and isinstance(right, dict):
         return left.keys() == right.keys() and all(same(left[name], right[name]) for name in left)
     return type(left) is type(right) and bool(left == right)

@@ -82,17 +82,17 @@ OVERLOADED = OverloadedErrorMessage(code=0x1001, message="too many requests", in
     ],
 )
 def test_translation(error: Exception, kind: type[MillraceError], text: str) -> None:
-    found = translate_error(error, "SELECT 1 FROM k.t", ["n1:9042"])
-    assert type(found) is kind
-    assert text in str(found)
-    assert "SELECT 1 FROM k.t" in str(found)
-    assert "{}" not in str(found)
-    assert "CDC log" not in str(found)
+    translated = translate_error(error, "SELECT 1 FROM k.t", ["n1:9042"])
+    assert type(translated) is kind
+    assert text in str(translated)
+    assert "SELECT 1 FROM k.t" in str(translated)
+    assert "{}" not in str(translated)
+    assert "CDC log" not in str(translated)
 
 
 def test_our_own_errors_pass_and_queries_are_cut() -> None:
-    own = Fatal("x")
-    assert translate_error(own, "q") is own
+    fatal = Fatal("x")
+    assert translate_error(fatal, "q") is fatal
     assert len(str(translate_error(InvalidRequest("no"), "SELECT " + "x" * 10_000))) < 500
 
 

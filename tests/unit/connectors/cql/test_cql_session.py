@@ -49,7 +49,7 @@ class FakeConnection:
         self.prepared: list[str] = []
         self.closed = False
         self.refuse: Exception | None = None
-        self.held: list[Callable[[], None]] | None = None
+        self.pending_answers: list[Callable[[], None]] | None = None
 
     def prepare(self, text: str, types: Any) -> FakeStatement:
         self.prepared.append(text)
@@ -60,8 +60,8 @@ class FakeConnection:
     def send(self, statement: Any, timeout_s: float, state: Any, done: Callable[[Any, Any], None]) -> None:
         del statement, timeout_s
         answer = (None, self.refuse) if self.refuse is not None else (RawRows(None, ONE_ROW, state), None)
-        if self.held is not None:
-            self.held.append(lambda: done(*answer))
+        if self.pending_answers is not None:
+            self.pending_answers.append(lambda: done(*answer))
         else:
             threading.Thread(target=done, args=answer).start()
 
@@ -74,39 +74,39 @@ class FakeConnection:
 
 @pytest.fixture
 def connections(monkeypatch: pytest.MonkeyPatch) -> list[FakeConnection]:
-    made: list[FakeConnection] = []
+    opened: list[FakeConnection] = []
 
     def connect(settings: SessionSettings, password: Callable[[], str]) -> FakeConnection:
         if settings.user == "wrong":
             raise ConfigInvalid("credentials")
-        made.append(FakeConnection(password))
-        return made[-1]
+        opened.append(FakeConnection(password))
+        return opened[-1]
 
     monkeypatch.setattr(module, "_open_connection", connect)
-    return made
+    return opened
 
 
 async def test_equal_settings_share_and_the_last_one_closes(connections: list[FakeConnection]) -> None:
     same = cql_session(contact_points=(("n1", 9042),))
-    sessions = await asyncio.gather(*(CqlSession.acquire(each) for each in (SETTINGS, same, SETTINGS)))
+    sessions = await asyncio.gather(*(CqlSession.acquire(settings) for settings in (SETTINGS, same, SETTINGS)))
     assert len(connections) == 1
     await sessions[0].release()
     await sessions[0].release()
     await sessions[1].release()
-    assert [each.closed for each in connections] == [False]
+    assert [connection.closed for connection in connections] == [False]
     await sessions[2].release()
-    assert [each.closed for each in connections] == [True]
+    assert [connection.closed for connection in connections] == [True]
     with pytest.raises(Fatal, match="given back"):
         await sessions[2].page("q", (), fetch_size=1)
-    again = await CqlSession.acquire(SETTINGS)
+    reopened = await CqlSession.acquire(SETTINGS)
     assert len(connections) == 2
-    await again.release()
+    await reopened.release()
 
 
 async def test_a_failed_connect_fails_all_that_wait_and_is_tried_again(connections: list[FakeConnection]) -> None:
     wrong = cql_session(contact_points=SETTINGS.contact_points, user="wrong")
-    found = await asyncio.gather(*(CqlSession.acquire(wrong) for _ in range(3)), return_exceptions=True)
-    assert [type(each) for each in found] == [ConfigInvalid] * 3
+    errors = await asyncio.gather(*(CqlSession.acquire(wrong) for _ in range(3)), return_exceptions=True)
+    assert [type(error) for error in errors] == [ConfigInvalid] * 3
     with pytest.raises(ConfigInvalid):
         await CqlSession.acquire(wrong)
     assert not connections
@@ -159,9 +159,9 @@ async def test_passwords_that_change_while_a_session_is_shared(connections: list
         await third.page("q", (), fetch_size=1)
     fourth = await CqlSession.acquire(settings("new-one"))
     assert len(connections) == 3
-    for each in (second, third, fourth):
-        await each.release()
-    assert [each.closed for each in connections] == [True] * 3
+    for session in (second, third, fourth):
+        await session.release()
+    assert [connection.closed for connection in connections] == [True] * 3
     assert not module._SESSIONS[asyncio.get_running_loop()]
 
 
@@ -201,15 +201,15 @@ async def test_a_cancelled_page_counts_as_done_and_a_late_answer_does_no_harm(
 ) -> None:
     session = await CqlSession.acquire(SETTINGS)
     await session.page("q", (), fetch_size=1)
-    held: list[Callable[[], None]] = []
-    connections[0].held = held
+    answers: list[Callable[[], None]] = []
+    connections[0].pending_answers = answers
     pages = [asyncio.ensure_future(session.page("q", (), fetch_size=1)) for _ in range(3)]
-    await eventually_async(lambda: len(held) == 3, "three pages are under way", every=0)
+    await eventually_async(lambda: len(answers) == 3, "three pages are under way", every=0)
     assert session.stats.in_flight == 3
     pages[1].cancel()
     await asyncio.wait([pages[1]])
     assert session.stats.in_flight == 2
-    for answer in held:
+    for answer in answers:
         answer()
     assert (await pages[0]).rows == (await pages[2]).rows == [(7,)]
     assert (session.stats.in_flight, session.stats.errors) == (0, 0)

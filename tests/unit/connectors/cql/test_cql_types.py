@@ -65,14 +65,14 @@ def test_parses(text: str, kind: CqlType) -> None:
 def test_quoted_udt_and_frozen_inward() -> None:
     deep = parse_type("frozen<deep>", RESOLVE, keyspace="k")
     assert deep.frozen
-    odd = deep.arguments[1].arguments[0]
-    assert (odd.udt_name, odd.field_names, odd.frozen) == ('Odd "Name', ("Home.Addr",), True)
-    assert odd.arguments[0] == freeze_type(ADDR)
+    udt = deep.arguments[1].arguments[0]
+    assert (udt.udt_name, udt.field_names, udt.frozen) == ('Odd "Name', ("Home.Addr",), True)
+    assert udt.arguments[0] == freeze_type(ADDR)
     loose = parse_type("deep", RESOLVE, keyspace="k")
     assert not loose.frozen
     assert loose.is_multicell
     assert freeze_type(loose) == deep
-    assert to_text(CqlType("list", (odd,))) == 'list<frozen<"Odd ""Name">>'
+    assert to_text(CqlType("list", (udt,))) == 'list<frozen<"Odd ""Name">>'
 
 
 @pytest.mark.parametrize(
@@ -106,8 +106,8 @@ def test_refuses(text: str) -> None:
 @given(TYPES)
 def test_text_round_trip(kind: CqlType) -> None:
     def resolve(name: str) -> CqlType | None:
-        found = [part for part in _all(kind) if part.name == "udt" and part.udt_name == name]
-        return found[0] if len(set(found)) == 1 else None
+        parts = [part for part in _all(kind) if part.name == "udt" and part.udt_name == name]
+        return parts[0] if len(set(parts)) == 1 else None
 
     names = [part.udt_name for part in _all(kind) if part.name == "udt"]
     if len(names) != len(set(names)):

@@ -77,18 +77,18 @@ def test_garbage_is_a_bad_cell_or_a_value(kind: CqlType, data: bytes) -> None:
     except (ValueError, struct.error):
         expected = BadCell
     for use_c in {HAVE_C, False}:
-        ((found, after),) = CqlRowDecoder(["a", "b"], [kind, CqlType("int")], use_c=use_c).decode(
+        ((value, after),) = CqlRowDecoder(["a", "b"], [kind, CqlType("int")], use_c=use_c).decode(
             body([data, b"\0\0\0\7"])
         )
         assert after == 7
         if use_c and kind.name in WIDTHS and len(data) > WIDTHS[kind.name]:
             # C takes the bytes it needs and leaves the rest; servers never store such a cell.
-            assert not isinstance(found, BadCell)
+            assert not isinstance(value, BadCell)
         elif expected is BadCell:
-            assert isinstance(found, BadCell)
-            assert found.raw == data
+            assert isinstance(value, BadCell)
+            assert value.raw == data
         elif kind.name not in {"boolean", "float", "double"}:
-            assert found == expected
+            assert value == expected
 
 
 _DRIVER = {
@@ -348,7 +348,7 @@ def test_bad_cells_do_not_kill_the_page() -> None:
     assert first[0].raw == b"\xff\xfe"
     assert first[1:] == (1, "a", "00000000-0000-0000-0000-000000000000")
     assert second[0] == "good"
-    assert all(isinstance(found, BadCell) for found in second[1:])
+    assert all(isinstance(cell, BadCell) for cell in second[1:])
 
 
 @given(st.data())

@@ -41,17 +41,19 @@ def test_what_is_written_is_read(data: st.DataObject, version: int) -> None:
     if times:
         assert least_write_time(everything, start, version) == min(times)
         assert CompiledDecoder(table, version).head_times(written, 0) == min(times)
-    kinds = [each.type for each in table.key]
+    kinds = [column.type for column in table.key]
     assert everything[key_start:key_end] == encode_partition_key(kinds, update.key)
 
 
 def _times(update: PartitionUpdate) -> list[int]:
-    times = [each.deletion.write_time for each in update.ranges] + (
+    times = [deleted_range.deletion.write_time for deleted_range in update.ranges] + (
         [update.deletion.write_time] if update.deletion else []
     )
     for row in (*update.rows, *((update.static,) if update.static else ())):
-        times += [each.write_time for each in (row.liveness, row.deletion) if each is not None]
-        times += [each.stamp.write_time for each in row.cells] + [each.write_time for _, each in row.complex_deletions]
+        times += [stamp.write_time for stamp in (row.liveness, row.deletion) if stamp is not None]
+        times += [cell.stamp.write_time for cell in row.cells] + [
+            deletion.write_time for _, deletion in row.complex_deletions
+        ]
     return times
 
 
@@ -64,13 +66,13 @@ def test_generated_code_says_what_plain_code_says(data: st.DataObject, version: 
         update = data.draw(updates(table, version) | simple_updates(table))
         written = write_update(update, table, version)
         for _ in range(3):
-            found = decoder.plain(written, 0)
+            plain = decoder.plain(written, 0)
         full, end = decoder.full(written, 0, SOURCE)
-        if found is not None:
-            assert unpacked(found) == full
-            assert found[3] == end
+        if plain is not None:
+            assert unpacked(plain) == full
+            assert plain[3] == end
             _, start, stop, _ = update_head(written, 0, version)
-            assert found[1] == written[start:stop]
+            assert plain[1] == written[start:stop]
 
 
 @given(st.data(), VERSIONS)
@@ -81,10 +83,10 @@ def test_simple_updates_are_read_by_generated_code(data: st.DataObject, version:
     decoder = CompiledDecoder(table, version)
     written = b"--" + write_update(update, table, version) + b"\x00\xff"
     for _ in range(3):
-        found = decoder.plain(written, 2)
-    assert found is not None
-    assert unpacked(found) == update
-    assert found[3] == len(written) - 2
+        plain = decoder.plain(written, 2)
+    assert plain is not None
+    assert unpacked(plain) == update
+    assert plain[3] == len(written) - 2
 
 
 @st.composite
@@ -95,7 +97,7 @@ def simple_updates(draw: st.DrawFn, table: CqlTableDefinition) -> PartitionUpdat
     )
     inserted = draw(st.booleans())
     clustering = st.tuples(
-        *(values(each.type).filter(lambda value: value not in ("", b"")) for each in table.clustering)
+        *(values(column.type).filter(lambda value: value not in ("", b"")) for column in table.clustering)
     )
     rows = []
     for _ in range(draw(st.integers(1, 3))):
@@ -117,7 +119,7 @@ def simple_updates(draw: st.DrawFn, table: CqlTableDefinition) -> PartitionUpdat
         rows.append(UpdateRow(draw(clustering), stamp))
     update = PartitionUpdate(
         source=SOURCE,
-        key=draw(st.tuples(*(values(each.type) for each in table.key))),
+        key=draw(st.tuples(*(values(column.type) for column in table.key))),
         write_time=0,
         static=static,
         rows=tuple(rows),
@@ -130,7 +132,7 @@ def simple_updates(draw: st.DrawFn, table: CqlTableDefinition) -> PartitionUpdat
 
 @given(st.data(), VERSIONS)
 @settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
-def test_cuts_and_damage_are_told_or_give_another_update(data: st.DataObject, version: int) -> None:
+def test_cuts_and_damage_are_noticed_or_give_another_update(data: st.DataObject, version: int) -> None:
     table = data.draw(tables())
     written = write_update(data.draw(updates(table, version)), table, version)
     decoder = CompiledDecoder(table, version)

@@ -46,25 +46,25 @@ def regular(name: str, kind: CqlType) -> CqlColumn:
 
 def update(*cells: Cell, clustering: tuple[Any, ...] = (), **parts: Any) -> PartitionUpdate:
     rows = (UpdateRow(clustering, None, None, cells, **parts),)
-    return PartitionUpdate(source=SOURCE, key=(1,), write_time=max(each.stamp.write_time for each in cells), rows=rows)
+    return PartitionUpdate(source=SOURCE, key=(1,), write_time=max(cell.stamp.write_time for cell in cells), rows=rows)
 
 
 def plain(definition: CqlTableDefinition, data: bytes) -> Any:
     decoder = CompiledDecoder(definition, 7)
     for _ in range(3):
-        found = decoder.plain(data, 0)
-    return found
+        decoded = decoder.plain(data, 0)
+    return decoded
 
 
 def test_an_unknown_column_is_named() -> None:
-    known = table(regular("a", INT))
+    definition = table(regular("a", INT))
     newer = table(regular("a", INT), regular("b", TEXT))
     data = write_update(update(Cell("b", None, "x", CellStamp(US))), newer, 7)
-    for ask in (lambda: read_update(data, 0, known, 7, SOURCE), lambda: skip_update(data, 0, known, 7)):
+    for ask in (lambda: read_update(data, 0, definition, 7, SOURCE), lambda: skip_update(data, 0, definition, 7)):
         with pytest.raises(UnknownColumn, match=r"ks\.t at byte 0 is newer than the definition .* column b ") as caught:
             ask()
         assert caught.value.column == "b"
-    assert plain(known, data) is None
+    assert plain(definition, data) is None
     assert plain(newer, data) is not None
 
 
@@ -88,34 +88,34 @@ VALUES: dict[str, Callable[[Any], Any]] = {
 
 @pytest.mark.parametrize("shape", NESTED)
 def test_values_with_newer_fields_are_found_at_any_depth(shape: str) -> None:
-    known, newer = (table(regular("f", freeze_type(NESTED[shape](kind)))) for kind in (PAIR, LONGER))
+    definition, newer = (table(regular("f", freeze_type(NESTED[shape](kind)))) for kind in (PAIR, LONGER))
     data = write_update(update(Cell("f", None, VALUES[shape]({"x": 1, "y": "y", "z": 5}), CellStamp(US))), newer, 7)
     with pytest.raises(UnknownColumn, match="more fields than its user-defined type") as caught:
-        read_update(data, 0, known, 7, SOURCE)
+        read_update(data, 0, definition, 7, SOURCE)
     assert caught.value.column == "f"
-    assert plain(known, data) is None
-    assert skip_update(data, 0, known, 7) == len(data)
+    assert plain(definition, data) is None
+    assert skip_update(data, 0, definition, 7) == len(data)
     # Older values have fewer fields: the later definition shows null.
-    older = write_update(update(Cell("f", None, VALUES[shape]({"x": 1, "y": "y"}), CellStamp(US))), known, 7)
+    older = write_update(update(Cell("f", None, VALUES[shape]({"x": 1, "y": "y"}), CellStamp(US))), definition, 7)
     (row,) = read_update(older, 0, newer, 7, SOURCE)[0].rows
     assert row.cells[0].value == VALUES[shape]({"x": 1, "y": "y", "z": None})
     assert unpacked(plain(newer, older)).rows == (row,)
 
 
 def test_newer_fields_of_multicell_columns_and_keys() -> None:
-    known, newer = (
+    definition, newer = (
         table(regular("u", kind), regular("m", CqlType("map", (freeze_type(kind), INT)))) for kind in (PAIR, LONGER)
     )
     for cell in (Cell("u", "z", 1, CellStamp(US)), Cell("m", {"x": 1, "y": "", "z": 2}, 1, CellStamp(US))):
         data = write_update(update(cell), newer, 7)
         with pytest.raises(UnknownColumn) as caught:
-            read_update(data, 0, known, 7, SOURCE)
+            read_update(data, 0, definition, 7, SOURCE)
         assert caught.value.column == cell.column
-    known, newer = (table(regular("v", INT), clustering=freeze_type(kind)) for kind in (PAIR, LONGER))
+    definition, newer = (table(regular("v", INT), clustering=freeze_type(kind)) for kind in (PAIR, LONGER))
     data = write_update(update(Cell("v", None, 1, CellStamp(US)), clustering=({"x": 1, "y": "", "z": 2},)), newer, 7)
     with pytest.raises(UnknownColumn):
-        read_update(data, 0, known, 7, SOURCE)
-    assert plain(known, data) is None
+        read_update(data, 0, definition, 7, SOURCE)
+    assert plain(definition, data) is None
 
 
 def test_cells_of_dropped_columns_are_hidden() -> None:
@@ -130,23 +130,23 @@ def test_cells_of_dropped_columns_are_hidden() -> None:
         data = write_update(
             update(*cells(stamp), complex_deletions=(("l", UpdateDeletion(stamp.write_time, 5)),)), written, 7
         )
-        found, end = read_update(data, 0, definition, 7, SOURCE)
+        read, end = read_update(data, 0, definition, 7, SOURCE)
         assert end == len(data) == skip_update(data, 0, definition, 7)
-        return found.rows[0]
+        return read.rows[0]
 
     without = table(regular("a", INT), dropped=drops)
-    again = table(*written.regular, dropped=drops)
+    readded = table(*written.regular, dropped=drops)
     for stamp in (CellStamp(US), CellStamp(US + 1)):
         assert row(without, stamp) == UpdateRow((), None, None, cells(stamp)[:1])
-    assert row(again, CellStamp(US)) == UpdateRow((), None, None, cells(CellStamp(US))[:1])
-    assert row(again, CellStamp(US + 1)) == UpdateRow(
+    assert row(readded, CellStamp(US)) == UpdateRow((), None, None, cells(CellStamp(US))[:1])
+    assert row(readded, CellStamp(US + 1)) == UpdateRow(
         (), None, None, cells(CellStamp(US + 1)), (("l", UpdateDeletion(US + 1, 5)),)
     )
     # Generated code knows what is shown, and leaves the rest alone.
     simple = [write_update(update(*cells(stamp)[:2]), written, 7) for stamp in (CellStamp(US), CellStamp(US + 1))]
     assert plain(without, simple[1]) is None
-    assert plain(again, simple[0]) is None
-    assert unpacked(plain(again, simple[1])).rows[0].cells == cells(CellStamp(US + 1))[:2]
+    assert plain(readded, simple[0]) is None
+    assert unpacked(plain(readded, simple[1])).rows[0].cells == cells(CellStamp(US + 1))[:2]
 
 
 def test_counters_are_passed_over_but_not_read() -> None:
@@ -158,7 +158,7 @@ def test_counters_are_passed_over_but_not_read() -> None:
     assert plain(counted, data) is None
 
 
-def test_another_table_is_told() -> None:
+def test_another_table_is_reported() -> None:
     data = write_update(update(Cell("a", None, 1, CellStamp(US))), table(regular("a", INT)), 7)
     other = make_definition("ks", "u", "00000000-0000-1000-8000-000000000000", table(regular("a", INT)).columns)
     with pytest.raises(Damaged, match=r"ks\.u .*6a1f2be0c6f511f09d3e3b7c2f5a9e01"):
@@ -185,10 +185,10 @@ def test_rows_that_lack_some_of_many_columns(count: int) -> None:
     written = PartitionUpdate(source=SOURCE, key=(1,), write_time=US, rows=rows)
     data = write_update(written, wide, 7)
     assert read_update(data, 0, wide, 7, SOURCE) == (written, len(data))
-    found = plain(wide, data)
-    assert (found is not None) == (count < 64)
-    if found is not None:
-        assert unpacked(found) == written
+    decoded = plain(wide, data)
+    assert (decoded is not None) == (count < 64)
+    if decoded is not None:
+        assert unpacked(decoded) == written
 
 
 def test_equal_rows_share_their_names() -> None:
@@ -206,11 +206,11 @@ def test_equal_rows_share_their_names() -> None:
     assert second is not None
     names = [row[6] for row in first[2] + second[2]]
     assert names[:4] == [("a", "b", "c"), ("a", "c"), ("a", "c"), ("a", "b", "c")]
-    assert {id(each) for each in names} == {id(names[0]), id(names[1])}
+    assert {id(row_names) for row_names in names} == {id(names[0]), id(names[1])}
 
 
 @pytest.mark.parametrize(
-    ("there", "instead", "what"),
+    ("there", "instead", "problem"),
     [
         ("02060001", "02030001", "unknown kind 3"),
         ("02060001", "02060002", "a bound of 2 clustering values where the table has 1"),
@@ -219,7 +219,7 @@ def test_equal_rows_share_their_names() -> None:
         ("02060001", "01060001", "has no end"),
     ],
 )
-def test_bounds_that_do_not_pair_are_damage(there: str, instead: str, what: str) -> None:
+def test_bounds_that_do_not_pair_are_damage(there: str, instead: str, problem: str) -> None:
     definition = table(clustering=INT)
     deleted = PartitionUpdate(
         source=SOURCE,
@@ -230,25 +230,25 @@ def test_bounds_that_do_not_pair_are_damage(there: str, instead: str, what: str)
     data = write_update(deleted, definition, 7)
     assert read_update(data, 0, definition, 7, SOURCE) == (deleted, len(data))
     assert data.count(bytes.fromhex(there)) == 1
-    with pytest.raises(Damaged, match=what):
+    with pytest.raises(Damaged, match=problem):
         read_update(data.replace(bytes.fromhex(there), bytes.fromhex(instead)), 0, definition, 7, SOURCE)
 
 
 def test_cells_with_the_time_of_a_row_that_has_none_are_damage() -> None:
     definition = table(regular("a", INT))
     data = write_update(update(Cell("a", None, 7, CellStamp(US))), definition, 7)
-    own = bytes.fromhex("20000000000007")  # flags of the row; flags and time of the cell; its value
-    assert data.count(own) == 1
+    row_bytes = bytes.fromhex("20000000000007")  # flags of the row; flags and time of the cell; its value
+    assert data.count(row_bytes) == 1
     for flags in ("08", "10"):
         with pytest.raises(Damaged, match="the time of a row that has none"):
-            read_update(data.replace(own, bytes.fromhex("20" + flags + "00000007")), 0, definition, 7, SOURCE)
+            read_update(data.replace(row_bytes, bytes.fromhex("20" + flags + "00000007")), 0, definition, 7, SOURCE)
 
 
 def test_equal_definitions_have_equal_hashes() -> None:
-    one, other = (table(regular("a", INT), regular("b", TEXT)) for _ in range(2))
-    assert one == other
-    assert hash(one) == hash(other)
-    assert one != table(regular("a", INT), regular("b", INT))
+    first, second = (table(regular("a", INT), regular("b", TEXT)) for _ in range(2))
+    assert first == second
+    assert hash(first) == hash(second)
+    assert first != table(regular("a", INT), regular("b", INT))
 
 
 @pytest.mark.parametrize("value", [None, "", "x"])
@@ -273,8 +273,8 @@ def test_rows_whose_cells_differ_in_time_are_not_simple(value: str | None, stamp
     written = update(*cells)
     data = write_update(written, definition, 7)
     assert read_update(data, 0, definition, 7, SOURCE)[0] == written
-    found = plain(definition, data)
+    decoded = plain(definition, data)
     # A tombstone has no TTL: it may be in a row that has one, and next to cells that have none.
-    assert found is None or unpacked(found) == written
+    assert decoded is None or unpacked(decoded) == written
     if value is not None or first.write_time != second.write_time:
-        assert found is None
+        assert decoded is None

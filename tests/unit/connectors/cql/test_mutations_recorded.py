@@ -125,41 +125,43 @@ def clock_of(version: str) -> int:
     return deletion.local_deletion_time
 
 
-def settled(found: PartitionUpdate, clock: int) -> PartitionUpdate:
+def settled(update: PartitionUpdate, clock: int) -> PartitionUpdate:
     """With times by the server's clock and time uuids as ``EXPECTED`` has them."""
 
-    def deletion(each: UpdateDeletion) -> UpdateDeletion:
-        assert abs(each.local_deletion_time - clock) < 60
-        return each._replace(local_deletion_time=CLOCK)
+    def deletion(original: UpdateDeletion) -> UpdateDeletion:
+        assert abs(original.local_deletion_time - clock) < 60
+        return original._replace(local_deletion_time=CLOCK)
 
-    def stamp(each: CellStamp) -> CellStamp:
-        if each.expires is None:
-            return each
-        assert each.ttl is not None
-        assert abs(each.expires - each.ttl - clock) < 60
-        return each._replace(expires=CLOCK + each.ttl)
+    def stamp(original: CellStamp) -> CellStamp:
+        if original.expires is None:
+            return original
+        assert original.ttl is not None
+        assert abs(original.expires - original.ttl - clock) < 60
+        return original._replace(expires=CLOCK + original.ttl)
 
-    def row(each: UpdateRow) -> UpdateRow:
+    def row(original: UpdateRow) -> UpdateRow:
         cells = tuple(
             cell._replace(stamp=stamp(cell.stamp), path=PATH if cell.column == "l" else cell.path)
-            for cell in each.cells
+            for cell in original.cells
         )
         return UpdateRow(
-            each.clustering,
-            each.liveness and stamp(each.liveness),
-            each.deletion and deletion(each.deletion),
+            original.clustering,
+            original.liveness and stamp(original.liveness),
+            original.deletion and deletion(original.deletion),
             cells,
-            tuple((name, gone._replace(local_deletion_time=CLOCK)) for name, gone in each.complex_deletions),
+            tuple((name, gone._replace(local_deletion_time=CLOCK)) for name, gone in original.complex_deletions),
         )
 
     return PartitionUpdate(
-        source=found.source,
-        key=found.key,
-        write_time=found.write_time,
-        deletion=found.deletion and deletion(found.deletion),
-        static=None if found.static is None else row(found.static),
-        rows=tuple(map(row, found.rows)),
-        ranges=tuple(each._replace(deletion=deletion(each.deletion)) for each in found.ranges),
+        source=update.source,
+        key=update.key,
+        write_time=update.write_time,
+        deletion=update.deletion and deletion(update.deletion),
+        static=None if update.static is None else row(update.static),
+        rows=tuple(map(row, update.rows)),
+        ranges=tuple(
+            deleted_range._replace(deletion=deletion(deleted_range.deletion)) for deleted_range in update.ranges
+        ),
     )
 
 
@@ -169,14 +171,14 @@ def test_all_versions_are_recorded() -> None:
 
 @pytest.mark.parametrize(("version", "index"), CASES)
 def test_recorded_statements(version: str, index: int) -> None:
-    found = recorded(version, index)
-    assert len(found) == len(EXPECTED[index])
-    for (table, data), expected in zip(found, EXPECTED[index], strict=True):
+    updates = recorded(version, index)
+    assert len(updates) == len(EXPECTED[index])
+    for (table, data), expected in zip(updates, EXPECTED[index], strict=True):
         read, end = read_update(data, 0, table, int(version), SOURCE)
         assert settled(read, clock_of(version)) == expected
         assert end == len(data) == skip_update(data, 0, table, int(version))
-        again = write_update(read, table, int(version))
-        assert read_update(again, 0, table, int(version), SOURCE)[0] == read
+        rewritten = write_update(read, table, int(version))
+        assert read_update(rewritten, 0, table, int(version), SOURCE)[0] == read
         decoder = CompiledDecoder(table, int(version))
         for _ in range(3):
             plain = decoder.plain(data, 0)

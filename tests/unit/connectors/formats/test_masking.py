@@ -17,9 +17,9 @@ NAME = "shop.customers.mail"
 
 
 def mask_of(raw: dict[str, str], schema: Schema = sc.OPTIONAL_STRING, **more: Any) -> Mask:
-    found = parse_rules(raw).for_column(Target(NAME, schema, **more))
-    assert found is not None
-    return found
+    mask = parse_rules(raw).for_column(Target(NAME, schema, **more))
+    assert mask is not None
+    return mask
 
 
 def ours(
@@ -51,11 +51,11 @@ def apply(mask: Mask, value: Any) -> Any:
     ],
 )
 def test_debezium_masks(option: str, value: str, masked: str) -> None:
-    found = mask_of({f"column.mask.{option}": NAME})
-    assert apply(found, value) == masked
-    assert found.schema.parameters == (("masked", "true"),)
-    assert masked_by(found.schema) == "masked"
-    assert not found.in_key
+    mask = mask_of({f"column.mask.{option}": NAME})
+    assert apply(mask, value) == masked
+    assert mask.schema.parameters == (("masked", "true"),)
+    assert masked_by(mask.schema) == "masked"
+    assert not mask.in_key
 
 
 def test_debezium_nulls_stars_replace_them_hashes_keep_them() -> None:
@@ -71,24 +71,24 @@ def test_debezium_hash_is_cut_to_the_column() -> None:
 
 
 def test_debezium_leaves_other_types_alone_but_says_masked() -> None:
-    for found in (
+    for mask in (
         mask_of({"column.mask.with.3.chars": NAME}, sc.INT32),
         mask_of({"column.mask.hash.MD5.with.salt.s": NAME}, sc.STRING, text=False),
     ):
-        assert found.convert is None
-        assert not found.encoded
-        assert found.schema.parameters == (("masked", "true"),)
+        assert mask.convert is None
+        assert not mask.encoded
+        assert mask.schema.parameters == (("masked", "true"),)
 
 
 def test_debezium_truncation() -> None:
     raw = {"column.truncate.to.3.chars": NAME}
-    found = mask_of(raw, length=4)
-    assert apply(found, "abcd") == "abc"
-    assert apply(found, b"abcd") == b"abc"
-    assert apply(found, "ab😀") == "ab"  # two units of Java's; half a character would not be a valid string
-    assert apply(found, 12345) == 12345
-    assert found.schema.parameters == (("truncateLength", "3"),)
-    assert masked_by(found.schema) is None
+    mask = mask_of(raw, length=4)
+    assert apply(mask, "abcd") == "abc"
+    assert apply(mask, b"abcd") == b"abc"
+    assert apply(mask, "ab😀") == "ab"  # two units of Java's; half a character would not be a valid string
+    assert apply(mask, 12345) == 12345
+    assert mask.schema.parameters == (("truncateLength", "3"),)
+    assert masked_by(mask.schema) is None
     assert parse_rules(raw).for_column(Target(NAME, sc.STRING, length=3)) is None  # nothing to cut
 
 
@@ -106,8 +106,8 @@ def test_names_match_whole_in_any_case_and_the_first_rule_counts() -> None:
     )
 
     def rule(name: str) -> str | None:
-        found = masks.for_column(Target(name, sc.STRING))
-        return None if found is None else found.rule
+        mask = masks.for_column(Target(name, sc.STRING))
+        return None if mask is None else mask.rule
 
     assert rule("shop.customers.mail") == "truncate"
     assert rule("SHOP.Customers.Phone") == "chars"
@@ -137,12 +137,12 @@ def test_names_match_whole_in_any_case_and_the_first_rule_counts() -> None:
     ],
 )
 def test_default_by_type(schema: Schema, value: Any) -> None:
-    found = ours("default", schema)
-    assert apply(found, "secret") == value
-    assert type(apply(found, "secret")) is type(value)
-    assert (found.schema.type, found.schema.name) == (schema.type, schema.name)
-    assert masked_by(found.schema) == "r"
-    assert not found.nulls
+    mask = ours("default", schema)
+    assert apply(mask, "secret") == value
+    assert type(apply(mask, "secret")) is type(value)
+    assert (mask.schema.type, mask.schema.name) == (schema.type, schema.name)
+    assert masked_by(mask.schema) == "r"
+    assert not mask.nulls
 
 
 def test_default_of_a_point_is_a_point() -> None:
@@ -154,9 +154,9 @@ def test_default_of_a_point_is_a_point() -> None:
 
 
 def test_a_shared_default_cannot_be_changed_by_a_reader() -> None:
-    found = ours("default", sc.array(sc.STRING))
-    apply(found, ["x"]).append("y")
-    assert apply(found, ["x"]) == []
+    mask = ours("default", sc.array(sc.STRING))
+    apply(mask, ["x"]).append("y")
+    assert apply(mask, ["x"]) == []
 
 
 def test_replace_takes_the_type_of_the_column() -> None:
@@ -187,9 +187,9 @@ def test_replace_takes_the_type_of_the_column() -> None:
 )
 def test_masks_that_make_text(kind: str, options: dict[str, Any], value: Any, masked: str) -> None:
     schema = {int: sc.INT64, bytes: sc.OPTIONAL_BYTES, bool: sc.BOOLEAN}.get(type(value), sc.STRING)
-    found = ours(kind, schema, **options)
-    assert apply(found, value) == masked
-    assert found.schema == Schema(Type.STRING, optional=schema.optional, parameters=(("millrace.masked", "r"),))
+    mask = ours(kind, schema, **options)
+    assert apply(mask, value) == masked
+    assert mask.schema == Schema(Type.STRING, optional=schema.optional, parameters=(("millrace.masked", "r"),))
 
 
 def test_murmur_passes_the_reference_implementations_own_check() -> None:
@@ -201,14 +201,14 @@ def test_murmur_passes_the_reference_implementations_own_check() -> None:
 
 
 def test_salt_from_another_field() -> None:
-    found = ours("md5", salt_field="id", salt_secret="s")
-    assert found.convert is None
-    assert found.convert_row is not None
-    assert found.convert_row("x", {"id": 7}) == apply(ours("md5", salt_secret="s7"), "x")
-    assert found.convert_row("x", {"id": 8}) != found.convert_row("x", {"id": 7})
-    assert found.convert_row("x", {"id": None}) == apply(ours("md5", salt_secret="s"), "x")
+    mask = ours("md5", salt_field="id", salt_secret="s")
+    assert mask.convert is None
+    assert mask.convert_row is not None
+    assert mask.convert_row("x", {"id": 7}) == apply(ours("md5", salt_secret="s7"), "x")
+    assert mask.convert_row("x", {"id": 8}) != mask.convert_row("x", {"id": 7})
+    assert mask.convert_row("x", {"id": None}) == apply(ours("md5", salt_secret="s"), "x")
     with pytest.raises(Skippable, match=r"needs the field 'id'.*binlog_row_image=FULL"):
-        found.convert_row("x", {"other": 1})
+        mask.convert_row("x", {"other": 1})
     with pytest.raises(ConfigInvalid, match=r"no field .id. for salt\.field; there are a, b"):
         ours("md5", salt_field="id", target={"fields": ("a", "b")})
 
@@ -233,9 +233,9 @@ def test_row_masks_see_the_row_before_any_of_them() -> None:
 
 def test_nulls() -> None:
     assert not ours("md5").nulls
-    found = ours("md5", nulls="mask")
-    assert found.nulls
-    assert apply(found, None) == "d41d8cd98f00b204e9800998ecf8427e"
+    mask = ours("md5", nulls="mask")
+    assert mask.nulls
+    assert apply(mask, None) == "d41d8cd98f00b204e9800998ecf8427e"
     assert apply(ours("default", nulls="mask"), None) == ""
 
 
@@ -299,7 +299,7 @@ def test_wrong_rules_are_refused_before_any_column(options: dict[str, str], mess
 
 
 def test_problems_names_options_that_nothing_reads() -> None:
-    found = find_problems(
+    problems = find_problems(
         {
             "mask.rules": "a",
             "mask.a.columns": "x",
@@ -310,20 +310,20 @@ def test_problems_names_options_that_nothing_reads() -> None:
             "column.mask.with.9999999.chars": "x",
         }
     )
-    assert {problem.name for problem in found} == {
+    assert {problem.name for problem in problems} == {
         "mask.a.salt",
         "mask.b.type",
         "column.mask.hash.CRC.with.salt.Pepper",
         "column.mask.with.9999999.chars",
     }
-    assert not any("Pepper" in problem.message for problem in found)
+    assert not any("Pepper" in problem.message for problem in problems)
 
 
 def test_a_mask_of_ones_own() -> None:
     raw = {"mask.rules": "r", "mask.r.columns": NAME, "mask.r.type": f"{__name__}:reversing", "mask.r.sign": "!"}
     assert find_problems(raw) == []
-    found = mask_of(raw)
-    assert apply(found, "abc") == "!cba"
+    mask = mask_of(raw)
+    assert apply(mask, "abc") == "!cba"
     with pytest.raises(ConfigInvalid, match="returned str, not a Mask"):
         mask_of({**raw, "mask.r.type": f"{__name__}:broken"})
 

@@ -83,22 +83,22 @@ _stamps = st.builds(
     lambda time, ttl: CellStamp(time, ttl, None if ttl is None else 1 + ttl), _times, st.none() | st.integers(1, 3)
 )
 _deletions = st.builds(UpdateDeletion, _times, st.integers(0, 3))
-_texts = st.text("aé\u2028", max_size=2)
-_frozen = st.fixed_dictionaries({"a": st.none() | _texts, "b c": st.none() | st.binary(max_size=2)})
+_strings = st.text("aé\u2028", max_size=2)
+_frozen = st.fixed_dictionaries({"a": st.none() | _strings, "b c": st.none() | st.binary(max_size=2)})
 _uuids = st.integers(0, 3).map(lambda number: timeuuid.format_uuid(timeuuid.make_uuid(1_000_000 + number, number)))
 
 
 def _cells(column: str, paths: st.SearchStrategy[Any], values: st.SearchStrategy[Any]) -> st.SearchStrategy[list[Cell]]:
-    def made(path: Any, value: Any, stamp: CellStamp) -> Cell:
+    def build_cell(path: Any, value: Any, stamp: CellStamp) -> Cell:
         return Cell(column, path, value, CellStamp(stamp.write_time) if value is None else stamp)
 
     return st.lists(
-        st.builds(made, paths, st.none() | values, _stamps), max_size=2, unique_by=lambda cell: repr(cell.path)
+        st.builds(build_cell, paths, st.none() | values, _stamps), max_size=2, unique_by=lambda cell: repr(cell.path)
     )
 
 
 def _udt_cells() -> st.SearchStrategy[list[Cell]]:
-    return st.tuples(_cells("u", st.just("a"), _texts), _cells("u", st.just("b c"), st.binary(max_size=2))).map(
+    return st.tuples(_cells("u", st.just("a"), _strings), _cells("u", st.just("b c"), st.binary(max_size=2))).map(
         lambda both: both[0] + both[1]
     )
 
@@ -110,7 +110,7 @@ def _rows(
     *,
     static: bool = False,
 ) -> st.SearchStrategy[UpdateRow]:
-    cells = st.tuples(*parts).map(lambda lists: tuple(cell for each in lists for cell in each))
+    cells = st.tuples(*parts).map(lambda lists: tuple(cell for column_cells in lists for cell in column_cells))
     complex_ = st.lists(st.tuples(st.sampled_from(multicell), _deletions), max_size=2).map(tuple)
     if static:
         return st.builds(UpdateRow, clustering, st.none(), st.none(), cells, complex_)
@@ -125,22 +125,22 @@ _regular = _rows(
         _cells("_x61", _none, st.binary(max_size=2)),
         _cells("f", _none, _frozen),
         _cells("lf", _uuids, _frozen),
-        _cells("m", _texts, st.integers(-1, 1)),
+        _cells("m", _strings, st.integers(-1, 1)),
         _cells("s", st.integers(0, 2), st.just(value=True)),
         _udt_cells(),
-        _cells("v", _none, _texts),
+        _cells("v", _none, _strings),
     ],
     ["lf", "m", "s", "u"],
     _clustering,
 )
 _static = _rows(
-    [_cells("sl", _uuids, _texts), _cells("st", _none, st.integers(0, 3))], ["sl"], st.just(()), static=True
+    [_cells("sl", _uuids, _strings), _cells("st", _none, st.integers(0, 3))], ["sl"], st.just(()), static=True
 )
 _bounds = st.builds(ClusteringBound, st.lists(st.integers(0, 2), max_size=2).map(tuple), st.booleans())
 updates = st.builds(
     PartitionUpdate,
     source=st.just(SOURCE),
-    key=st.tuples(_texts),
+    key=st.tuples(_strings),
     write_time=_times,
     deletion=st.none() | _deletions,
     static=st.none() | _static,
@@ -162,12 +162,12 @@ def through(way: str, value: Any) -> PartitionUpdate:
 def test_what_is_written_is_read(update: PartitionUpdate, way: str) -> None:
     read = through(way, ENCODE(update))
 
-    def plain(each: PartitionUpdate) -> Any:
-        def row(one: UpdateRow | None) -> Any:
-            return one and one._replace(cells=tuple(sorted(one.cells, key=repr)))
+    def plain(update: PartitionUpdate) -> Any:
+        def row(update_row: UpdateRow | None) -> Any:
+            return update_row and update_row._replace(cells=tuple(sorted(update_row.cells, key=repr)))
 
-        rows = [row(one) for one in each.rows]
-        return each.source, each.key, each.write_time, each.deletion, row(each.static), rows, each.ranges
+        rows = [row(update_row) for update_row in update.rows]
+        return update.source, update.key, update.write_time, update.deletion, row(update.static), rows, update.ranges
 
     assert plain(read) == plain(update)
 
@@ -207,8 +207,8 @@ def test_names_in_the_schema() -> None:
     assert rows.schema.value_schema is not None
     clustering = rows.schema.value_schema.field("clustering")
     assert clustering is not None
-    assert [each.schema.parameter("clustering.order") for each in clustering.schema.fields] == ["ASC", "DESC"]
-    assert [each.schema.parameter("cql.type") for each in clustering.schema.fields] == ["int", "int"]
+    assert [field.schema.parameter("clustering.order") for field in clustering.schema.fields] == ["ASC", "DESC"]
+    assert [field.schema.parameter("cql.type") for field in clustering.schema.fields] == ["int", "int"]
 
 
 def test_other_messages_are_refused() -> None:
@@ -234,9 +234,13 @@ def table(
         PartitionUpdate(source=SOURCE, key=("k",), write_time=1, ranges=ranges, deletion=deletion, static=static)
     )
     for order in (several, several[::-1]):
-        made = Table(COLUMNS).apply_all(order).contents(now_s=now).get("('k',)")
-        shown = [{name: value for name, value in row.items() if value is not None} for row in made[1]] if made else []
-        results.append(made and (made[0], shown))
+        partition = Table(COLUMNS).apply_all(order).contents(now_s=now).get("('k',)")
+        shown = (
+            [{name: value for name, value in row.items() if value is not None} for row in partition[1]]
+            if partition
+            else []
+        )
+        results.append(partition and (partition[0], shown))
     assert results[0] == results[1]
     return results[0]
 

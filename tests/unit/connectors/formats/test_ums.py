@@ -113,9 +113,9 @@ def test_dates_beyond_four_digits(days: int, text: str) -> None:
     ],
 )
 def test_cql_values(kind: str, type_: str, value: Any, text: str) -> None:
-    made = parse_type(kind)
-    assert ums_type(made) == type_
-    assert text_of(made)(value) == text
+    cql_type = parse_type(kind)
+    assert ums_type(cql_type) == type_
+    assert text_of(cql_type)(value) == text
 
 
 def test_udt() -> None:

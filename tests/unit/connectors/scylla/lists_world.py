@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 def cdc(**options: str) -> bytes:
     """The blob of a table's CDC options."""
-    texts = [text.encode() for pair in options.items() for text in pair]
-    return struct.pack("<I", len(options)) + b"".join(struct.pack("<I", len(text)) + text for text in texts)
+    encoded = [text.encode() for pair in options.items() for text in pair]
+    return struct.pack("<I", len(options)) + b"".join(struct.pack("<I", len(text)) + text for text in encoded)
 
 
 def stream(token: int, vnode: int = 0) -> bytes:
@@ -60,9 +60,9 @@ class Lists:
         self.asked.append(text)
         if self.away:
             raise Retriable("no node answers")
-        given = tuple(parameters)
+        bound_values = tuple(parameters)
         if "scylla_keyspaces" in text:
-            return [{"initial_tablets": 4}] if any(table.keyspace == given[0] for table in self.tablets) else []
+            return [{"initial_tablets": 4}] if any(table.keyspace == bound_values[0] for table in self.tablets) else []
         if "system.peers" in text:
             return []
         if "'system_distributed'" in text:
@@ -70,9 +70,9 @@ class Lists:
         if "cdc_generation_timestamps" in text:
             return [{"time": start} for start in self.vnodes]
         if "cdc_timestamps" in text:
-            return [{"time": start} for start in self.tablets.get(TableId(*given), {})]
+            return [{"time": start} for start in self.tablets.get(TableId(*bound_values), {})]
         if "SELECT id, extensions" in text:
-            table = TableId(*given)
+            table = TableId(*bound_values)
             if table not in self.tables:
                 return []
             return [{"id": f"id of {table}", "extensions": [{"key": "cdc", "value": self.tables[table]}]}]
@@ -98,7 +98,7 @@ class Lists:
         self.asked.append(text)
         if "system.cdc_streams" in text:
             keyspace, name, start = parameters
-            rows: list[tuple[Any, ...]] = [(each,) for each in self.tablets[TableId(keyspace, name)][start]]
+            rows: list[tuple[Any, ...]] = [(stream,) for stream in self.tablets[TableId(keyspace, name)][start]]
         else:
             rows = list(self.vnodes.get(parameters[0], []))
         at = int(state or b"0")

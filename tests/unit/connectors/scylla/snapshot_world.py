@@ -147,8 +147,8 @@ class Base:
         cells = {
             name: (us, value)
             for name in SINGLE
-            if (found := self.cells.get((key, name)))
-            for us, value in [found]
+            if (written := self.cells.get((key, name)))
+            for us, value in [written]
             if value is not None and us > deleted
         }
         cleared = max(deleted, self.cleared.get(key, 0))
@@ -171,11 +171,11 @@ class Base:
         partitions = sorted({key[0] for key in keys if after < token(key[0]) <= upto}, key=lambda pk: (token(pk), pk))
         for pk in partitions:
             static = self.row((pk, None))[1].get("st")
-            found = False
+            has_rows = False
             for ck in sorted(key[1] for key in keys if key[0] == pk and key[1] is not None):
                 marker, cells, elements = self.row((pk, ck))
                 if marker or cells or elements:
-                    found = True
+                    has_rows = True
                     a, b = cells.get("a", (None, None)), cells.get("b", (None, None))
                     rows.append(
                         (
@@ -191,7 +191,7 @@ class Base:
                             b[0],
                         )
                     )
-            if static and not found:
+            if static and not has_rows:
                 rows.append((token(pk), pk, None, static[1], None, None, None, static[0], None, None))
         if state is not None:
             last = tuple(map(int, state.decode().split(",")))
@@ -258,7 +258,7 @@ class Builder:
         from connectors.api import SourceRecord
 
         del bad
-        row = {name: cells[place] for name, place in SINGLE.items()}
+        row = {name: cells[index] for name, index in SINGLE.items()}
         row["m"] = set(cells[MULTI] or ())
         out.append(SourceRecord(partition, offset, "t", ((cells[0], cells[1]), row, write_time_us)))
 

@@ -30,7 +30,7 @@ def parsed(**changes: str) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("text", "found"),
+    ("text", "expected"),
     [
         ("10.0.0.1:9042", ("10.0.0.1", 9042)),
         ("scylla-1.example:19042", ("scylla-1.example", 19042)),
@@ -40,8 +40,8 @@ def parsed(**changes: str) -> Any:
         (" a:1 ", ("a", 1)),
     ],
 )
-def test_contact_points(text: str, found: tuple[str, int]) -> None:
-    assert contact_point(text) == found
+def test_contact_points(text: str, expected: tuple[str, int]) -> None:
+    assert contact_point(text) == expected
 
 
 @pytest.mark.parametrize(
@@ -66,7 +66,7 @@ def test_what_is_no_contact_point_is_refused(text: str, word: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "found"),
+    ("text", "expected"),
     [
         ("ks.t", TableId("ks", "t")),
         ("Ks.T1", TableId("ks", "t1")),
@@ -87,9 +87,9 @@ def test_what_is_no_contact_point_is_refused(text: str, word: str) -> None:
         ('ks.""', None),
     ],
 )
-def test_tables(text: str, found: TableId | None) -> None:
-    if found is not None:
-        assert table_name(text) == found
+def test_tables(text: str, expected: TableId | None) -> None:
+    if expected is not None:
+        assert table_name(text) == expected
         return
     with pytest.raises(ConfigInvalid):
         table_name(text)
@@ -100,12 +100,12 @@ NAMES = st.text("ABCabc019_", min_size=1, max_size=48)
 
 @given(NAMES, NAMES)
 def test_quoted_names_keep_their_case(keyspace: str, table: str) -> None:
-    found = TableId(keyspace, table)
-    assert table_name(qualify_table(found)) == found
+    table_id = TableId(keyspace, table)
+    assert table_name(qualify_table(table_id)) == table_id
 
 
 def test_how_to_connect() -> None:
-    found = session_settings(
+    settings = session_settings(
         parsed(
             scylla__user="u",
             scylla__password="p",
@@ -115,14 +115,14 @@ def test_how_to_connect() -> None:
         )
     )
     assert (
-        found.user,
-        found.local_dc,
-        found.connect_timeout_s,
-        found.request_timeout_s,
-        found.consistency,
-        found.tls,
+        settings.user,
+        settings.local_dc,
+        settings.connect_timeout_s,
+        settings.request_timeout_s,
+        settings.consistency,
+        settings.tls,
     ) == ("u", "dc1", 1.5, 12.0, "ONE", None)
-    assert found == session_settings(
+    assert settings == session_settings(
         CONFIG.parse(
             {
                 **LEAST,
@@ -182,7 +182,7 @@ def test_lists_have_no_repetitions_and_keep_their_order() -> None:
     ],
 )
 def test_values_that_are_refused(name: str, value: str, word: str) -> None:
-    errors = [error for each in CONFIG.values({**LEAST, name: value}).values() for error in each.errors]
+    errors = [error for option in CONFIG.values({**LEAST, name: value}).values() for error in option.errors]
     if word:
         assert len(errors) == 1
         assert word in errors[0]
@@ -197,20 +197,25 @@ def test_what_is_missing_is_named() -> None:
 
 
 def test_defaults_of_events_are_the_java_connectors() -> None:
-    found = event_settings(parsed())
-    assert (found.output_format, found.include_before, found.include_after, found.payload_key_name) == (
+    settings = event_settings(parsed())
+    assert (settings.output_format, settings.include_before, settings.include_after, settings.payload_key_name) == (
         "legacy",
         "none",
         "none",
         "key",
     )
-    assert found.key_placement == {"kafka-key", "payload-after", "payload-before"}
-    assert (found.preimages, found.tombstones, found.deletes_mode, found.compat) == (False, True, "rows", frozenset())
+    assert settings.key_placement == {"kafka-key", "payload-after", "payload-before"}
+    assert (settings.preimages, settings.tombstones, settings.deletes_mode, settings.compat) == (
+        False,
+        True,
+        "rows",
+        frozenset(),
+    )
 
 
 def test_values_are_taken_without_regard_to_case() -> None:
-    found = event_settings(parsed(cdc__output__format="Advanced", cdc__include__before="Only-Updated"))
-    assert (found.output_format, found.include_before) == ("advanced", "only-updated")
+    settings = event_settings(parsed(cdc__output__format="Advanced", cdc__include__before="Only-Updated"))
+    assert (settings.output_format, settings.include_before) == ("advanced", "only-updated")
     assert event_settings(parsed(output__format="UMS", cdc__output__format="advanced")).output_format == "ums"
     config = CONFIG.parse({**LEAST, "cdc.include.primary-key.placement": "Kafka-Key, payload-diff"})
     assert event_settings(config).key_placement == {"kafka-key"}
@@ -226,7 +231,7 @@ def test_windows_are_fixed_only_when_set() -> None:
 
 
 def test_reading_in_plain_values() -> None:
-    found = read_settings(
+    settings = read_settings(
         parsed(
             scylla__consistency__level="local_quorum",
             worker__max__retries="-1",
@@ -235,15 +240,15 @@ def test_reading_in_plain_values() -> None:
             skipped__operations="c,t",
         )
     )
-    assert (found.consistency, found.max_tries, found.retry_jitter, found.snapshot) == (
+    assert (settings.consistency, settings.max_tries, settings.retry_jitter, settings.snapshot) == (
         "LOCAL_QUORUM",
         None,
         0.5,
         "initial",
     )
-    assert found.skipped == event_settings(parsed(skipped__operations="C, t")).skipped_operations == {"c"}
+    assert settings.skipped == event_settings(parsed(skipped__operations="C, t")).skipped_operations == {"c"}
     assert event_settings(parsed(scylla__legacy__columns="ALL")).legacy_columns == "all"
-    assert found.fetch_size == 5_000
+    assert settings.fetch_size == 5_000
     assert read_settings(parsed(scylla__query__options__fetch__size="100")).fetch_size == 100
 
 
@@ -277,9 +282,9 @@ def test_old_name_of_the_prefix() -> None:
     ],
 )
 def test_options_against_each_other(changes: dict[str, str], names: list[str]) -> None:
-    found = find_problems(CONFIG.parse({**LEAST, **changes}))
-    assert [problem.name for problem in found] == names
-    assert "s3cret" not in repr(found)
+    problems = find_problems(CONFIG.parse({**LEAST, **changes}))
+    assert [problem.name for problem in problems] == names
+    assert "s3cret" not in repr(problems)
 
 
 def test_every_option_of_the_java_connector_is_taken() -> None:
@@ -294,8 +299,8 @@ def test_every_option_of_the_java_connector_is_taken() -> None:
         worker.shared.session.enabled worker.pooling.core.pool.local worker.pooling.max.pool.local worker.pooling.max.queue.size
         worker.pooling.max.requests.per.connection worker.pooling.pool.timeout.ms topic.prefix scylla.name tombstones.on.delete
         max.batch.size max.queue.size poll.interval.ms skipped.operations sourceinfo.struct.maker"""
-    known = set(CONFIG.keys) | {alias for key in CONFIG.keys.values() for alias in key.aliases}
-    assert [name for name in java.split() if name not in known] == []
+    known_names = set(CONFIG.keys) | {alias for key in CONFIG.keys.values() for alias in key.aliases}
+    assert [name for name in java.split() if name not in known_names] == []
 
 
 def test_every_option_is_declared_in_full() -> None:

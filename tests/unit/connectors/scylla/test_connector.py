@@ -76,10 +76,10 @@ class World:
 
 
 def starts(tasks: list[list[StreamGroup]]) -> dict[TableId, set[int]]:
-    found: dict[TableId, set[int]] = {}
+    start_times: dict[TableId, set[int]] = {}
     for group in (group for task in tasks for group in task):
-        found.setdefault(group.table, set()).add(group.generation.start_ms)
-    return found
+        start_times.setdefault(group.table, set()).add(group.generation.start_ms)
+    return start_times
 
 
 async def test_groups_of_all_tables_are_divided(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -151,7 +151,7 @@ async def test_old_positions_are_cleaned_up_by_one_task(monkeypatch: pytest.Monk
             world.save(group, 9_001)
     gone = [find_superseded(task, world.offsets.items()) for task in tasks]
     assert sorted(map(len, gone)) == [0, 0, 8]
-    for partition in (partition for each in gone for partition in each):
+    for partition in (partition for partitions in gone for partition in partitions):
         world.offsets.put(partition, None)
     assert len(world.offsets.items()) == 8
     world.restart()
@@ -250,7 +250,7 @@ async def test_options_against_each_other_fail_the_start(monkeypatch: pytest.Mon
     world = World(monkeypatch, VNODE, **{keys.USER: "u"})
     with pytest.raises(ConfigInvalid, match=r"scylla\.password"):
         await world.connector.start()
-    assert [each.name for each in await ScyllaConnector.validate(world.config)] == [keys.PASSWORD]
+    assert [problem.name for problem in await ScyllaConnector.validate(world.config)] == [keys.PASSWORD]
 
 
 async def test_changed_offsets_are_checked(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -305,8 +305,8 @@ async def _story(patch: pytest.MonkeyPatch, data: st.DataObject) -> None:
         come(kind)
     tasks = await world.tasks(2)
     for turn in range(60):
-        for table, found in starts(tasks).items():
-            (start,) = found
+        for table, start_times in starts(tasks).items():
+            (start,) = start_times
             if not order[table] or order[table][-1] != start:
                 order[table].append(start)
         if turn > 20 or data.draw(st.integers(0, 3)) == 0:
@@ -336,11 +336,11 @@ async def _story(patch: pytest.MonkeyPatch, data: st.DataObject) -> None:
             assert min(ended) >= end
 
 
-@pytest.mark.parametrize("wanted", ["true", "false"])
+@pytest.mark.parametrize("new_tables", ["true", "false"])
 async def test_tables_that_come_later_are_marked_where_they_shall_have_no_snapshot(
-    monkeypatch: pytest.MonkeyPatch, wanted: str
+    monkeypatch: pytest.MonkeyPatch, new_tables: str
 ) -> None:
-    world = World(monkeypatch, VNODE, OTHER, **{"snapshot.mode": "initial", "snapshot.new.tables": wanted})
+    world = World(monkeypatch, VNODE, OTHER, **{"snapshot.mode": "initial", "snapshot.new.tables": new_tables})
     world.lists.add_vnodes(NOW - 10_000, 4)
     hidden = world.lists.tables.pop(OTHER)
     first = [group for task in await world.tasks() for group in task]
@@ -351,4 +351,4 @@ async def test_tables_that_come_later_are_marked_where_they_shall_have_no_snapsh
     world.lists.tables[OTHER] = hidden
     assert await world.look()
     second = {(group.table, group.later) for task in await world.tasks() for group in task}
-    assert second == {(VNODE, False), (OTHER, wanted == "false")}
+    assert second == {(VNODE, False), (OTHER, new_tables == "false")}

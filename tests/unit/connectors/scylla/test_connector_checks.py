@@ -48,9 +48,9 @@ async def test_who_is_to_blame_for_no_session(
         raise error
 
     monkeypatch.setattr(CqlSession, "acquire", acquire)
-    (found,) = await checks.check_cluster(configured(**more))
-    assert found.name == name
-    assert str(error) in found.message
+    (problem,) = await checks.check_cluster(configured(**more))
+    assert problem.name == name
+    assert str(error) in problem.message
 
 
 async def test_the_right_to_read_the_log(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -69,9 +69,9 @@ async def test_the_right_to_read_the_log(monkeypatch: pytest.MonkeyPatch) -> Non
 
     monkeypatch.setattr(CqlSession, "acquire", acquire)
     monkeypatch.setattr(lists, "query", refused)
-    (found,) = await checks.check_cluster(configured())
-    assert found.name == keys.TABLES
-    assert 'GRANT SELECT ON "ks"."t_scylla_cdc_log"' in found.message
+    (problem,) = await checks.check_cluster(configured())
+    assert problem.name == keys.TABLES
+    assert 'GRANT SELECT ON "ks"."t_scylla_cdc_log"' in problem.message
     assert lists.released == 1
 
 
@@ -88,8 +88,8 @@ async def test_a_cluster_without_lists_of_streams(monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr(CqlSession, "acquire", acquire)
     monkeypatch.setattr(lists, "query", answered)
-    (found,) = await checks.check_cluster(configured())
-    assert "lists no streams for ks.t" in found.message
+    (problem,) = await checks.check_cluster(configured())
+    assert "lists no streams for ks.t" in problem.message
 
 
 @pytest.mark.parametrize(
@@ -104,7 +104,7 @@ async def test_a_cluster_without_lists_of_streams(monkeypatch: pytest.MonkeyPatc
 )
 def test_images_that_are_wanted_must_be_on(options: CdcOptions, before: str, after: str, names: list[str]) -> None:
     config = configured(cdc__output__format="advanced", cdc__include__before=before, cdc__include__after=after)
-    assert [each.name for each in checks.check_images(config, TABLE, options)] == names
+    assert [problem.name for problem in checks.check_images(config, TABLE, options)] == names
 
 
 async def test_tables_that_come_later_are_accepted_with_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -126,17 +126,17 @@ async def test_tables_that_come_later_are_accepted_with_a_warning(monkeypatch: p
 
     monkeypatch.setattr(CqlSession, "acquire", acquire)
     monkeypatch.setattr(lists, "query", answered)
-    found = await checks.check_cluster(configured(**{keys.TABLES: "ks.t,ks.off,ks.later,elsewhere.t"}))
-    assert [(each.name, each.warning) for each in found] == [(keys.TABLES, True)] * 3
-    off, later, elsewhere = (each.message for each in found)
+    problems = await checks.check_cluster(configured(**{keys.TABLES: "ks.t,ks.off,ks.later,elsewhere.t"}))
+    assert [(problem.name, problem.warning) for problem in problems] == [(keys.TABLES, True)] * 3
+    off, later, elsewhere = (problem.message for problem in problems)
     assert off.startswith("CDC is not enabled for ks.off; enable it with: ALTER TABLE")
     assert later.startswith("There is no table ks.later")
     assert elsewhere.startswith("There is no keyspace elsewhere")
     assert all("the connector reads it as soon as it can" in text for text in (off, later, elsewhere))
 
-    found = await checks.check_cluster(configured(**{keys.TABLES: "ks.off,ks.later"}))
-    assert [(each.name, each.warning) for each in found] == [(keys.TABLES, True)] * 3
-    assert found[-1].message.startswith("There is no table to capture yet: none of scylla.table.names can be read")
+    problems = await checks.check_cluster(configured(**{keys.TABLES: "ks.off,ks.later"}))
+    assert [(problem.name, problem.warning) for problem in problems] == [(keys.TABLES, True)] * 3
+    assert problems[-1].message.startswith("There is no table to capture yet: none of scylla.table.names can be read")
 
 
 async def test_a_table_without_streams_is_accepted_with_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -152,5 +152,5 @@ async def test_a_table_without_streams_is_accepted_with_a_warning(monkeypatch: p
 
     monkeypatch.setattr(CqlSession, "acquire", acquire)
     monkeypatch.setattr(lists, "query", answered)
-    (found,) = await checks.check_cluster(configured())
-    assert found.warning
+    (problem,) = await checks.check_cluster(configured())
+    assert problem.warning

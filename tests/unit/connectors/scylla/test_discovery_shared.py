@@ -37,8 +37,8 @@ async def test_tasks_of_a_process_read_the_streams_once() -> None:
         {TASK_GROUPS: encode_share(share, {TABLE: 64}), HOSTS: ["once:1"], USER: None}
         for share in assign_groups(groups, 16)
     ]
-    found = await asyncio.gather(*(discovery.task_groups(lists, config) for config in configs))
-    assert [group.name for share in found for group in share] == [group.name for group in groups]
+    shares = await asyncio.gather(*(discovery.task_groups(lists, config) for config in configs))
+    assert [group.name for share in shares for group in share] == [group.name for group in groups]
     assert reads(lists) == 1
     await discovery.task_groups(lists, {**configs[0], HOSTS: ["elsewhere:1"]})
     assert reads(lists) == 2
@@ -46,10 +46,12 @@ async def test_tasks_of_a_process_read_the_streams_once() -> None:
 
 async def test_the_end_of_the_generation_and_the_table_are_each_tasks_own() -> None:
     lists = cluster()
-    (first,) = {each.generation for each in await discovery.shared_groups(lists, ("x",), TABLE, Generation(100), "v2")}
+    (first,) = {
+        group.generation for group in await discovery.shared_groups(lists, ("x",), TABLE, Generation(100), "v2")
+    }
     (second,) = {
-        (each.table, each.generation)
-        for each in await discovery.shared_groups(lists, ("x",), OTHER, Generation(100, 900), "v2")
+        (group.table, group.generation)
+        for group in await discovery.shared_groups(lists, ("x",), OTHER, Generation(100, 900), "v2")
     }
     assert first == Generation(100)
     assert second == (OTHER, Generation(100, 900))
@@ -83,12 +85,12 @@ async def test_a_reader_that_fails_or_is_stopped_leaves_the_others_to_themselves
 
 
 @pytest.mark.parametrize(
-    ("value", "found"),
+    ("value", "expected_ms"),
     [
         (1_795_219_200_000, 1_795_219_200_000),
         ("8195b080-e53e-11f1-8000-0a0b0c0d0e0f", 1_795_219_205_000),
     ],
 )
-def test_times_of_generations_may_be_timestamps_or_timeuuids(value: Any, found: int) -> None:
-    assert abs(discovery.to_millis(value) - found) < 60_000_000
+def test_times_of_generations_may_be_timestamps_or_timeuuids(value: Any, expected_ms: int) -> None:
+    assert abs(discovery.to_millis(value) - expected_ms) < 60_000_000
     assert discovery.to_millis(value) % 1_000 == 0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +19,8 @@ from connectors.scylla.source.windows import WindowRules
 from connectors.testing.contexts import SavedOffsets
 from tests.support.both_paths import Delivered, Paths
 from tests.support.settings import scylla_events, scylla_reading
-from tests.unit.connectors.scylla.test_reader import (
+from tests.unit.connectors.scylla.reader_world import (
+    LOG,
     SPAN,
     START,
     TABLE,
@@ -36,15 +36,9 @@ from worker.converters.json import JsonConverter
 if TYPE_CHECKING:
     from connectors.scylla.model import TableVersion
 
-LOG = logging.LoggerAdapter(logging.getLogger("test"), {})
 OPERATIONS = (INSERT, UPDATE, ROW_DELETE, INSERT, PARTITION_DELETE, POSTIMAGE, INSERT, RANGE_START_INCLUSIVE, UPDATE)
 
-
-@pytest.fixture(autouse=True, scope="module")
-def impatience() -> Any:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("connectors.scylla.reader._QUIET_S", 0.02)
-        yield
+pytestmark = pytest.mark.usefixtures("impatience")
 
 
 def log_rows() -> list[tuple[Any, ...]]:

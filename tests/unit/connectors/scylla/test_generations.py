@@ -32,37 +32,37 @@ def test_each_generation_ends_where_the_next_begins() -> None:
 
 
 def test_first_start_begins_with_the_oldest_that_can_hold_rows() -> None:
-    known = to_generations([0, 1_000_000, 2_000_000])
-    assert choose_generation(known, [], now_ms=10_000_000).generation == known[0]
-    assert choose_generation(known, [], now_ms=10_000_000).first
-    assert choose_generation(known, [], now_ms=10_000_000, ttl_s=8_900).generation == known[1]
-    assert choose_generation(known, [], now_ms=10_000_000, lookback_ms=8_500_000).generation == known[1]
-    assert choose_generation(known, [], now_ms=10_000_000, lookback_ms=1_000).generation == known[2]
+    generations = to_generations([0, 1_000_000, 2_000_000])
+    assert choose_generation(generations, [], now_ms=10_000_000).generation == generations[0]
+    assert choose_generation(generations, [], now_ms=10_000_000).first
+    assert choose_generation(generations, [], now_ms=10_000_000, ttl_s=8_900).generation == generations[1]
+    assert choose_generation(generations, [], now_ms=10_000_000, lookback_ms=8_500_000).generation == generations[1]
+    assert choose_generation(generations, [], now_ms=10_000_000, lookback_ms=1_000).generation == generations[2]
 
 
 def test_saved_positions_of_a_newer_generation_say_that_older_ones_are_done() -> None:
-    known = to_generations([0, 100, 200])
-    assert choose_generation(known, [100, 0], now_ms=1_000) == GenerationChoice(known[1], (known[2],))
-    assert choose_generation(known, [0], now_ms=1_000).generation == known[0]
+    generations = to_generations([0, 100, 200])
+    assert choose_generation(generations, [100, 0], now_ms=1_000) == GenerationChoice(generations[1], (generations[2],))
+    assert choose_generation(generations, [0], now_ms=1_000).generation == generations[0]
 
 
-def test_expired_generations_are_skipped_and_told() -> None:
-    known = to_generations([0, 100_000, 200_000])
-    choice = choose_generation(known, [0], now_ms=100_000_000, ttl_s=60)
-    assert choice.generation == known[2]
-    assert choice.skipped == (known[0], known[1])
-    assert not is_expired(known[2], 100_000_000, 60)
-    assert not is_expired(known[0], 100_000_000, 0)
+def test_expired_generations_are_skipped_and_reported() -> None:
+    generations = to_generations([0, 100_000, 200_000])
+    choice = choose_generation(generations, [0], now_ms=100_000_000, ttl_s=60)
+    assert choice.generation == generations[2]
+    assert choice.skipped == (generations[0], generations[1])
+    assert not is_expired(generations[2], 100_000_000, 60)
+    assert not is_expired(generations[0], 100_000_000, 0)
 
 
 def test_a_generation_that_the_cluster_forgot() -> None:
-    known = to_generations([100, 200])
-    choice = choose_generation(known, [50], now_ms=1_000)
-    assert choice.generation == known[0]
+    generations = to_generations([100, 200])
+    choice = choose_generation(generations, [50], now_ms=1_000)
+    assert choice.generation == generations[0]
     assert not choice.first
     assert "does not know any more" in choice.notes[0]
-    other = choose_generation(known, [900], now_ms=1_000)
-    assert other.generation == known[0]
+    other = choose_generation(generations, [900], now_ms=1_000)
+    assert other.generation == generations[0]
     assert other.first
     assert "another cluster" in other.notes[0]
     assert choose_generation([], [50], now_ms=1_000).generation is None
@@ -117,8 +117,8 @@ def test_generations_are_read_in_order_and_to_their_end(gaps: list[int], names: 
     for _ in range(200):
         # The connector restarts, or looks again: perhaps newer generations have come meanwhile.
         visible = min(len(starts), visible + data.draw(st.integers(0, 2)))
-        known = to_generations(starts[:visible])
-        choice = choose_generation(known, saved, now_ms=at)
+        generations = to_generations(starts[:visible])
+        choice = choose_generation(generations, saved, now_ms=at)
         assert choice.generation is not None
         current = choice.generation
         for current in (choice.generation, *choice.later):
@@ -129,11 +129,11 @@ def test_generations_are_read_in_order_and_to_their_end(gaps: list[int], names: 
         if current.end_ms is None and visible == len(starts):
             break
         for group in groups_of(current, names):
-            place = saved.get(current.start_ms, {}).get(group.name, current.start_ms)
-            end = current.end_ms if current.end_ms is not None else place + 5
-            to = max(place, min(end, place + data.draw(st.sampled_from([0, 3, 60]))))
-            read.setdefault((current.start_ms, group.name), []).append((place, to))
-            if data.draw(st.booleans()) or to > place:
+            position = saved.get(current.start_ms, {}).get(group.name, current.start_ms)
+            end = current.end_ms if current.end_ms is not None else position + 5
+            to = max(position, min(end, position + data.draw(st.sampled_from([0, 3, 60]))))
+            read.setdefault((current.start_ms, group.name), []).append((position, to))
+            if data.draw(st.booleans()) or to > position:
                 saved.setdefault(current.start_ms, {})[group.name] = to
     else:
         return  # drew too many pauses

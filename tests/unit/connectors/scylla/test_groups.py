@@ -40,10 +40,12 @@ def stream(token: int, vnode: int = 0, noise: int = 0) -> bytes:
 def cluster(vnodes: int, shards: int) -> Vnodes:
     chance = random.Random(7)
     ends = sorted(chance.randrange(-(1 << 62), 1 << 62) for _ in range(vnodes))
-    found: Vnodes = {}
+    streams_by_vnode: Vnodes = {}
     for index, end in enumerate(ends):
-        add_streams(found, end, [stream(end - shard, index, chance.getrandbits(38)) for shard in range(shards)])
-    return found
+        add_streams(
+            streams_by_vnode, end, [stream(end - shard, index, chance.getrandbits(38)) for shard in range(shards)]
+        )
+    return streams_by_vnode
 
 
 def plain(count: int, table: TableId = TABLE) -> list[StreamGroup]:
@@ -101,7 +103,7 @@ def test_many_tablets_are_put_together_with_neighbours() -> None:
     groups = tablet_groups(TABLE, GENERATION, streams)
     assert len(groups) == MOST_TABLET_GROUPS
     assert {len(group.streams) for group in groups} == {2, 3}
-    assert sorted(each for group in groups for each in group.streams) == sorted(streams)
+    assert sorted(member for group in groups for member in group.streams) == sorted(streams)
     for group in groups:
         after, upto = group.token_range or (0, 0)
         tokens = sorted(map(token_of, group.streams))
@@ -136,8 +138,8 @@ def test_shares_differ_by_at_most_one_group(sizes: list[int], tasks: int, chance
             of_one = [sum(group.table.table == f"t{number}" for group in share) for share in shares]
             assert max(of_one) - min(of_one) <= 1
             for share in shares:
-                places = [group.index for group in share if group.table.table == f"t{number}"]
-                assert places == list(range(places[0], places[0] + len(places))) if places else True
+                indexes = [group.index for group in share if group.table.table == f"t{number}"]
+                assert indexes == list(range(indexes[0], indexes[0] + len(indexes))) if indexes else True
     assert assign_groups(groups, tasks) == shares
 
 
@@ -152,8 +154,8 @@ def test_a_new_generation_of_one_table_leaves_the_others_where_they_are() -> Non
 
 
 @given(st.sets(st.integers(0, 3000)))
-def test_ranges_are_read_back(places: set[int]) -> None:
-    assert parse_numbers(format_ranges(places), 3001) == sorted(places)
+def test_ranges_are_read_back(numbers: set[int]) -> None:
+    assert parse_numbers(format_ranges(numbers), 3001) == sorted(numbers)
 
 
 @pytest.mark.parametrize("text", ["1-", "x", "5-9", "1;2", "-3"])
@@ -168,14 +170,14 @@ def test_task_configuration_is_short_and_read_back() -> None:
     everything = groups + of_table(groups, other)
     sizes = {TABLE: 1024, other: 1024}
     for tasks in (1, 5, 64):
-        found = []
+        decoded = []
         for share in assign_groups(everything, tasks):
             text = encode_share(share, sizes)
             assert len(text) < 400
-            for each in decode_shares(text):
-                table = TableId(each.keyspace, each.table)
-                found += choose_groups(each, of_table(groups, table))
-        assert Counter(found) == Counter(everything)
+            for part in decode_shares(text):
+                table = TableId(part.keyspace, part.table)
+                decoded += choose_groups(part, of_table(groups, table))
+        assert Counter(decoded) == Counter(everything)
 
 
 def test_another_division_of_the_streams_is_noticed() -> None:

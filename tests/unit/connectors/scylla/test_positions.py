@@ -106,14 +106,14 @@ def test_a_java_position_in_a_window_has_the_streams_before_it_done() -> None:
         "change_id_stream_id": "0x" + STREAMS[0].hex(),
         "change_id_time": "8195b080-e53e-11f1-8000-0a0b0c0d0e0f",
     }
-    found = saved_position(VNODE, saved((source_partition(VNODE), offset)))
-    assert found == ReadPosition(START_MS, START_MS + 30_000, 0b1100, STREAMS[0], TIME, -1)
+    position = saved_position(VNODE, saved((source_partition(VNODE), offset)))
+    assert position == ReadPosition(START_MS, START_MS + 30_000, 0b1100, STREAMS[0], TIME, -1)
     assert sorted(STREAMS, key=signed_order) == [STREAMS[2], STREAMS[3], STREAMS[0], STREAMS[1]]
 
 
 def test_a_java_position_between_windows() -> None:
-    found = saved_position(VNODE, saved((source_partition(VNODE), java_bounds(START_MS, START_MS + 30_000))))
-    assert found == ReadPosition(START_MS, START_MS + 30_000)
+    position = saved_position(VNODE, saved((source_partition(VNODE), java_bounds(START_MS, START_MS + 30_000))))
+    assert position == ReadPosition(START_MS, START_MS + 30_000)
 
 
 def test_a_window_with_all_streams_done_is_over() -> None:
@@ -142,9 +142,9 @@ def test_old_java_position_of_a_tablet_table_is_split_among_its_streams() -> Non
         "change_id_time": "8195b080-e53e-11f1-8000-0a0b0c0d0e0f",
     }
     offsets = saved((java_tablets("0"), offset))
-    found = {group.streams[0]: saved_position(group, offsets) for group in groups}
+    positions = {group.streams[0]: saved_position(group, offsets) for group in groups}
     over = ReadPosition(START_MS + 30_000, START_MS + 30_000)
-    assert found == {
+    assert positions == {
         STREAMS[2]: over,
         STREAMS[3]: over,
         STREAMS[0]: ReadPosition(START_MS, START_MS + 30_000, 0, STREAMS[0], TIME, -1),
@@ -171,14 +171,14 @@ def test_tablets_that_are_read_together_begin_where_the_last_of_them_stands() ->
     numbers = dict(zip(group.streams, group.java_numbers, strict=True))
     offsets = saved(
         *(
-            (java_tablets(str(number)), java_bounds(START_MS + 1_000 * place, START_MS + 1_000 * place + 1_500))
-            for place, number in enumerate(numbers.values())
+            (java_tablets(str(number)), java_bounds(START_MS + 1_000 * index, START_MS + 1_000 * index + 1_500))
+            for index, number in enumerate(numbers.values())
         )
     )
-    found = saved_position(group, offsets)
-    assert found is not None
-    assert (found.window_start_ms, found.window_end_ms) == (START_MS, START_MS + 1_500)
-    assert found.done == 0b1100
+    position = saved_position(group, offsets)
+    assert position is not None
+    assert (position.window_start_ms, position.window_end_ms) == (START_MS, START_MS + 1_500)
+    assert position.done == 0b1100
     assert saved_position(group, saved((java_tablets("4194304"), java_bounds(0, 1)))) is None
 
 
@@ -196,7 +196,7 @@ def test_positions_of_older_generations_are_superseded_for_one_task() -> None:
     old = StreamGroup(TABLE, Generation(5, GENERATION.start_ms), "1", False, STREAMS)
     other = StreamGroup(TableId("ks", "other"), Generation(5), "1", False, STREAMS)
     first = StreamGroup(TABLE, GENERATION, "9", False, STREAMS, None, 0)
-    items = [(source_partition(each), source_offset(ReadPosition(1, 2))) for each in (old, other, first, VNODE)]
+    items = [(source_partition(group), source_offset(ReadPosition(1, 2))) for group in (old, other, first, VNODE)]
     items.append(({**source_partition(old), "snapshot": "true"}, {"left": ""}))
     assert find_superseded([first], items) == [source_partition(old)]
     assert find_superseded([VNODE], items) == []

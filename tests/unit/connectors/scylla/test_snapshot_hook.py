@@ -174,17 +174,17 @@ class Bench:
 
 def with_hook(bench: Callable[[], Bench], body: Callable[[Bench], Awaitable[None]]) -> Bench:
     async def main() -> Bench:
-        made = bench()
-        made.hook.window_ended(GROUP, head())
-        job = asyncio.create_task(made.hook.run(made.woken.set))
+        new_bench = bench()
+        new_bench.hook.window_ended(GROUP, head())
+        job = asyncio.create_task(new_bench.hook.run(new_bench.woken.set))
         try:
-            await body(made)
+            await body(new_bench)
         finally:
             job.cancel()
             results = await asyncio.gather(job, return_exceptions=True)
         if isinstance(results[0], Exception):
             raise results[0]
-        return made
+        return new_bench
 
     return asyncio.run(main())
 
@@ -204,15 +204,15 @@ def test_groups_that_join_look_at_each_saved_position_once(monkeypatch: pytest.M
         for number in range(50)
     ]
     offsets = SavedOffsets()
-    for each in groups[:50]:
-        tokens = unwrap_range(each.token_range or (0, 0))
+    for group in groups[:50]:
+        tokens = unwrap_range(group.token_range or (0, 0))
         offsets.put(
-            partition_of(each), to_offset(SnapshotPosition(tokens, () if each.name != "7" else tokens, "first"))
+            partition_of(group), to_offset(SnapshotPosition(tokens, () if group.name != "7" else tokens, "first"))
         )
     monkeypatch.setattr(snapshot, "from_offset", counting)
     bench = Bench(Session(), offsets)
-    for each in groups[50:]:
-        bench.hook.window_ended(each, head())
+    for group in groups[50:]:
+        bench.hook.window_ended(group, head())
     bench.take()
     assert looked_at == 50
     assert {
@@ -452,11 +452,11 @@ def test_a_table_that_is_made_again_is_read_again_without_a_restart_and_once() -
 
     first = with_hook(lambda: Bench(Session(), offsets), body)
     assert (first.offsets.get(partition_of(GROUP)) or {})["table_id"] == "second"
-    again = Bench(Session(), offsets)
-    again.feed.update((VERSION, replaced()))
-    again.hook.window_ended(GROUP, head())
-    assert not again.hook.holds(GROUP)
-    assert again.take() == 0
+    second = Bench(Session(), offsets)
+    second.feed.update((VERSION, replaced()))
+    second.hook.window_ended(GROUP, head())
+    assert not second.hook.holds(GROUP)
+    assert second.take() == 0
 
 
 def test_what_is_saved_of_an_older_generation_goes_with_the_table_that_is_dropped() -> None:
@@ -548,8 +548,8 @@ def test_a_table_that_says_nothing_of_cdc_is_not_taken_for_one_whose_cdc_is_off(
 def test_without_the_option_later_tables_have_no_snapshot_now_or_ever() -> None:
     offsets = SavedOffsets()
     later = replace(GROUP, later=True)
-    for group, wanted in ((later, False), (GROUP, False), (GROUP, True)):
-        bench = Bench(Session(), offsets, snapshot_new_tables=wanted)
+    for group, enabled in ((later, False), (GROUP, False), (GROUP, True)):
+        bench = Bench(Session(), offsets, snapshot_new_tables=enabled)
         bench.hook.window_ended(group, head())
         bench.take()
         assert left_of(bench) == ""
@@ -580,8 +580,8 @@ def test_which_tables_are_later() -> None:
     assert later_tables(ids, offsets.items()) == {other, third}, "no position of them, and some of another"
     offsets.put(source_partition(replace(GROUP, table=other)), {"window_start": "x"})
     assert later_tables(ids, offsets.items()) == {third}, "streams only: the snapshot was turned on"
-    begun = {"token_range": "0:10", "token_range_left": "0:10", "table_id": "o", "started_ms": "7"}
-    offsets.put(partition_of(replace(GROUP, table=other)), begun)
+    started_offset = {"token_range": "0:10", "token_range_left": "0:10", "table_id": "o", "started_ms": "7"}
+    offsets.put(partition_of(replace(GROUP, table=other)), started_offset)
     assert later_tables(ids, offsets.items()) == {third}
     assert later_tables({**ids, other: "o2"}, offsets.items()) == {other, third}, "made again"
     offsets.put(partition_of(replace(GROUP, table=other, name="1")), {"token_range": "10:20", "token_range_left": ""})

@@ -213,7 +213,7 @@ def test_exactly_once_the_sink_equals_the_table_and_never_goes_back(seed: int) -
 
     check(world)
     check_once(world)
-    sent = [each.us for _, each in world.log if each.us >= world.stream_start * 1000]
+    sent = [change.us for _, change in world.log if change.us >= world.stream_start * 1000]
     assert sorted(world.sink.sent) == sorted(sent), "each change of the stream once"
 
 

@@ -88,20 +88,20 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
 def test_places_sort_as_the_server_sorts(data: st.DataObject) -> None:
     kinds = data.draw(st.lists(st.sampled_from(sorted(VALUES)), min_size=1, max_size=2))
     backwards = [data.draw(st.booleans()) for _ in kinds]
-    place = place_of(
+    row_place = place_of(
         [
             ScyllaColumn(f"c{n}", CqlType(kind), "clustering", n, reversed=back)
             for n, (kind, back) in enumerate(zip(kinds, backwards, strict=True))
         ]
     )
-    assert place is not None
-    one, other = (tuple(data.draw(VALUES[kind]) for kind in kinds) for _ in range(2))
+    assert row_place is not None
+    first, second = (tuple(data.draw(VALUES[kind]) for kind in kinds) for _ in range(2))
 
-    mine, its = place(one), place(other)
+    mine, its = row_place(first), row_place(second)
 
     assert mine is not None
     assert its is not None
-    for kind, back, left, right in zip(kinds, backwards, one, other, strict=True):
+    for kind, back, left, right in zip(kinds, backwards, first, second, strict=True):
         key = sort_key(kind)
         if key(left) != key(right):
             assert (mine < its) is ((key(left) < key(right)) is not back)
@@ -110,11 +110,11 @@ def test_places_sort_as_the_server_sorts(data: st.DataObject) -> None:
 
 
 def test_places_that_are_not_known() -> None:
-    place = place_of([ScyllaColumn("c", TEXT, "clustering", 0)])
+    row_place = place_of([ScyllaColumn("c", TEXT, "clustering", 0)])
 
-    assert place is not None
-    assert place([None]) is None
-    assert place(["a" * 1000]) == "61" * 64, "it is saved, so it is bounded"
+    assert row_place is not None
+    assert row_place([None]) is None
+    assert row_place(["a" * 1000]) == "61" * 64, "it is saved, so it is bounded"
     for kind in ("uuid", "decimal", "double", "inet"):
         assert place_of([ScyllaColumn("c", CqlType(kind), "clustering", 0)]) is None
 

@@ -77,19 +77,19 @@ def test_groups_of_a_new_generation_go_on_with_what_is_left(
     saved = []
     left: list[TokenRange] = []
     for number, end in enumerate(old):
-        each = group(str(number), (old[number - 1], end))
+        old_group = group(str(number), (old[number - 1], end))
         whole = unwrap_range((old[number - 1], end))
         done = data.draw(parts)
         position = SnapshotPosition(whole, tuple(subtract_ranges(whole, done)), "id")
         left += position.left
-        saved.append((partition_of(each), position))
-    found = [
+        saved.append((partition_of(old_group), position))
+    positions = [
         first_position(group(str(number), (new[number - 1], end), 2), unwrap_range((new[number - 1], end)), "id", saved)
         for number, end in enumerate(new)
     ]
 
-    assert count_tokens(subtract_ranges(left, [part for position in found for part in position.left])) == 0
-    assert sum(count_tokens(position.left) for position in found) == count_tokens(left)
+    assert count_tokens(subtract_ranges(left, [part for position in positions for part in position.left])) == 0
+    assert sum(count_tokens(position.left) for position in positions) == count_tokens(left)
 
 
 @given(cuts, cuts, cuts)
@@ -97,8 +97,11 @@ def test_rows_and_times_are_taken_over_by_a_new_generation(old: list[int], new: 
     def cut(ends: list[int], generation: int, saved: Saved) -> Saved:
         groups = [group(str(number), (ends[number - 1], end), generation) for number, end in enumerate(ends)]
         return [
-            (partition_of(each), first_position(each, unwrap_range(each.token_range or (0, 0)), "id", saved))
-            for each in groups
+            (
+                partition_of(new_group),
+                first_position(new_group, unwrap_range(new_group.token_range or (0, 0)), "id", saved),
+            )
+            for new_group in groups
         ]
 
     first = [
@@ -109,25 +112,25 @@ def test_rows_and_times_are_taken_over_by_a_new_generation(old: list[int], new: 
     # Positions of the first generation are still there: what the second has taken over does not count twice.
     third = cut(newest, 3, [*first, *second])
 
-    for found in (second, third):
-        assert all(position.finished for _, position in found)
-        assert 0 <= 1_000_000 * len(old) - sum(position.rows for _, position in found) <= 40
-        assert min(position.started_ms for _, position in found) == 5
-        assert max(position.finished_ms for _, position in found) == 50 + len(old) - 1
+    for positions in (second, third):
+        assert all(position.finished for _, position in positions)
+        assert 0 <= 1_000_000 * len(old) - sum(position.rows for _, position in positions) <= 40
+        assert min(position.started_ms for _, position in positions) == 5
+        assert max(position.finished_ms for _, position in positions) == 50 + len(old) - 1
 
 
 def test_a_snapshot_is_shown_by_table() -> None:
     whole = (TokenRange(0, 100),)
     done = SnapshotPosition(whole, (), "id", 7, 5, 9)
     assert show_share({}) == []
-    (found,) = show_share({TABLE: [done, SnapshotPosition(whole, whole, "id", 2, 4)], TableId("ks", "other"): [done]})
-    assert (found["state"], found["started_ms"], found["finished_ms"]) == ("running", 4, None)
-    assert [(each["table"], each["state"], each["rows_done"]) for each in found["tables"]] == [
+    (shown,) = show_share({TABLE: [done, SnapshotPosition(whole, whole, "id", 2, 4)], TableId("ks", "other"): [done]})
+    assert (shown["state"], shown["started_ms"], shown["finished_ms"]) == ("running", 4, None)
+    assert [(table["table"], table["state"], table["rows_done"]) for table in shown["tables"]] == [
         (str(TABLE), "running", 9),
         ("ks.other", "done", 7),
     ]
-    (found,) = show_share({TABLE: [done, done]})
-    assert (found["state"], found["started_ms"], found["finished_ms"]) == ("completed", 5, 9)
+    (shown,) = show_share({TABLE: [done, done]})
+    assert (shown["state"], shown["started_ms"], shown["finished_ms"]) == ("completed", 5, 9)
 
 
 def test_a_token_under_way_goes_on_behind_the_row_that_was_sent() -> None:
@@ -166,12 +169,12 @@ def test_offsets_that_are_none(offset: dict[str, str]) -> None:
 
 
 def test_partitions_of_snapshots_are_none_of_streams() -> None:
-    each = group("3", (0, 9))
+    snapshot_group = group("3", (0, 9))
     offset = to_offset(SnapshotPosition((TokenRange(0, 9),), ()))
 
-    assert is_snapshot(partition_of(each))
-    assert not is_snapshot(source_partition(each))
-    assert saved_windows([(partition_of(each), offset)]) == {}
+    assert is_snapshot(partition_of(snapshot_group))
+    assert not is_snapshot(source_partition(snapshot_group))
+    assert saved_windows([(partition_of(snapshot_group), offset)]) == {}
 
 
 def test_a_table_made_again_is_read_again() -> None:
@@ -193,12 +196,12 @@ def test_positions_go_when_newer_ones_cover_them() -> None:
 
 @given(st.lists(st.tuples(st.integers(1, 3), st.integers(0, 2), some_parts, parts), max_size=8), some_parts)
 def test_an_index_finds_what_all_positions_together_say(
-    made: list[tuple[int, int, list[TokenRange], list[TokenRange]]], whole: list[TokenRange]
+    writes: list[tuple[int, int, list[TokenRange], list[TokenRange]]], whole: list[TokenRange]
 ) -> None:
     positions: dict[str, tuple[Any, SnapshotPosition]] = {}
     index = SnapshotIndex()
     gone: set[str] = set()
-    for generation, name, mine, left in made:
+    for generation, name, mine, left in writes:
         partition = partition_of(group(str(name), (0, 1), generation))
         position = SnapshotPosition(tuple(mine), tuple(left), rows=len(left), started_ms=generation)
         index.put(partition, position.whole, partial(replace, position))
@@ -206,14 +209,14 @@ def test_an_index_finds_what_all_positions_together_say(
         if key in positions and positions[key][1].whole != position.whole:
             del positions[key]  # as in the index: a position with other tokens comes behind the others
         positions[key] = (partition, position)
-        gone |= {repr(each) for each in index.superseded_by(position.whole)}
+        gone |= {repr(older) for older in index.superseded_by(position.whole)}
         assert partition in index
     saved = list(positions.values())
     joining = group("new", (0, 1), 4)
-    some = first_position(joining, whole, "id", index.about(whole))
-    assert replace(some, left=()) == replace(first_position(joining, whole, "id", saved), left=())
-    assert tokens(some.left) == tokens(first_position(joining, whole, "id", saved).left)
-    assert {repr(each) for each in superseded(saved)} <= gone
+    from_index = first_position(joining, whole, "id", index.about(whole))
+    assert replace(from_index, left=()) == replace(first_position(joining, whole, "id", saved), left=())
+    assert tokens(from_index.left) == tokens(first_position(joining, whole, "id", saved).left)
+    assert {repr(older) for older in superseded(saved)} <= gone
 
 
 def test_traces_are_never_too_early() -> None:

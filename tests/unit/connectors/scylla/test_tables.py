@@ -55,11 +55,11 @@ def rows(
 
 
 def names(version: Any) -> list[str]:
-    return [each.name for each in version.columns]
+    return [column.name for column in version.columns]
 
 
 @pytest.mark.parametrize(
-    ("given_options", "wanted"),
+    ("given_options", "expected"),
     [
         ({"enabled": "true"}, CdcOptions()),
         ({"enabled": "false"}, CdcOptions(enabled=False)),
@@ -70,8 +70,8 @@ def names(version: Any) -> list[str]:
         ({"enabled": "true", "preimage": "true", "ttl": "60", "new": "x"}, CdcOptions(preimage="true", ttl_s=60)),
     ],
 )
-def test_cdc_options(given_options: dict[str, str], wanted: CdcOptions) -> None:
-    assert cdc_options(extension(**given_options)) == wanted
+def test_cdc_options(given_options: dict[str, str], expected: CdcOptions) -> None:
+    assert cdc_options(extension(**given_options)) == expected
 
 
 def test_without_options_cdc_is_off() -> None:
@@ -81,25 +81,25 @@ def test_without_options_cdc_is_off() -> None:
 @pytest.mark.parametrize(
     "data", [b"", b"\x01", extension(enabled="true")[:-1], b"\x01\x00\x00\x00\x01\x00\x00\x00\xff\x00\x00\x00\x00"]
 )
-def test_broken_options_are_told(data: bytes) -> None:
+def test_broken_options_are_reported(data: bytes) -> None:
     with pytest.raises(Fatal, match="CDC options"):
         cdc_options(data)
 
 
 def test_columns_stand_in_the_order_of_select_star() -> None:
-    found = build_history(
+    version = build_history(
         TABLE,
         rows(column("b", "map<text, frozen<list<int>>>"), column("a", "int"), column("s", part="static"), column("A")),
     ).newest
-    assert names(found) == ["zk", "ak", "ck", "s", "A", "a", "b"]
-    assert [each.name for each in found.partition_key] == ["zk", "ak"]
-    assert [(each.name, each.reversed) for each in found.clustering_key] == [("ck", True)]
-    assert found.columns[-1].type.is_multicell
-    assert found.since_us == 0
+    assert names(version) == ["zk", "ak", "ck", "s", "A", "a", "b"]
+    assert [column.name for column in version.partition_key] == ["zk", "ak"]
+    assert [(column.name, column.reversed) for column in version.clustering_key] == [("ck", True)]
+    assert version.columns[-1].type.is_multicell
+    assert version.since_us == 0
 
 
 def test_added_and_dropped_columns_give_versions() -> None:
-    found = build_history(
+    history = build_history(
         TABLE,
         rows(
             column("a"),
@@ -107,20 +107,20 @@ def test_added_and_dropped_columns_give_versions() -> None:
             dropped=[{"column_name": "c", "dropped_time": 3_000, "type": "bigint"}],
         ),
     )
-    assert [(version.since_us, names(version)[3:]) for version in found.versions] == [
+    assert [(version.since_us, names(version)[3:]) for version in history.versions] == [
         (0, ["a", "c"]),
         (3_000_000, ["a"]),
         (5_000_000, ["a", "b"]),
     ]
-    assert names(found.version_at(2_999_999))[3:] == ["a", "c"]
-    assert names(found.version_at(3_000_000))[3:] == ["a"]
-    assert names(found.version_at(10**17))[3:] == ["a", "b"]
-    assert names(found.version_at(-5))[3:] == ["a", "c"]
-    assert found.created_us == 1_000
+    assert names(history.version_at(2_999_999))[3:] == ["a", "c"]
+    assert names(history.version_at(3_000_000))[3:] == ["a"]
+    assert names(history.version_at(10**17))[3:] == ["a", "b"]
+    assert names(history.version_at(-5))[3:] == ["a", "c"]
+    assert history.created_us == 1_000
 
 
 def test_a_column_dropped_and_added_again_with_another_type() -> None:
-    found = build_history(
+    history = build_history(
         TABLE,
         rows(
             column("a", "int", added=9_000_000),
@@ -128,7 +128,7 @@ def test_a_column_dropped_and_added_again_with_another_type() -> None:
             dropped=[{"column_name": "a", "dropped_time": 4_000, "type": "text", "kind": "regular"}],
         ),
     )
-    assert [[(each.name, each.type.name) for each in version.columns[3:]] for version in found.versions] == [
+    assert [[(column.name, column.type.name) for column in version.columns[3:]] for version in history.versions] == [
         [("a", "text"), ("k", "text")],
         [("k", "text")],
         [("a", "int"), ("k", "text")],
@@ -165,11 +165,11 @@ def test_an_altered_type_is_a_new_version_if_the_old_one_was_seen() -> None:
 
 def test_a_table_made_again_begins_a_new_version() -> None:
     first = build_history(TABLE, rows(column("a")))
-    again = TableRows(
+    recreated = TableRows(
         {"id": "id-2", "extensions": [{"key": "cdc", "value": extension(enabled="true")}]},
-        [{**each, "added": 8_000_000} for each in [*KEYS, column("z", "int")]],
+        [{**column_row, "added": 8_000_000} for column_row in [*KEYS, column("z", "int")]],
     )
-    second = build_history(TABLE, again, first)
+    second = build_history(TABLE, recreated, first)
     assert [(version.since_us, version.table_id, names(version)[3:]) for version in second.versions] == [
         (0, "id-1", ["a"]),
         (8_000_000, "id-2", ["z"]),
@@ -193,10 +193,10 @@ def test_an_alter_seen_while_running_keeps_what_was_known() -> None:
 
 
 def test_dropped_columns_of_types_that_are_gone_are_left_out() -> None:
-    found = build_history(
+    history = build_history(
         TABLE, rows(column("a"), dropped=[{"column_name": "c", "dropped_time": 3_000, "type": "frozen<gone>"}])
     )
-    assert names(found.newest)[3:] == ["a"]
+    assert names(history.newest)[3:] == ["a"]
 
 
 def test_an_unknown_type_is_fatal() -> None:
@@ -211,7 +211,7 @@ def test_any_sequence_of_add_and_drop(steps: list[tuple[str, int]], in_steps: bo
     gone: dict[str, dict[str, Any]] = {}
     now = 10
     truth: list[tuple[int, set[str]]] = [(0, set())]
-    found = build_history(TABLE, rows()) if in_steps else None
+    history = build_history(TABLE, rows()) if in_steps else None
     twice = False
     for name, gap in steps:
         now += gap
@@ -223,12 +223,12 @@ def test_any_sequence_of_add_and_drop(steps: list[tuple[str, int]], in_steps: bo
             there[name] = column(name, added=now * 1_000)
         truth.append((now * 1_000, set(there)))
         if in_steps:
-            found = build_history(TABLE, rows(*there.values(), dropped=list(gone.values())), found)
-    if found is None:
-        found = build_history(TABLE, rows(*there.values(), dropped=list(gone.values())))
-    assert set(names(found.newest)[3:]) == set(there)
+            history = build_history(TABLE, rows(*there.values(), dropped=list(gone.values())), history)
+    if history is None:
+        history = build_history(TABLE, rows(*there.values(), dropped=list(gone.values())))
+    assert set(names(history.newest)[3:]) == set(there)
     for index, (since, columns) in enumerate(truth):
-        at = set(names(found.version_at(since))[3:])
+        at = set(names(history.version_at(since))[3:])
         if in_steps:
             assert at == columns
         elif not twice:

@@ -126,13 +126,17 @@ def test_packing_keeps_order_and_limit(sizes: list[int], limit: int) -> None:
 
 
 @given(lengths=st.lists(st.integers(1, 40), max_size=12), limit=st.integers(1, 20))
-def test_stretches_are_the_runs_of_streams(lengths: list[int], limit: int) -> None:
+def test_partitions_are_the_runs_of_streams(lengths: list[int], limit: int) -> None:
     rows = [(stream, index) for stream, length in enumerate(lengths) for index in range(length)]
-    found = list(find_partitions(rows, limit))
-    assert [row for start, stop, _ in found for row in rows[start:stop]] == rows
-    assert all(0 < stop - start <= limit and len({row[0] for row in rows[start:stop]}) == 1 for start, stop, _ in found)
+    partitions = list(find_partitions(rows, limit))
+    assert [row for start, stop, _ in partitions for row in rows[start:stop]] == rows
+    assert all(
+        0 < stop - start <= limit and len({row[0] for row in rows[start:stop]}) == 1 for start, stop, _ in partitions
+    )
     ends = [sum(1 for _ in group) for _, group in groupby(rows, key=lambda row: row[0])]
-    assert [stop for _, stop, complete in found if complete] == [sum(ends[: index + 1]) for index in range(len(ends))]
+    assert [stop for _, stop, complete in partitions if complete] == [
+        sum(ends[: index + 1]) for index in range(len(ends))
+    ]
 
 
 def state_of(
@@ -170,12 +174,13 @@ def test_a_group_stopped_inside_a_window_finishes_it_alone_from_where_it_was() -
 
 def test_a_held_group_is_left_behind_and_others_go_on() -> None:
     lane = Lane([state_of("a", T0), state_of("b", T0)], 60_000)
-    held = frozenset({lane.groups[0].name})
-    window = plan_lane(lane, T0 + 5_000, WindowRules(), 10, end_ms=None, held_groups=held).window
+    held_groups = frozenset({lane.groups[0].name})
+    window = plan_lane(lane, T0 + 5_000, WindowRules(), 10, end_ms=None, held_groups=held_groups).window
     assert window is not None
     assert window.groups == (lane.groups[1],)
     assert (
-        plan_lane(Lane(lane.groups[:1], 1), T0 + 5_000, WindowRules(), 10, end_ms=None, held_groups=held).window is None
+        plan_lane(Lane(lane.groups[:1], 1), T0 + 5_000, WindowRules(), 10, end_ms=None, held_groups=held_groups).window
+        is None
     )
 
 
@@ -301,11 +306,14 @@ def row(ms: int, *cells: Any) -> tuple[Any, ...]:
 
 
 def test_rows_come_in_the_form_of_their_own_definition() -> None:
-    one, two = version("1", 0, ("a", "text")), version("2", T0 * 1000, ("a", "text"), ("b", "int"))
-    feed = TableFeed(TABLE, (one, two), lambda _: None)  # type: ignore[arg-type, return-value]
+    first, second = version("1", 0, ("a", "text")), version("2", T0 * 1000, ("a", "text"), ("b", "int"))
+    feed = TableFeed(TABLE, (first, second), lambda _: None)  # type: ignore[arg-type, return-value]
     rows = [row(T0 - 5, "x", None, None, None), row(T0 - 1, "y", None, None, None), row(T0, "z", None, 7, None)]
-    assert feed.parts(two, rows) == [(one, [(*rows[0][:7], "x", None), (*rows[1][:7], "y", None)]), (two, rows[2:])]
-    assert feed.parts(two, rows[2:]) == [(two, rows[2:])]
+    assert feed.parts(second, rows) == [
+        (first, [(*rows[0][:7], "x", None), (*rows[1][:7], "y", None)]),
+        (second, rows[2:]),
+    ]
+    assert feed.parts(second, rows[2:]) == [(second, rows[2:])]
 
 
 def test_what_the_log_does_not_have_is_null() -> None:

@@ -47,26 +47,26 @@ if config.get("say"):
 if config.get("grandchild"):
     other = subprocess.Popen(["sleep", "1000"])
     Path(config["grandchild"]).write_text(str(other.pid))
-what = config.get("do", "run")
-if what == "refuse":
+action = config.get("do", "run")
+if action == "refuse":
     emit("failed", error="Missing required configuration", kind="ConfigInvalid", trace="", retriable=False)
     leave(2)
 emit("started", pid=os.getpid(), batch=None)
-if what in {"fail", "retriable"}:
+if action in {"fail", "retriable"}:
     emit(
         "failed",
         error="the target says no",
         kind="Fatal",
         trace="Traceback of the job\nFatal: the target says no",
-        retriable=what == "retriable",
+        retriable=action == "retriable",
     )
     leave(1)
-if what == "die":
+if action == "die":
     os.kill(os.getpid(), signal.SIGKILL)
-if what in ("end", "savepoint"):
-    emit("stopped", reason="savepoint" if what == "savepoint" else "done", batch=0)
+if action in ("end", "savepoint"):
+    emit("stopped", reason="savepoint" if action == "savepoint" else "done", batch=0)
     leave(0)
-if what == "trouble":
+if action == "trouble":
     trouble = {"part": "batch", "since": "2026-11-21T00:00:00.000Z", "error": "the target is away"}
     for attempt in (1, 2):
         emit("retrying", attempt=attempt, batch=None, pause_s=0.1, **trouble)

@@ -109,8 +109,8 @@ def test_what_is_the_jobs_own() -> None:
         "spark.executor.cores": "1",
         "millrace.node": "here",
     }
-    own = job_properties(config, FRAME)
-    assert own.keys() == MINIMAL.keys() - {"connector.class"} | {"errors.tolerance", "spark.executor.cores"}
+    properties = job_properties(config, FRAME)
+    assert properties.keys() == MINIMAL.keys() - {"connector.class"} | {"errors.tolerance", "spark.executor.cores"}
 
 
 def test_what_has_no_effect_is_refused() -> None:
@@ -249,13 +249,17 @@ def test_a_lag_that_is_not_known_is_no_zero_and_a_trouble_lasts() -> None:
 
 
 async def test_a_trouble_is_in_the_status_while_it_lasts(context: Any) -> None:
-    made = context(do="trouble")
-    run = asyncio.create_task(SparkJobTask(made).run())
-    await eventually_async(lambda: len(made.said) >= 3, "the trouble is over", detail=lambda: made.said)
+    task_context = context(do="trouble")
+    run = asyncio.create_task(SparkJobTask(task_context).run())
+    await eventually_async(lambda: len(task_context.said) >= 3, "the trouble is over", detail=lambda: task_context.said)
     run.cancel()
     await asyncio.wait({run})
-    assert made.said == ["running", "the job retries since 2026-11-21T00:00:00+00:00: the target is away", "running"]
-    assert made.progress.retries == 2
+    assert task_context.said == [
+        "running",
+        "the job retries since 2026-11-21T00:00:00+00:00: the target is away",
+        "running",
+    ]
+    assert task_context.progress.retries == 2
 
 
 def test_no_option_stands_on_the_command_line() -> None:
@@ -298,26 +302,26 @@ def context(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 async def test_a_run_tells_what_the_job_tells_and_ends_when_cancelled(context: Any, tmp_path: Path) -> None:
-    made = context(do="run")
-    run = asyncio.create_task(SparkJobTask(made).run())
-    await eventually_async(lambda: made.progress.batches >= 3, "three batches are done")
-    assert (made.said, made.progress.phase, made.topics) == (["running"], "running", {"in"})
-    pid = made.progress.pid
+    task_context = context(do="run")
+    run = asyncio.create_task(SparkJobTask(task_context).run())
+    await eventually_async(lambda: task_context.progress.batches >= 3, "three batches are done")
+    assert (task_context.said, task_context.progress.phase, task_context.topics) == (["running"], "running", {"in"})
+    pid = task_context.progress.pid
     assert json.loads((tmp_path / "jobs/orders/supervised.json").read_text())["pid"] == pid
     run.cancel()
     await asyncio.wait({run})
     assert run.cancelled()
-    assert (made.progress.phase, made.progress.pid) == ("stopped", 0)
+    assert (task_context.progress.phase, task_context.progress.pid) == ("stopped", 0)
     assert not Path(f"/proc/{pid}").exists()
 
 
 async def test_a_run_that_may_not_take_its_time_is_killed(context: Any) -> None:
-    made = context(do="run", deaf="true")
-    run = asyncio.create_task(SparkJobTask(made).run())
-    await eventually_async(lambda: made.progress.phase == "running", "the job runs")
-    pid, made.left = made.progress.pid, 0.1
+    task_context = context(do="run", deaf="true")
+    run = asyncio.create_task(SparkJobTask(task_context).run())
+    await eventually_async(lambda: task_context.progress.phase == "running", "the job runs")
+    pid, task_context.left = task_context.progress.pid, 0.1
     run.cancel()
-    made.left = 0.0
+    task_context.left = 0.0
     await asyncio.wait({run})
     assert not Path(f"/proc/{pid}").exists()
 
@@ -340,18 +344,18 @@ async def test_a_run_that_may_not_take_its_time_is_killed(context: Any) -> None:
 async def test_what_becomes_of_a_job_that_ends(
     context: Any, properties: dict[str, str], error: type[Exception], text: str, trace: str | None
 ) -> None:
-    made = context(**properties)
+    task_context = context(**properties)
     with pytest.raises(error, match=text) as caught:
-        await SparkJobTask(made).run()
+        await SparkJobTask(task_context).run()
     assert getattr(caught.value, "trace", None) == trace
-    assert (made.progress.phase, made.progress.pid) == ("failed", 0)
-    assert made.progress.error
+    assert (task_context.progress.phase, task_context.progress.pid) == ("failed", 0)
+    assert task_context.progress.error
 
 
 async def test_a_job_that_does_what_there_is_and_ends_is_done(context: Any) -> None:
-    made = context(do="end", **{"trigger.mode": "available-now"})
-    await SparkJobTask(made).run()
-    assert made.progress.phase == "finished"
+    task_context = context(do="end", **{"trigger.mode": "available-now"})
+    await SparkJobTask(task_context).run()
+    assert task_context.progress.phase == "finished"
 
 
 async def test_a_job_that_stopped_after_its_savepoint_stays_stopped(context: Any) -> None:

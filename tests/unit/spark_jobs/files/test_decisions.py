@@ -42,7 +42,7 @@ def file(path: str, size: int = 10, added: int = 0, bucket: str = "b", **more: i
 
 
 @pytest.mark.parametrize(
-    ("sizes", "ages", "why"),
+    ("sizes", "ages", "reason"),
     [
         ([], [], None),
         ([60], [5], None),
@@ -54,24 +54,26 @@ def file(path: str, size: int = 10, added: int = 0, bucket: str = "b", **more: i
         ([1, 1], [99, 50], "inactivity"),
     ],
 )
-def test_when_a_bucket_is_rolled(sizes: list[int], ages: list[int], why: str | None) -> None:
+def test_when_a_bucket_is_rolled(sizes: list[int], ages: list[int], reason: str | None) -> None:
     plan = Rolling(size=100, age=100, inactivity=50, files=3)
     files = [
         file(f"_small/{index}", size, 1000 - age) for index, (size, age) in enumerate(zip(sizes, ages, strict=True))
     ]
-    assert rolling.find_due_reason(files, plan, 1000) == why
+    assert rolling.find_due_reason(files, plan, 1000) == reason
 
 
 @given(st.lists(st.tuples(st.integers(1, 300), st.integers(0, 9)), max_size=30), st.integers(1, 200))
 def test_groups_keep_order_and_size_and_lose_nothing(sizes: list[tuple[int, int]], target: int) -> None:
     files = [file(f"f{index:03}", size, added) for index, (size, added) in enumerate(sizes)]
     groups = rolling.group_files(files, target)
-    assert [each for group in groups for each in group] == sorted(files, key=lambda each: (each.added, each.path))
-    assert all(len(group) == 1 or sum(each.bytes for each in group) <= target for group in groups)
-    for one, two in pairwise(groups):
-        assert sum(each.bytes for each in one) + two[0].bytes > target, "a group ends only where the next would not fit"
+    assert [file for group in groups for file in group] == sorted(files, key=lambda file: (file.added, file.path))
+    assert all(len(group) == 1 or sum(file.bytes for file in group) <= target for group in groups)
+    for first, second in pairwise(groups):
+        assert sum(file.bytes for file in first) + second[0].bytes > target, (
+            "a group ends only where the next would not fit"
+        )
     merged = rolling.find_compactable(files, target)
-    assert all(len(group) > 1 and all(each.bytes * 2 < target for each in group) for group in merged)
+    assert all(len(group) > 1 and all(file.bytes * 2 < target for file in group) for group in merged)
 
 
 def test_compaction_at_a_time_of_day_takes_what_was_written_before_it() -> None:
@@ -90,11 +92,11 @@ def test_compaction_at_a_time_of_day_takes_what_was_written_before_it() -> None:
 def test_what_is_in_sight_and_what_may_take_its_place() -> None:
     waiting = File("_merged/x/b/m", "b", "parquet", 0, 2, 20, replaces=("b/one", "b/two"))
     state = HistoryState(
-        files={each.path: each for each in (waiting, file("_small/x/b/s"), file("b/batch-x"), file("b/three"))},
+        files={entry.path: entry for entry in (waiting, file("_small/x/b/s"), file("b/batch-x"), file("b/three"))},
         removed={"b/one": 1000, "b/two": 1500},
     )
-    assert [each.path for each in rolling.small_files(state)["b"]] == ["_small/x/b/s", "b/batch-x"]
-    assert [each.path for each in rolling.finished_files(state)["b"]] == ["_merged/x/b/m", "b/three"]
+    assert [entry.path for entry in rolling.small_files(state)["b"]] == ["_small/x/b/s", "b/batch-x"]
+    assert [entry.path for entry in rolling.finished_files(state)["b"]] == ["_merged/x/b/m", "b/three"]
     assert rolling.find_presentable(state, 100, 1599) == []
     assert rolling.find_presentable(state, 100, 1600) == [waiting]
     assert rolling.find_expired(state.removed, 100, 1550) == ["b/one"]
@@ -117,12 +119,12 @@ def test_pruning_drops_only_files_without_a_match(
         for index, (ts, wide, number, many) in enumerate(spans)
     ]
     kept = prune_files(files, low=low, high=high, high_id=high_id)
-    for each, (ts, wide, number, many) in zip(files, spans, strict=True):
+    for candidate, (ts, wide, number, many) in zip(files, spans, strict=True):
         times = any(
             (low is None or time >= low) and (high is None or time <= high) for time in range(ts, ts + wide + 1)
         )
-        ids = any(high_id is None or one <= high_id for one in range(number, number + many + 1))
-        assert (each in kept) == (times and ids)
+        ids = any(high_id is None or identity <= high_id for identity in range(number, number + many + 1))
+        assert (candidate in kept) == (times and ids)
 
 
 @pytest.mark.parametrize(
@@ -139,11 +141,11 @@ def test_pruning_drops_only_files_without_a_match(
     ],
 )
 def test_where_rows_go(text: str, namespace: str, directory: str, levels: list[str]) -> None:
-    found = layout.parse_layout(text)
-    name = found.directory(namespace)
+    parsed = layout.parse_layout(text)
+    name = parsed.directory(namespace)
     assert name.replace("%2E", ".") == directory.replace("%2E", ".")
     assert not name.startswith(("_", "."))
-    assert [level.name for level in found.levels] == levels
+    assert [level.name for level in parsed.levels] == levels
 
 
 @pytest.mark.parametrize(
@@ -167,7 +169,7 @@ def test_a_wrong_layout_says_which_level(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("one", "other", "both"),
+    ("first", "second", "both"),
     [
         (IntegerType(), LongType(), LongType()),
         (FloatType(), DoubleType(), DoubleType()),
@@ -190,9 +192,9 @@ def test_a_wrong_layout_says_which_level(text: str) -> None:
         ),
     ],
 )
-def test_the_type_that_holds_both(one: DataType, other: DataType, both: DataType | None) -> None:
-    assert find_wider_type(one, other) == both
-    turned = find_wider_type(other, one)
+def test_the_type_that_holds_both(first: DataType, second: DataType, both: DataType | None) -> None:
+    assert find_wider_type(first, second) == both
+    turned = find_wider_type(second, first)
     assert turned == both or isinstance(both, StructType)
 
 
@@ -241,7 +243,7 @@ def test_what_one_job_left_behind_is_never_taken_for_another_ones() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "complaint"),
+    ("wrong_options", "complaint"),
     [
         ({"sink.files.partition.by": "date"}, "which table"),
         ({"sink.files.format": "xml"}, "must be one of"),
@@ -249,9 +251,9 @@ def test_what_one_job_left_behind_is_never_taken_for_another_ones() -> None:
         ({"sink.files.listing": "x"}, "must be one of"),
     ],
 )
-def test_wrong_options_are_named(given: dict[str, str], complaint: str) -> None:
+def test_wrong_options_are_named(wrong_options: dict[str, str], complaint: str) -> None:
     with pytest.raises(ConfigInvalid, match=complaint):
-        options.CONFIG.parse(BASE | given)
+        options.CONFIG.parse(BASE | wrong_options)
 
 
 def test_compressions_belong_to_formats() -> None:

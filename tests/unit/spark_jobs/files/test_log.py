@@ -44,13 +44,13 @@ def test_versions_follow_each_other_and_can_be_read_again(tmp_path: Path) -> Non
 
 
 def test_many_writers_never_lose_or_double_a_commit(tmp_path: Path) -> None:
-    def write(who: int) -> None:
+    def write(writer: int) -> None:
         log = HistoryLog(LocalStorage(tmp_path), interval=5)
         for number in range(25):
-            while log.commit(HistoryEntry("append", 0, add=(file(f"{who}-{number}"),))) is None:
+            while log.commit(HistoryEntry("append", 0, add=(file(f"{writer}-{number}"),))) is None:
                 pass
 
-    threads = [threading.Thread(target=write, args=(who,)) for who in range(4)]
+    threads = [threading.Thread(target=write, args=(writer,)) for writer in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -76,14 +76,14 @@ def test_trimming_keeps_what_a_checkpoint_needs(tmp_path: Path) -> None:
     log = HistoryLog(LocalStorage(tmp_path), interval=4)
     for number in range(10):
         log.commit(HistoryEntry("append", number, add=(file(f"f{number}"),)))
-    for each in (tmp_path / "_log").iterdir():
-        os.utime(each, (1000, 1000))
+    for path in (tmp_path / "_log").iterdir():
+        os.utime(path, (1000, 1000))
     stale = HistoryLog(LocalStorage(tmp_path))
     stale.load(2)
     stale._state = HistoryLog(LocalStorage(tmp_path)).load(2)
     assert log.trim(before=500_000) == 0, "all is younger"
     assert log.trim(before=2_000_000) > 0
-    names = sorted(each.name for each in (tmp_path / "_log").iterdir())
+    names = sorted(path.name for path in (tmp_path / "_log").iterdir())
     assert names == [f"{7:020d}.checkpoint.json", f"{8:020d}.json", f"{9:020d}.json"]
     assert len(HistoryLog(LocalStorage(tmp_path)).load().files) == 10
     assert len(HistoryLog(LocalStorage(tmp_path)).load(7).files) == 8
@@ -107,18 +107,18 @@ def test_what_is_in_is_left_out_and_nothing_else(
 ) -> None:
     state = HistoryState()
     inside: dict[tuple[str, int], int] = {}
-    for number, each in enumerate(before):
+    for number, earlier in enumerate(before):
         by_topic: dict[str, dict[str, tuple[int, int]]] = {}
-        for (topic, partition), offsets in each.items():
+        for (topic, partition), offsets in earlier.items():
             by_topic.setdefault(topic, {})[str(partition)] = offsets
             inside[topic, partition] = max(inside.get((topic, partition), 0), offsets[1])
         apply_entry(state, HistoryEntry("append", 0, version=number, ranges=by_topic))
-    known = find_known_offsets(batch, state.offsets.get("", {}))
+    known_offsets = find_known_offsets(batch, state.offsets.get("", {}))
     left = {
         (where, offset)
         for where, (first, after) in batch.items()
         for offset in range(first, after)
-        if offset >= known.get(where, 0)
+        if offset >= known_offsets.get(where, 0)
     }
     assert left == {
         (where, offset)
@@ -126,7 +126,7 @@ def test_what_is_in_is_left_out_and_nothing_else(
         for offset in range(first, after)
         if offset >= inside.get(where, 0)
     }
-    assert is_complete(batch, known) == (not left)
+    assert is_complete(batch, known_offsets) == (not left)
 
 
 def test_a_prepare_is_open_until_it_is_closed() -> None:

@@ -16,7 +16,7 @@ LOST = (
 CRASHED = "org.apache.spark.SparkException: Python worker exited unexpectedly (crashed)"
 
 
-def test_a_crashed_worker_is_told_from_one_that_the_watchdog_ended() -> None:
+def test_a_crashed_worker_is_another_error_than_one_that_the_watchdog_ended() -> None:
     crashed = cause_of(RuntimeError(LOST.format(cause=f"{CRASHED}: ")))
     assert type(crashed) is WorkerCrashed
     assert str(crashed).startswith("a Python worker process died without saying why")
@@ -54,7 +54,7 @@ def test_a_worker_that_dies_before_its_first_task_has_crashed_too() -> None:
 
 
 @pytest.mark.parametrize(
-    ("chain", "wanted", "words"),
+    ("chain", "kind", "words"),
     [
         (
             [
@@ -114,12 +114,12 @@ def test_a_worker_that_dies_before_its_first_task_has_crashed_too() -> None:
     ],
 )
 def test_known_errors_of_java_name_the_cause_and_the_fix(
-    chain: list[JavaCause], wanted: type[Exception], words: list[str]
+    chain: list[JavaCause], kind: type[Exception], words: list[str]
 ) -> None:
-    found = known_cause(chain, "the trace")
-    assert type(found) is wanted
-    assert [word for word in words if word not in str(found)] == []
-    assert getattr(found, "trace", None) == "the trace"
+    error = known_cause(chain, "the trace")
+    assert type(error) is kind
+    assert [word for word in words if word not in str(error)] == []
+    assert getattr(error, "trace", None) == "the trace"
 
 
 def test_unknown_errors_of_java_are_shown_by_their_innermost_cause() -> None:
@@ -128,7 +128,7 @@ def test_unknown_errors_of_java_are_shown_by_their_innermost_cause() -> None:
         "Caused by: com.acme.OddException: the cupboard is bare\n\t... 3 more\n"
     )
     error = RuntimeError(text)
-    assert [each.kind for each in java_causes(error)] == ["java.lang.RuntimeException", "com.acme.OddException"]
+    assert [cause.kind for cause in java_causes(error)] == ["java.lang.RuntimeException", "com.acme.OddException"]
     assert cause_of(error) is error
     assert describe_error(error) == (
         "com.acme.OddException: the cupboard is bare (Spark was in getFileSystem; java.lang.RuntimeException: outer)"

@@ -46,7 +46,7 @@ def test_a_lock_ends_with_its_process(tmp_path: Path) -> None:
     mine.acquire("job x")
 
 
-def test_processes_are_told_apart() -> None:
+def test_processes_are_identified_by_their_age() -> None:
     assert is_alive(os.getpid(), process_age(os.getpid()))
     assert not is_alive(os.getpid(), "1")
     with subprocess.Popen([sys.executable, "-c", ""]) as gone:

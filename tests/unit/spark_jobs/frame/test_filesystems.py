@@ -24,10 +24,10 @@ def test_what_spark_can_reach(properties: dict[str, str]) -> None:
 
 
 def test_what_is_missing_is_named_with_the_fix() -> None:
-    found = missing_clients({"checkpoint.location": "abfs://b@a/c", "sink.files.path": "s3://b/h"})
-    assert found[0].startswith("checkpoint.location: abfs://b@a/c: Spark comes without the client of abfs://")
-    assert f"spark.jars.packages: org.apache.hadoop:hadoop-azure:{hadoop_version()}" in found[0]
-    assert found[1].startswith("sink.files.path: s3://b/h: Spark knows no file system s3://: use s3a://")
+    missing = missing_clients({"checkpoint.location": "abfs://b@a/c", "sink.files.path": "s3://b/h"})
+    assert missing[0].startswith("checkpoint.location: abfs://b@a/c: Spark comes without the client of abfs://")
+    assert f"spark.jars.packages: org.apache.hadoop:hadoop-azure:{hadoop_version()}" in missing[0]
+    assert missing[1].startswith("sink.files.path: s3://b/h: Spark knows no file system s3://: use s3a://")
     assert hadoop_version()[0].isdigit()
 
 

@@ -45,7 +45,7 @@ by session 5
 
 
 @pytest.mark.parametrize(
-    ("name", "wanted"),
+    ("name", "kind"),
     [
         ("connectors.errors.Fatal", Fatal),
         ("connectors.errors.Retriable", Retriable),
@@ -56,12 +56,12 @@ by session 5
         ("pyspark.errors.exceptions.base.PythonException: connectors.scylla.schema.tables.TableUnavailable", Retriable),
     ],
 )
-def test_our_errors_come_back_from_tasks(name: str, wanted: type[Exception]) -> None:
+def test_our_errors_come_back_from_tasks(name: str, kind: type[Exception]) -> None:
     text = IN_TASK.format(name=name)
-    found = cause_of(RuntimeError(text))
-    assert type(found) is wanted
-    assert str(found) == "the table orders is locked\nby session 5"
-    assert getattr(found, "trace", None) == text
+    error = cause_of(RuntimeError(text))
+    assert type(error) is kind
+    assert str(error) == "the table orders is locked\nby session 5"
+    assert getattr(error, "trace", None) == text
 
 
 def test_a_name_in_the_text_of_an_error_is_part_of_the_text() -> None:
@@ -110,13 +110,13 @@ def test_network_errors_of_the_gateway_may_pass() -> None:
 
 def test_events_are_lines_without_secrets() -> None:
     out = io.StringIO()
-    told: list[dict[str, Any]] = []
-    events = EventWriter("j", out, scrub=lambda text: text.replace("hunter2", "[hidden]"), on_event=told.append)
+    seen_events: list[dict[str, Any]] = []
+    events = EventWriter("j", out, scrub=lambda text: text.replace("hunter2", "[hidden]"), on_event=seen_events.append)
     events.emit("failed", error="password hunter2 is\nwrong", retriable=False)
     line = out.getvalue()
     assert line.count("\n") == 1
     assert json.loads(line)["error"] == "password [hidden] is\nwrong"
-    assert told == [json.loads(line)]
+    assert seen_events == [json.loads(line)]
 
 
 @pytest.mark.parametrize(
@@ -131,13 +131,13 @@ def test_events_are_lines_without_secrets() -> None:
 )
 def test_events_are_whole_whatever_is_masked_in_them(fields: dict[str, Any], shown: dict[str, Any]) -> None:
     out = io.StringIO()
-    told: list[dict[str, Any]] = []
-    EventWriter("j", out, scrub=mask_patterns, on_event=told.append).emit("failed", **fields)
-    assert told == [json.loads(out.getvalue())]
-    assert {name: told[0][name] for name in fields} == shown
+    seen_events: list[dict[str, Any]] = []
+    EventWriter("j", out, scrub=mask_patterns, on_event=seen_events.append).emit("failed", **fields)
+    assert seen_events == [json.loads(out.getvalue())]
+    assert {name: seen_events[0][name] for name in fields} == shown
 
 
-def test_events_that_nobody_reads_are_told_once() -> None:
+def test_events_that_no_one_reads_are_reported_once() -> None:
     broken: list[int] = []
     out = io.StringIO()
     out.close()
@@ -175,7 +175,7 @@ def test_metrics_text() -> None:
     numbers.take(progress(rows=0, committed=False, duration_ms=0), 4.5)
     numbers.take({"event": "retrying"}, 5.0)
     lines = numbers.text().splitlines()
-    for wanted in (
+    for expected in (
         'millrace_job_up{job="j\\"x"} 1',
         'millrace_job_records_total{job="j\\"x"} 20',
         'millrace_job_batches_total{job="j\\"x"} 2',
@@ -188,7 +188,7 @@ def test_metrics_text() -> None:
         'millrace_job_batch_records{job="j\\"x"} 10',
         "# TYPE millrace_job_records_total counter",
     ):
-        assert wanted in lines
+        assert expected in lines
     assert 'millrace_job_retrying{job="j\\"x"} 1' in lines
     # A sign of life is no recovery, and a lag that is not known is no 0.
     numbers.take(

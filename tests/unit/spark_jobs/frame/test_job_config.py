@@ -92,19 +92,19 @@ def complaints(properties: dict[str, str]) -> list[str]:
 def test_defaults_that_depend_on_others(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("MILLRACE_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("MILLRACE_CACHE", str(tmp_path / "cache"))
-    made = config.build_job(job())
-    assert made.guarantee == "at-least-once"
-    assert made.config["kafka.group.id"] == "millrace-orders"
-    assert made.config["state.dir"] == str(tmp_path / "cache" / "jobs" / "orders")
-    assert made.checkpoint == str(tmp_path / "home" / "jobs" / "orders" / "checkpoint")
-    assert made.config["source.value.encoding"] == "json"
-    assert made.config["source.any.key"] == "id"
+    built = config.build_job(job())
+    assert built.guarantee == "at-least-once"
+    assert built.config["kafka.group.id"] == "millrace-orders"
+    assert built.config["state.dir"] == str(tmp_path / "cache" / "jobs" / "orders")
+    assert built.checkpoint == str(tmp_path / "home" / "jobs" / "orders" / "checkpoint")
+    assert built.config["source.value.encoding"] == "json"
+    assert built.config["source.any.key"] == "id"
     other = config.build_job(job(state__dir="/s", kafka__group__id="g", guarantee="none"))
     assert (other.checkpoint, other.config["kafka.group.id"], other.guarantee) == ("/s/checkpoint", "g", "none")
 
 
 def test_every_complaint_at_once() -> None:
-    found = complaints(
+    problems = complaints(
         job(
             name="no name",
             source__topics__pattern="x",
@@ -115,8 +115,8 @@ def test_every_complaint_at_once() -> None:
             errors__deadletterqueue__topic__name="dead",
         )
     )
-    assert len(found) == 6
-    text = "\n".join(found)
+    assert len(problems) == 6
+    text = "\n".join(problems)
     assert "Unknown configuration source.topcs; did you mean source.topics?" in text
     assert "Invalid value no name for configuration name" in text
     assert "source.topics and source.topics.pattern are both given" in text
@@ -152,8 +152,8 @@ def test_every_complaint_at_once() -> None:
     ],
 )
 def test_complaints(more: dict[str, str], message: str) -> None:
-    found = complaints(job() | more)
-    assert any(message in text for text in found), found
+    problems = complaints(job() | more)
+    assert any(message in text for text in problems), problems
 
 
 def test_what_belongs_to_parts_and_clients_is_accepted() -> None:
@@ -193,7 +193,7 @@ def test_secrets_are_resolved_and_hidden(monkeypatch: pytest.MonkeyPatch, tmp_pa
     (tmp_path / "secrets.properties").write_text("password=hunter2\n")
     monkeypatch.setenv("KAFKA_PASSWORD", "hunter3")
     jaas = 'org.apache.kafka.common.security.plain.PlainLoginModule required username="u" password="${env:KAFKA_PASSWORD}";'
-    made = config.build_job(
+    built = config.build_job(
         job()
         | {
             "sink.target.password": f"${{file:{tmp_path}/secrets.properties:password}}",
@@ -202,9 +202,9 @@ def test_secrets_are_resolved_and_hidden(monkeypatch: pytest.MonkeyPatch, tmp_pa
             "kafka.sasl.jaas.config": jaas,
         }
     )
-    assert made.config["sink.target.password"].value == "hunter2"
-    assert "hunter" not in repr(made.config)
-    assert clients.build_client_config(made.config, group_id="g") == {
+    assert built.config["sink.target.password"].value == "hunter2"
+    assert "hunter" not in repr(built.config)
+    assert clients.build_client_config(built.config, group_id="g") == {
         "bootstrap.servers": "h:9092",
         "security.protocol": "SASL_PLAINTEXT",
         "sasl.mechanism": "PLAIN",
@@ -212,7 +212,7 @@ def test_secrets_are_resolved_and_hidden(monkeypatch: pytest.MonkeyPatch, tmp_pa
         "sasl.password": "hunter3",
         "group.id": "g",
     }
-    assert clients.spark_options(made.config)["kafka.sasl.jaas.config"].endswith('password="hunter3";')
+    assert clients.spark_options(built.config)["kafka.sasl.jaas.config"].endswith('password="hunter3";')
 
 
 def test_tls_of_clients_that_are_not_java(tmp_path: Path) -> None:
@@ -233,16 +233,16 @@ def test_tls_of_clients_that_are_not_java(tmp_path: Path) -> None:
 
 def java_of(properties: dict[str, str]) -> dict[str, str]:
     """The TLS properties that Spark's client gets, with the content of the files that they name."""
-    given = {f"kafka.{name}": text for name, text in properties.items()}
-    made = config.build_job(job() | {"kafka.security.protocol": "SSL"} | given)
+    prefixed = {f"kafka.{name}": text for name, text in properties.items()}
+    built = config.build_job(job() | {"kafka.security.protocol": "SSL"} | prefixed)
     return {
         name.removeprefix("kafka."): text
-        for name, text in clients.spark_options(made.config).items()
+        for name, text in clients.spark_options(built.config).items()
         if name.startswith("kafka.ssl.")
     }
 
 
-def test_stores_are_told_to_java_as_what_they_are(tmp_path: Path) -> None:
+def test_java_gets_stores_as_what_they_are(tmp_path: Path) -> None:
     """Java reads PEM only where the type says so, and refuses a store's password with it."""
     authority = Authority.make()
     issued = authority.issue("worker")
@@ -291,10 +291,10 @@ def test_keys_that_java_can_t_read_are_opened_for_it(tmp_path: Path, form: Priva
     # The password of a store in PEM is that of its key, for all clients.
     of_store = {"ssl.keystore.location": str(store), "ssl.keystore.password": "key-password"}
     assert java_of(of_store) == opened
-    made = config.build_job(
+    built = config.build_job(
         job() | {"kafka.security.protocol": "SSL"} | {f"kafka.{name}": text for name, text in of_store.items()}
     )
-    assert clients.build_client_config(made.config)["ssl.key.password"] == "key-password"
+    assert clients.build_client_config(built.config)["ssl.key.password"] == "key-password"
     # One line, as a properties file may hold it.
     inline = {
         "ssl.keystore.key": key.replace("\n", " "),
@@ -312,7 +312,7 @@ def test_keys_that_java_can_t_read_are_opened_for_it(tmp_path: Path, form: Priva
 
 
 def test_remarks() -> None:
-    made = config.build_job(
+    built = config.build_job(
         job()
         | {
             "kafka.bootstrap.server": "typo",
@@ -321,8 +321,8 @@ def test_remarks() -> None:
             "spark.master": "spark://h:7077",
         }
     )
-    found = "\n".join(plan.list_remarks(made))
-    assert "kafka.bootstrap.server is no property that Kafka clients have" in found
-    assert "source.fail.on.data.loss=false" in found
-    assert "only logged" in found
-    assert "the job can only continue from here" in found
+    remarks = "\n".join(plan.list_remarks(built))
+    assert "kafka.bootstrap.server is no property that Kafka clients have" in remarks
+    assert "source.fail.on.data.loss=false" in remarks
+    assert "only logged" in remarks
+    assert "the job can only continue from here" in remarks

@@ -41,10 +41,10 @@ def flat(tree: dict[str, Any], prefix: str = "") -> dict[str, str]:
 @settings(max_examples=40, deadline=None)
 @given(st.dictionaries(_NAME, _TREE, min_size=1, max_size=5))
 def test_yaml_and_json_say_the_same(tree: dict[str, Any]) -> None:
-    wanted = flat(tree)
-    assert config.parse_text(json.dumps(tree), "job.json", as_json=True).properties == wanted
-    assert config.parse_text(json.dumps(tree, indent=1), "job.yaml").properties == wanted
-    assert config.parse_text(yaml.safe_dump(tree, allow_unicode=True), "job.yaml").properties == wanted
+    expected = flat(tree)
+    assert config.parse_text(json.dumps(tree), "job.json", as_json=True).properties == expected
+    assert config.parse_text(json.dumps(tree, indent=1), "job.yaml").properties == expected
+    assert config.parse_text(yaml.safe_dump(tree, allow_unicode=True), "job.yaml").properties == expected
 
 
 def test_lists_booleans_and_numbers() -> None:

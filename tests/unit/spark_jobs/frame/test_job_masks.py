@@ -52,8 +52,8 @@ COLUMNS: dict[str, tuple[t.DataType, Any]] = {
 
 
 def complaints(**more: str) -> list[str]:
-    found, problems = config.check_job({**JOB, **{name.replace("__", "."): value for name, value in more.items()}})
-    assert (found is None) == bool(problems)
+    checked, problems = config.check_job({**JOB, **{name.replace("__", "."): value for name, value in more.items()}})
+    assert (checked is None) == bool(problems)
     return [problem.name for problem in problems]
 
 
@@ -127,16 +127,16 @@ def test_masked_columns_hold_nothing_of_their_values_whatever_their_type(
         },
         debezium=False,
     )
-    found = column_masks(
+    masked_columns = column_masks(
         [(name, schema_of(kind), False) for name, (kind, _) in COLUMNS.items()], ("shop.customers",), masks
     )
-    assert set(found) == names
+    assert set(masked_columns) == names
     types = {
-        name: t.StringType() if str(found[name].schema.type).lower().endswith("string") else COLUMNS[name][0]
+        name: t.StringType() if str(masked_columns[name].schema.type).lower().endswith("string") else COLUMNS[name][0]
         for name in names
     }
     plain = batch()
-    masked = mask_batch(plain, found, types)
+    masked = mask_batch(plain, masked_columns, types)
     for name in COLUMNS:
         before, after = plain.column(name).to_pylist(), masked.column(name).to_pylist()
         if name not in names:
@@ -202,14 +202,14 @@ def test_the_materializers_events_are_masked_and_its_merge_is_not(output: str, c
         )
 
     emitted: list[Any] = []
-    for offset, each in enumerate(
+    for offset, change in enumerate(
         (
             update(1_000, mail="planted@mail", num=918_273_645_546, other=1),
             update(2_000, mail="planted@mail2", other=2),
             update(3_000, num=None),
         )
     ):
-        bench.engine.apply(written.record(each, offset), bench.store, emitted)
+        bench.engine.apply(written.record(change, offset), bench.store, emitted)
     data = b"\n".join((record.key or b"") + (record.value or b"") for record in emitted)
     assert len(emitted) == 3
     for plain in (b"planted@mail", b"918273645546", *((b"planted-key",) if "pk" in columns else ())):

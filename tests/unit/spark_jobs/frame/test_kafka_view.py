@@ -18,12 +18,12 @@ class Answers:
     def __init__(self, offsets: dict[tuple[str, int], int]) -> None:
         self.offsets = offsets
 
-    def list_offsets(self, wanted: dict[Any, Any], **_options: Any) -> dict[Any, Future[Any]]:
-        found: dict[Any, Future[Any]] = {}
-        for each in wanted:
-            found[each] = Future()
-            found[each].set_result(SimpleNamespace(offset=self.offsets[each.topic, each.partition]))
-        return found
+    def list_offsets(self, partitions: dict[Any, Any], **_options: Any) -> dict[Any, Future[Any]]:
+        futures: dict[Any, Future[Any]] = {}
+        for partition in partitions:
+            futures[partition] = Future()
+            futures[partition].set_result(SimpleNamespace(offset=self.offsets[partition.topic, partition.partition]))
+        return futures
 
     def poll(self, _timeout: float) -> int:
         return 0

@@ -45,12 +45,12 @@ def test_ranges_neither_overlap_nor_leave_out(
     """Cut at any position, two batches cover what one batch would."""
     middle = {where: start.get(where, 0) + more.get(where, 0) for where in start | more}
     end = {where: offset + 3 for where, offset in middle.items()}
-    one = ranges.compute_ranges(start, end, {})
+    whole = ranges.compute_ranges(start, end, {})
     parts = [ranges.compute_ranges(start, middle, {}), ranges.compute_ranges(middle, end, {})]
     covered = {
-        where: sorted(offset for part in parts if where in part for offset in range(*part[where])) for where in one
+        where: sorted(offset for part in parts if where in part for offset in range(*part[where])) for where in whole
     }
-    assert covered == {where: list(range(*each)) for where, each in one.items()}
+    assert covered == {where: list(range(*bounds)) for where, bounds in whole.items()}
 
 
 @pytest.mark.parametrize(
@@ -65,7 +65,7 @@ NOW = {"t": ExistingTopic("new", {0: 10, 1: 0}, {0: 20, 1: 5})}
 
 
 @pytest.mark.parametrize(
-    ("wanted", "known", "said"),
+    ("positions", "topic_ids", "said"),
     [
         ({("t", 0): 10, ("t", 1): 5}, {"t": "new"}, []),
         ({("t", 0): 10}, {}, []),
@@ -84,14 +84,14 @@ NOW = {"t": ExistingTopic("new", {0: 10, 1: 0}, {0: 20, 1: 5})}
         ({("t", 2): 4}, {}, ["t-2: the partition is gone, the topic has 2"]),
     ],
 )
-def test_losses(wanted: dict[tuple[str, int], int], known: dict[str, str], said: list[str]) -> None:
-    found = ranges.find_losses(wanted, NOW, known)
-    assert len(found) == bool(said)
-    assert all(part in found[0] for part in said)
+def test_losses(positions: dict[tuple[str, int], int], topic_ids: dict[str, str], said: list[str]) -> None:
+    losses = ranges.find_losses(positions, NOW, topic_ids)
+    assert len(losses) == bool(said)
+    assert all(part in losses[0] for part in said)
 
 
 @given(st.integers(0, 30), st.integers(0, 30), st.integers(0, 30))
-def test_a_loss_is_told_exactly_when_records_are_missing(position: int, first: int, length: int) -> None:
+def test_a_loss_is_reported_exactly_when_records_are_missing(position: int, first: int, length: int) -> None:
     existing = {"t": ExistingTopic("", {0: first}, {0: first + length})}
     readable = first <= position <= first + length
     assert bool(ranges.find_losses({("t", 0): position}, existing, {})) is not readable

@@ -13,12 +13,12 @@ from spark_jobs.spark.session import properties_text
 
 def read(text: str) -> dict[str, str]:
     """Parse as ``java.util.Properties.load`` does: escapes, and the first separator that is not escaped."""
-    found = {}
+    properties = {}
     for line in text.splitlines():
         parts = re.match(r"((?:[^\\=]|\\.)*)=(.*)\Z", line)
         assert parts is not None
-        found[_plain(parts[1])] = _plain(parts[2])
-    return found
+        properties[_plain(parts[1])] = _plain(parts[2])
+    return properties
 
 
 def _plain(text: str) -> str:

@@ -35,7 +35,7 @@ def test_a_call_that_overstays_is_reported_and_others_are_not() -> None:
     with dog.limit("second", 0.1):
         assert heard.wait(_WAIT_S)
     assert reported[1:] == ["second did not return within 0.15 s"]
-    assert [each.name for each in threading.enumerate() if each not in threads].count("watchdog") == 1
+    assert [thread.name for thread in threading.enumerate() if thread not in threads].count("watchdog") == 1
 
 
 def test_an_error_in_the_block_ends_the_watch() -> None:

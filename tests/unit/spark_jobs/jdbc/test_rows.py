@@ -103,7 +103,9 @@ def test_times_of_the_day_as_text(values: list[int | None], skipped: int) -> Non
         assert (len(minutes), len(seconds), len(hours) >= 2, int(minutes) < 60) == (2, 9, True, True)
         micros = (int(hours) * 60 + int(minutes)) * 60 * 10**6 + int(seconds.replace(".", ""))
         read.append(-micros if text.startswith("-") else micros)
-    assert read == [None if each is None else abs(each) // 1000 * (-1 if each < 0 else 1) for each in values[skipped:]]
+    assert read == [
+        None if value is None else abs(value) // 1000 * (-1 if value < 0 else 1) for value in values[skipped:]
+    ]
 
 
 @given(st.lists(st.none() | st.uuids() | st.text("0aA-{}", max_size=40), max_size=8), st.integers(0, 2), st.data())
@@ -142,41 +144,41 @@ def test_the_newest_row_of_a_uuid_in_two_spellings_is_kept() -> None:
 def literals(text: str) -> list[list[Any]]:
     """Rows of literals as MySQL's lexer reads them with backslash escapes on. Source: MariaDB's manual, string literals."""
     rows: list[list[Any]] = []
-    place = 0
-    while place < len(text):
-        assert text[place] == "(", text[place:]
-        place += 1
+    position = 0
+    while position < len(text):
+        assert text[position] == "(", text[position:]
+        position += 1
         row: list[Any] = []
         while True:
-            value, place = _literal(text, place)
+            value, position = _literal(text, position)
             row.append(value)
-            place += 1
-            if text[place - 1] == ")":
+            position += 1
+            if text[position - 1] == ")":
                 break
-            assert text[place - 1] == ","
+            assert text[position - 1] == ","
         rows.append(row)
-        assert text[place : place + 1] in (",", "")
-        place += 1
+        assert text[position : position + 1] in (",", "")
+        position += 1
     return rows
 
 
-def _literal(text: str, place: int) -> tuple[Any, int]:
-    if text.startswith("x'", place):
-        end = text.index("'", place + 2)
-        return binascii.unhexlify(text[place + 2 : end]), end + 1
-    if text[place] == "'":
-        place += 1
+def _literal(text: str, position: int) -> tuple[Any, int]:
+    if text.startswith("x'", position):
+        end = text.index("'", position + 2)
+        return binascii.unhexlify(text[position + 2 : end]), end + 1
+    if text[position] == "'":
+        position += 1
         value = ""
-        while text[place] != "'":
-            if text[place] == "\\":
-                place += 1
-                value += "\0" if text[place] == "0" else text[place]
+        while text[position] != "'":
+            if text[position] == "\\":
+                position += 1
+                value += "\0" if text[position] == "0" else text[position]
             else:
-                value += text[place]
-            place += 1
-        return value, place + 1
-    end = min(found for found in (text.find(",", place), text.find(")", place)) if found >= 0)
-    word = text[place:end]
+                value += text[position]
+            position += 1
+        return value, position + 1
+    end = min(index for index in (text.find(",", position), text.find(")", position)) if index >= 0)
+    word = text[position:end]
     return (None if word == "NULL" else int(word)), end
 
 
@@ -214,8 +216,8 @@ def test_the_newest_row_of_each_key_in_key_order(rows: list[tuple[str, int, int]
     best: dict[tuple[str, int], tuple[int, int]] = {}
     for key, other, version, offset in full:
         best[key, other] = max(best.get((key, other), (-1, 0)), (version, offset))
-    found = select_newest(data, ["k", "l"]).to_pylist()
-    assert [((row["k"], row["l"]), (row["ums_id_"], row["kafka_offset_"])) for row in found] == sorted(best.items())
+    newest = select_newest(data, ["k", "l"]).to_pylist()
+    assert [((row["k"], row["l"]), (row["ums_id_"], row["kafka_offset_"])) for row in newest] == sorted(best.items())
 
 
 @settings(deadline=None)  # the first call loads libraries

@@ -47,8 +47,8 @@ def chosen(kind: str = "postgresql", **options: str) -> JdbcSettings:
 
 
 def test_urls() -> None:
-    found = parse_url("jdbc:postgresql://a:1,[::1]:2,b/my%20db?x=1")
-    assert (found.dialect, found.hosts, found.database, found.query) == (
+    url = parse_url("jdbc:postgresql://a:1,[::1]:2,b/my%20db?x=1")
+    assert (url.dialect, url.hosts, url.database, url.query) == (
         "postgresql",
         (("a", 1), ("::1", 2), ("b", 5432)),
         "my db",
@@ -80,9 +80,9 @@ def test_urls() -> None:
 
 
 def test_secrets_show_nowhere() -> None:
-    made = chosen()
-    assert "hunter2" not in repr(made) + made.login.text
-    assert pickle.loads(pickle.dumps(made)).login.password == "hunter2"  # noqa: S301 - our own
+    settings = chosen()
+    assert "hunter2" not in repr(settings) + settings.login.text
+    assert pickle.loads(pickle.dumps(settings)).login.password == "hunter2"  # noqa: S301 - our own
     with pytest.raises(ConfigInvalid) as no:
         CONFIG_DEF.parse({"sink.jdbc.url": "jdbc:postgresql://u:hunter2@h/d", "sink.jdbc.user": "u"})
     assert "hunter2" not in str(no.value)
@@ -132,7 +132,7 @@ def test_names_fit_and_stay_different(name: str, octets: bool) -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "wanted", "present", "serves"),
+    ("kind", "needed", "present", "serves"),
     [
         ("sqlite", "integer", "INT UNSIGNED", "INT UNSIGNED"),
         ("sqlite", "integer", "varchar(9)", "varchar(9)"),
@@ -197,8 +197,8 @@ def test_names_fit_and_stay_different(name: str, octets: bool) -> None:
         ("mariadb", "longblob", "varbinary(20)", "varbinary(20)"),
     ],
 )
-def test_which_types_serve(kind: str, wanted: str, present: str, serves: str | None) -> None:
-    assert load_dialect(kind).fits(wanted, present) == serves
+def test_which_types_serve(kind: str, needed: str, present: str, serves: str | None) -> None:
+    assert load_dialect(kind).fits(needed, present) == serves
 
 
 @pytest.mark.parametrize(
@@ -243,7 +243,7 @@ class Server:
 
 
 @pytest.mark.parametrize(
-    ("kind", "version", "wanted"),
+    ("kind", "version", "expected"),
     [
         ("mariadb", "5.5.5-10.6.21-MariaDB", "char(36) CHARACTER SET ascii COLLATE ascii_bin"),
         ("mariadb", "10.7.1-MariaDB", "uuid"),
@@ -251,16 +251,18 @@ class Server:
         ("mysql", "8.4.0", "char(36) CHARACTER SET ascii COLLATE ascii_bin"),
     ],
 )
-def test_servers_without_a_type_for_uuids_keep_them_as_text(kind: str, version: str, wanted: str) -> None:
+def test_servers_without_a_type_for_uuids_keep_them_as_text(kind: str, version: str, expected: str) -> None:
     assert (
         load_dialect(kind).suited(Server(version)).column_type(Column("a", t.StringType(), meaning="uuid"), 255)
-        == wanted
+        == expected
     )
 
 
 def plan(kind: str, **options: str) -> list[str]:
-    made = plans.make_plan(chosen(kind, **options), load_dialect(kind), "job", "s.t", ("", "t"), ("id", 'b"`'), ("id",))
-    return [*made.setup, made.into, *(step.sql for step in made.steps)]
+    write_plan = plans.make_plan(
+        chosen(kind, **options), load_dialect(kind), "job", "s.t", ("", "t"), ("id", 'b"`'), ("id",)
+    )
+    return [*write_plan.setup, write_plan.into, *(step.sql for step in write_plan.steps)]
 
 
 def test_upsert_statements() -> None:

@@ -36,16 +36,16 @@ class Consumer:
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> ManualClock:
-    found = ManualClock(0.0)
-    monkeypatch.setattr(changelog, "time", found)
-    return found
+    manual_clock = ManualClock(0.0)
+    monkeypatch.setattr(changelog, "time", manual_clock)
+    return manual_clock
 
 
 def ends(clock: ManualClock, code: int, stale: int) -> tuple[int, int]:
-    made = object.__new__(Changelog)
-    made.topic = "log"
-    made._consumer = Consumer(clock, code, stale)  # type: ignore[assignment]
-    return made.ends(3)
+    log = object.__new__(Changelog)
+    log.topic = "log"
+    log._consumer = Consumer(clock, code, stale)  # type: ignore[assignment]
+    return log.ends(3)
 
 
 @pytest.mark.parametrize("code", [KafkaError._TIMED_OUT, KafkaError._TRANSPORT, KafkaError.LEADER_NOT_AVAILABLE])

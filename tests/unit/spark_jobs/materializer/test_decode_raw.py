@@ -52,7 +52,9 @@ T = 1_700_000_000_000_000
 def define(
     columns: Sequence[Column], *, table_id: str = TABLE_ID, dropped: Sequence[DroppedColumn] = ()
 ) -> CqlTableDefinition:
-    return make_definition("ks", "t", table_id, [DefinedColumn(*each) for each in columns], dropped=dropped, cdc=True)
+    return make_definition(
+        "ks", "t", table_id, [DefinedColumn(*column) for column in columns], dropped=dropped, cdc=True
+    )
 
 
 def where_of(table: CqlTableDefinition) -> UpdateSource:
@@ -107,10 +109,10 @@ def bench(
     registry = MemoryRegistry()
     raw = RawWritten(define(columns), registry if avro else None, version)
     decoded = Written(columns, registry if avro else None, raw.source)
-    made = Bench(
+    engine_bench = Bench(
         registry=registry, input_encoding="avro" if avro else "json", input_schemas=(raw.text, decoded.text), **options
     )
-    return made, raw, decoded
+    return engine_bench, raw, decoded
 
 
 @pytest.mark.parametrize("name", TABLES)
@@ -123,13 +125,13 @@ def test_both_forms_lead_to_one_table(name: str, avro: bool, seed: int, version:
     several = chance.several(columns)
     order = several + several[:2]
     chance.random.shuffle(order)
-    made, raw, decoded = bench(columns, avro=avro, version=version, limit=chance.random.choice([1, 1000]))
+    engine_bench, raw, decoded = bench(columns, avro=avro, version=version, limit=chance.random.choice([1, 1000]))
     for offset, update in enumerate(order):
-        made.apply((decoded if chance.random.random() < 0.3 else raw).record(update, offset))
+        engine_bench.apply((decoded if chance.random.random() < 0.3 else raw).record(update, offset))
     oracle = Table(columns).apply_all(several)
-    assert made.table() == expected(oracle.contents(), columns)
-    made.expire(4)
-    assert made.table() == expected(oracle.contents(now_s=4), columns)
+    assert engine_bench.table() == expected(oracle.contents(), columns)
+    engine_bench.expire(4)
+    assert engine_bench.table() == expected(oracle.contents(now_s=4), columns)
 
 
 BENCH = [
@@ -177,22 +179,22 @@ SIMPLE = {
 @pytest.mark.parametrize("name", SIMPLE)
 def test_the_fast_way_says_the_same_as_the_complete_one(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     fast_way = CompiledDecoder.plain
-    found: list[Any] = []
+    plain_results: list[Any] = []
     tables = []
     for fast in (True, False):
 
         def plain(decoder: CompiledDecoder, data: bytes, position: int, fast: bool = fast) -> Any:
-            found.append(fast_way(decoder, data, position) if fast else None)
-            return found[-1]
+            plain_results.append(fast_way(decoder, data, position) if fast else None)
+            return plain_results[-1]
 
         monkeypatch.setattr(CompiledDecoder, "plain", plain)
-        made, raw, _ = bench(BENCH, avro=True)
-        made.apply(raw.record(update(row(1, 50, dict.fromkeys(("c0", "c1", "c2", "c3"), 9)))))
+        engine_bench, raw, _ = bench(BENCH, avro=True)
+        engine_bench.apply(raw.record(update(row(1, 50, dict.fromkeys(("c0", "c1", "c2", "c3"), 9)))))
         for _ in range(10):  # a shape has its own code once it has come often enough
-            made.apply(raw.record(msgspec.structs.replace(SIMPLE[name], key=("z",))))
-        made.apply(raw.record(SIMPLE[name], 1))
-        assert (found[-1] is not None) == fast
-        tables.append((made.table(), made.events[-1]["source"]["ts_us"]))
+            engine_bench.apply(raw.record(msgspec.structs.replace(SIMPLE[name], key=("z",))))
+        engine_bench.apply(raw.record(SIMPLE[name], 1))
+        assert (plain_results[-1] is not None) == fast
+        tables.append((engine_bench.table(), engine_bench.events[-1]["source"]["ts_us"]))
     assert tables[0] == tables[1]
     # Of several rows the last event is of the newest write time too.
     assert tables[0][1] == T + 100_000_000
@@ -201,8 +203,8 @@ def test_the_fast_way_says_the_same_as_the_complete_one(name: str, monkeypatch: 
 def test_damaged_bytes_are_refused_and_change_nothing() -> None:
     chance = Chance(11)
     draw = chance.random
-    made, raw, _ = bench(WIDE, avro=True)
-    made.chained = False
+    engine_bench, raw, _ = bench(WIDE, avro=True)
+    engine_bench.chained = False
     refused = 0
     for _ in range(400):
         data = bytearray(write_update(chance.update(WIDE), raw.table, 7))
@@ -210,20 +212,20 @@ def test_damaged_bytes_are_refused_and_change_nothing() -> None:
             del data[draw.randrange(len(data)) :]
         else:
             data[draw.randrange(len(data))] ^= 1 << draw.randrange(8)
-        before = dict(made.store.values)
+        before = dict(engine_bench.store.values)
         try:
-            made.apply(raw.message(bytes(data)))
+            engine_bench.apply(raw.message(bytes(data)))
         except Skippable:
             refused += 1
             # The table's catalog may have been learnt from the schema.
-            assert {key: value for key, value in made.store.values.items() if len(key) > 3} == {
+            assert {key: value for key, value in engine_bench.store.values.items() if len(key) > 3} == {
                 key: value for key, value in before.items() if len(key) > 3
             }
     assert refused > 200
 
 
 def test_bytes_of_another_table_are_refused_by_name() -> None:
-    made, raw, _ = bench(PLAIN, avro=True)
+    engine_bench, raw, _ = bench(PLAIN, avro=True)
     other = define(PLAIN, table_id="99999999-1111-2222-3333-444444444444")
     when = CellStamp(100)
     data = write_update(
@@ -237,9 +239,9 @@ def test_bytes_of_another_table_are_refused_by_name() -> None:
         7,
     )
     with pytest.raises(Skippable, match="another table"):
-        made.apply(raw.message(data))
+        engine_bench.apply(raw.message(data))
     with pytest.raises(Skippable, match=r"ends at byte \d+ of"):
-        made.apply(raw.message(TABLE_ID_BYTES + data[16:] + b"\x01"))
+        engine_bench.apply(raw.message(TABLE_ID_BYTES + data[16:] + b"\x01"))
 
 
 TABLE_ID_BYTES = bytes.fromhex(TABLE_ID.replace("-", ""))
@@ -251,27 +253,31 @@ def test_versions_of_a_table_follow_each_other(avro: bool) -> None:
     first = RawWritten(define(PLAIN), registry if avro else None)
     wider = [*PLAIN, Column("w", parse_type("int"), "regular")]
     second = RawWritten(define(wider), registry if avro else None)
-    made = Bench(registry=registry, input_encoding="avro" if avro else "json", input_schemas=(first.text, second.text))
-    made.chained = False
-    one, two, three = (CellStamp(at) for at in (100, 200, 300))
+    engine_bench = Bench(
+        registry=registry, input_encoding="avro" if avro else "json", input_schemas=(first.text, second.text)
+    )
+    engine_bench.chained = False
+    earliest, later, latest = (CellStamp(at) for at in (100, 200, 300))
 
     def said(*cells: Cell) -> PartitionUpdate:
-        return PartitionUpdate(source=first.source, key=("a",), write_time=100, rows=(UpdateRow((), one, None, cells),))
+        return PartitionUpdate(
+            source=first.source, key=("a",), write_time=100, rows=(UpdateRow((), earliest, None, cells),)
+        )
 
-    made.apply(first.record(said(Cell("v", None, "x", one))))
-    made.apply(second.record(said(Cell("w", None, 5, two))))
-    made.apply(first.record(said(Cell("n", None, 7, three))))
-    assert made.table() == {"('a',)": [{"pk": "a", "n": 7, "v": "x", "w": 5}]}
-    assert [event["op"] for event in made.events] == ["c", "u", "u"]
+    engine_bench.apply(first.record(said(Cell("v", None, "x", earliest))))
+    engine_bench.apply(second.record(said(Cell("w", None, 5, later))))
+    engine_bench.apply(first.record(said(Cell("n", None, 7, latest))))
+    assert engine_bench.table() == {"('a',)": [{"pk": "a", "n": 7, "v": "x", "w": 5}]}
+    assert [event["op"] for event in engine_bench.events] == ["c", "u", "u"]
 
 
 def test_a_column_that_was_dropped_and_added_again_hides_what_it_had() -> None:
     dropped = (DroppedColumn("v", parse_type("text"), "regular", 150),)
-    made = Bench(registry=(registry := MemoryRegistry()), input_encoding="avro")
+    engine_bench = Bench(registry=(registry := MemoryRegistry()), input_encoding="avro")
     raw = RawWritten(define(PLAIN, dropped=dropped), registry)
     for at, text in ((100, "old"), (200, "new"), (120, "older")):
         when = CellStamp(at)
-        made.apply(
+        engine_bench.apply(
             raw.record(
                 PartitionUpdate(
                     source=raw.source,
@@ -281,18 +287,18 @@ def test_a_column_that_was_dropped_and_added_again_hides_what_it_had() -> None:
                 )
             )
         )
-    assert [event["after"]["v"] for event in made.events] == [None, "new"]
+    assert [event["after"]["v"] for event in engine_bench.events] == [None, "new"]
 
 
 @pytest.mark.parametrize("raw", [False, True], ids=["decoded", "raw"])
 def test_a_column_is_dropped_and_added_again_while_changes_come(raw: bool) -> None:
     """It is another column then: new values are shown, and what it had before stays away, however late it comes."""
-    without = [each for each in PLAIN if each.name != "v"]
+    without = [column for column in PLAIN if column.name != "v"]
     dropped = (DroppedColumn("v", parse_type("text"), "regular", 150),)
     tables = define(PLAIN), define(without, dropped=dropped), define(PLAIN, dropped=dropped)
     registry = MemoryRegistry()
-    made = Bench(registry=registry, input_encoding="avro")
-    made.chained = False
+    engine_bench = Bench(registry=registry, input_encoding="avro")
+    engine_bench.chained = False
 
     def say(number: int, at: int, **values: Any) -> None:
         where, when = where_of(tables[number]), CellStamp(at)
@@ -302,7 +308,7 @@ def test_a_column_is_dropped_and_added_again_while_changes_come(raw: bool) -> No
             write_time=at,
             rows=(UpdateRow((), when, None, tuple(Cell(name, None, value, when) for name, value in values.items())),),
         )
-        made.apply(
+        engine_bench.apply(
             RawWritten(tables[number], registry).record(change)
             if raw
             else Written(PLAIN if number != 1 else without, registry, where).record(change)
@@ -312,7 +318,7 @@ def test_a_column_is_dropped_and_added_again_while_changes_come(raw: bool) -> No
     say(1, 160, n=2)
     say(2, 200, v="new")
     say(0, 110, v="late")
-    assert made.table() == {"('a',)": [{"pk": "a", "n": 2, "v": "new"}]}
+    assert engine_bench.table() == {"('a',)": [{"pk": "a", "n": 2, "v": "new"}]}
 
 
 def test_what_can_not_be_read_says_why() -> None:
@@ -335,7 +341,7 @@ def test_what_can_not_be_read_says_why() -> None:
 
 def test_a_json_message_tells_its_form() -> None:
     """Both forms of one definition, without schemas in the messages: each is found among the given schemas."""
-    made, raw, decoded = bench(PLAIN, avro=False)
+    engine_bench, raw, decoded = bench(PLAIN, avro=False)
     for number in range(4):
         when = CellStamp(100 + number)
         update = PartitionUpdate(
@@ -344,25 +350,27 @@ def test_a_json_message_tells_its_form() -> None:
             write_time=when.write_time,
             rows=(UpdateRow((), when, None, (Cell("n", None, number, when),)),),
         )
-        made.apply(decoded.record(update) if number % 2 else raw.record(update))
-    assert [event["after"]["n"] for event in made.events] == [0, 1, 2, 3]
-    made, raw, _ = bench(PLAIN, avro=False)
+        engine_bench.apply(decoded.record(update) if number % 2 else raw.record(update))
+    assert [event["after"]["n"] for event in engine_bench.events] == [0, 1, 2, 3]
+    engine_bench, raw, _ = bench(PLAIN, avro=False)
     lone = Bench(input_encoding="json", input_schemas=(Written(PLAIN, None, raw.source).text,))
     with pytest.raises(Skippable, match=r"definition .* raw of its table"):
         lone.apply(raw.message(b""))
 
 
 def test_an_update_that_says_nothing_changes_nothing() -> None:
-    made, raw, _ = bench(PLAIN, avro=True)
-    made.apply(raw.message(write_update(PartitionUpdate(source=raw.source, key=("a",), write_time=0), raw.table, 7)))
-    assert made.output == []
+    engine_bench, raw, _ = bench(PLAIN, avro=True)
+    engine_bench.apply(
+        raw.message(write_update(PartitionUpdate(source=raw.source, key=("a",), write_time=0), raw.table, 7))
+    )
+    assert engine_bench.output == []
 
 
 def test_a_snapshot_reads_as_one() -> None:
-    made, raw, _ = bench(PLAIN, avro=True)
+    engine_bench, raw, _ = bench(PLAIN, avro=True)
     source = msgspec.structs.replace(raw.source, snapshot=True)
     when = CellStamp(100)
-    made.apply(
+    engine_bench.apply(
         raw.record(
             PartitionUpdate(
                 source=source,
@@ -373,18 +381,18 @@ def test_a_snapshot_reads_as_one() -> None:
             )
         )
     )
-    assert [(event["op"], event["source"]["snapshot"]) for event in made.events] == [("r", "true")]
+    assert [(event["op"], event["source"]["snapshot"]) for event in engine_bench.events] == [("r", "true")]
 
 
 def test_any_set_of_columns() -> None:
     """Updates of random columns: each shape is learnt once, and gives each column its own value."""
     chance = random.Random(5)
-    made, raw, _ = bench(BENCH, avro=True)
+    engine_bench, raw, _ = bench(BENCH, avro=True)
     row_now: dict[str, int | None] = {}
     for at in range(100, 160):
         names = [f"c{number}" for number in range(4) if chance.random() < 0.5]
         values: dict[str, int | None] = {name: at * 10 + index for index, name in enumerate(names)}
         row_now |= values
-        made.apply(raw.record(update(row(1, at, values)), at))
-    (shown,) = made.rows.values()
+        engine_bench.apply(raw.record(update(row(1, at, values)), at))
+    (shown,) = engine_bench.rows.values()
     assert {name: value for name, value in shown.items() if name.startswith("c")} == row_now

@@ -27,11 +27,11 @@ from worker.converters.avro_form.read import avro_reader
 from worker.converters.avro_form.schema import avro_text
 from worker.converters.json import JsonConverter
 
-_texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=4) | st.text("\x00\x01ab", max_size=4)
+_strings = st.text(st.characters(exclude_categories=["Cs"]), max_size=4) | st.text("\x00\x01ab", max_size=4)
 _decimals = st.decimals(-1000, 1000, allow_nan=False, places=3).map(str)
 _varints = st.integers(-(1 << 70), 1 << 70) | st.integers(-300, 300)
 ORDERED: dict[str, tuple[Any, Any]] = {
-    "text": (_texts, str.encode),
+    "text": (_strings, str.encode),
     "blob": (st.binary(max_size=4), None),
     "int": (st.integers(-(1 << 31), (1 << 31) - 1), None),
     "tinyint": (st.integers(-128, 127), None),
@@ -62,21 +62,21 @@ ORDERED: dict[str, tuple[Any, Any]] = {
 @settings(max_examples=50, deadline=None)
 def test_keys_sort_as_values(text: str, data: st.DataObject) -> None:
     strategy, order = ORDERED[text]
-    one, other = data.draw(strategy), data.draw(strategy)
+    first, second = data.draw(strategy), data.draw(strategy)
     encode = order_encoder(parse_type(f"frozen<{text}>") if "<" in text else parse_type(text))
-    left, right = (one, other) if order is None else (order(one), order(other))
-    assert (encode(one) < encode(other)) == (left < right)
-    assert (encode(one) == encode(other)) == (left == right)
-    assert encode(one) == encode(other) or not encode(one).startswith(encode(other))
+    left, right = (first, second) if order is None else (order(first), order(second))
+    assert (encode(first) < encode(second)) == (left < right)
+    assert (encode(first) == encode(second)) == (left == right)
+    assert encode(first) == encode(second) or not encode(first).startswith(encode(second))
     down = clustering_encoder([(parse_type(text) if "<" not in text else parse_type(f"frozen<{text}>"), True)])
-    assert (down([one]) < down([other])) == (left > right)
+    assert (down([first]) < down([second])) == (left > right)
 
 
-@given(st.lists(st.tuples(_texts, st.integers(-2, 2)), min_size=2, max_size=2))
+@given(st.lists(st.tuples(_strings, st.integers(-2, 2)), min_size=2, max_size=2))
 def test_keys_of_several_columns(pair: list[tuple[str, int]]) -> None:
     encode = clustering_encoder([(parse_type("text"), False), (parse_type("int"), True)])
-    one, other = ((name.encode(), -number) for name, number in pair)
-    assert (encode(pair[0]) < encode(pair[1])) == (one < other)
+    first, second = ((name.encode(), -number) for name, number in pair)
+    assert (encode(pair[0]) < encode(pair[1])) == (first < second)
     behind = end_of_prefix(encode(pair[0][:1]))
     assert behind is not None
     assert encode(pair[0][:1]) <= encode(pair[0]) < behind
@@ -132,7 +132,7 @@ def test_every_type(avro: bool, output: str) -> None:
     columns = [KEY, *(Column(f"c{index}", parse_type(text), "regular") for index, text in enumerate(TYPES))]
     registry = MemoryRegistry()
     written = Written(columns, registry if avro else None)
-    made = Bench(
+    bench = Bench(
         registry=registry,
         input_encoding="avro" if avro else "json",
         input_schemas=(written.text,),
@@ -144,19 +144,19 @@ def test_every_type(avro: bool, output: str) -> None:
     for time in (100, 100, 101):  # the second is a repetition, the third changes nothing that can be seen
         row = UpdateRow((), CellStamp(time), None, tuple(cell._replace(stamp=CellStamp(time)) for cell in cells))
         update = PartitionUpdate(source=source(), key=("a",), write_time=time, rows=(row,))
-        made.engine.apply(written.record(update), made.store, emit)
-    made.engine.apply(
+        bench.engine.apply(written.record(update), bench.store, emit)
+    bench.engine.apply(
         written.record(PartitionUpdate(source=source(), key=("a",), write_time=102, deletion=UpdateDeletion(102, 0))),
-        made.store,
+        bench.store,
         emit,
     )
     assert len(emit) == 3
     expected = {"pk": "a", **{f"c{index}": shown for index, (_, shown) in enumerate(TYPES.values())}}
-    for (key, value, *_), place in zip(emit, ("after", "before"), strict=False):
+    for (key, value, *_), image in zip(emit, ("after", "before"), strict=False):
         event = decoded(value, output, registry)
         if output == "avro":
-            event[place] = {name: in_json(each) for name, each in event[place].items()}
-        assert event[place] == expected
+            event[image] = {name: in_json(cell) for name, cell in event[image].items()}
+        assert event[image] == expected
         assert decoded(key, output, registry) == {"pk": "a"}
 
 
@@ -174,7 +174,7 @@ def in_json(value: Any) -> Any:
     if isinstance(value, bytes):
         return base64.b64encode(value).decode()
     if isinstance(value, list):
-        return [in_json(each) for each in value]
+        return [in_json(item) for item in value]
     if isinstance(value, float):
         return "NaN" if value != value else round(value, 6)  # noqa: PLR0124
     return value
@@ -184,24 +184,24 @@ def three(form: str, encoding: str) -> tuple[list[Any], list[Any], MemoryRegistr
     """Values and keys of a CREATE, an UPDATE and a DELETE."""
     registry = MemoryRegistry()
     written = Written(PLAIN)
-    made = Bench(
+    bench = Bench(
         registry=registry,
         input_schemas=(written.text,),
         output_format=form,
         output_encoding=encoding,
         tombstones_on_delete=False,
     )
-    made.now_s = 2
+    bench.now_s = 2
     emit: list[Any] = []
     for time, value in ((1_000_000, "x"), (1_000_001, "y")):
         row = UpdateRow((), CellStamp(time), None, (Cell("v", None, value, CellStamp(time)),))
         update = PartitionUpdate(source=source(), key=("a",), write_time=time, rows=(row,))
-        made.engine.apply(written.record(update), made.store, emit)
-    made.engine.apply(
+        bench.engine.apply(written.record(update), bench.store, emit)
+    bench.engine.apply(
         written.record(
             PartitionUpdate(source=source(), key=("a",), write_time=1_000_002, deletion=UpdateDeletion(1_000_002, 1))
         ),
-        made.store,
+        bench.store,
         emit,
     )
     return ([decoded(output.value, encoding, registry) for output in emit], [output.key for output in emit], registry)
@@ -220,7 +220,7 @@ def test_debezium(encoding: str) -> None:
     assert len(set(keys)) == 1
     if encoding == "avro":
         assert [subject for subject, _ in registry.subjects] == ["out-value", "out-key"]
-        fields = {each["name"]: each for each in json.loads(registry.text(1))["fields"][0]["type"][1]["fields"]}
+        fields = {field["name"]: field for field in json.loads(registry.text(1))["fields"][0]["type"][1]["fields"]}
         assert fields["pk"]["type"] == {"type": "string", "connect.parameters": {"cql.type": "text"}}
         assert fields["v"]["type"][0] == "null"
 
@@ -241,16 +241,16 @@ def test_yelp(encoding: str) -> None:
 @pytest.mark.parametrize("encoding", ["json", "json-schemas", "avro"])
 def test_ums(encoding: str) -> None:
     values, keys, _ = three("ums", encoding)
-    assert [[each["tuple"][2:3] + each["tuple"][4:] for each in value["payload"]] for value in values] == [
+    assert [[row["tuple"][2:3] + row["tuple"][4:] for row in value["payload"]] for value in values] == [
         [["i", "a", None, "x"]],
         [["b", "a", None, "x"], ["u", "a", None, "y"]],
         [["d", "a", None, "y"]],
     ]
     assert set(keys) == {b'data_increment_data.cassandra.job.ks.t.9.0.0...{"pk":"a"}'}
-    assert [each["name"] for each in values[0]["schema"]["fields"]][4:] == ["pk", "n", "v"]
-    tuples = [each["tuple"] for value in values for each in value["payload"]]
-    assert [each[0] for each in tuples] == sorted(each[0] for each in tuples)
-    assert len({each[3] for each in tuples}) == len(tuples)
+    assert [field["name"] for field in values[0]["schema"]["fields"]][4:] == ["pk", "n", "v"]
+    tuples = [row["tuple"] for value in values for row in value["payload"]]
+    assert [row[0] for row in tuples] == sorted(row[0] for row in tuples)
+    assert len({row[3] for row in tuples}) == len(tuples)
 
 
 # Debezium and UMS as input
@@ -275,7 +275,7 @@ def change(operation: str, before: Any, after_: Any, **where: Any) -> dict[str, 
 
 
 ROW = struct("orders.Value", {"id": INT64, "name": OPTIONAL_STRING, "sum": decimal(2, optional=True)}, optional=True)
-PLACE = struct(
+SOURCE_SCHEMA = struct(
     "orders.Source",
     {
         "connector": STRING,
@@ -288,7 +288,9 @@ PLACE = struct(
         "pos": INT64,
     },
 )
-ENVELOPE = struct("orders.Envelope", {"before": ROW, "after": ROW, "source": PLACE, "op": STRING, "ts_ms": INT64})
+ENVELOPE = struct(
+    "orders.Envelope", {"before": ROW, "after": ROW, "source": SOURCE_SCHEMA, "op": STRING, "ts_ms": INT64}
+)
 ORDER_KEY = struct("orders.Key", {"id": INT64})
 
 
@@ -296,14 +298,14 @@ ORDER_KEY = struct("orders.Key", {"id": INT64})
     ("way", "output"), [("json", "json"), *itertools.product(("enveloped", "avro"), ("json", "json-schemas", "avro"))]
 )
 def test_debezium_in_any_order_of_arrival(way: str, output: str) -> None:
-    one, two, three_ = (
+    first, second, third = (
         {"id": 1, "name": name, "sum": Decimal(text)} for name, text in (("a", "1.50"), ("b", "2.00"), ("c", "0.01"))
     )
     events = [
-        change("c", None, one, file="bin.000001", pos=10),
-        change("u", one, two, file="bin.000001", pos=20),
-        change("u", two, three_, file="bin.000002", pos=4),
-        change("d", three_, None, file="bin.000002", pos=9),
+        change("c", None, first, file="bin.000001", pos=10),
+        change("u", first, second, file="bin.000001", pos=20),
+        change("u", second, third, file="bin.000002", pos=4),
+        change("d", third, None, file="bin.000002", pos=9),
     ]
     registry = MemoryRegistry()
     if way == "avro":
@@ -319,9 +321,9 @@ def test_debezium_in_any_order_of_arrival(way: str, output: str) -> None:
             {"schemas.enable": "true" if way == "enveloped" else "false", "decimal.format": "NUMERIC"}
         )
         key, value = converter.encoder("t", ORDER_KEY), converter.encoder("t", ENVELOPE)
-    records = [InputRecord(key({"id": 1}), value(each), offset, 3) for offset, each in enumerate(events)]
+    records = [InputRecord(key({"id": 1}), value(event), offset, 3) for offset, event in enumerate(events)]
     for order, shown in (([0, 1, 1, 2, 3], "cuud"), ([2, 0, 1], "c"), ([3, 2, 1, 0], ""), ([1, 3, 0, 2], "cd")):
-        made = Bench(
+        bench = Bench(
             registry=registry,
             input_format="debezium",
             input_encoding="avro" if way == "avro" else "json",
@@ -330,27 +332,27 @@ def test_debezium_in_any_order_of_arrival(way: str, output: str) -> None:
         )
         emit: list[Any] = []
         for index in order:
-            made.engine.apply(records[index], made.store, emit)
-            made.restart()
-        made.engine.apply(InputRecord(records[0].key, None, 9, 0), made.store, emit)
-        found = [decoded(each.value, output, registry) for each in emit]
-        assert "".join(each["op"] for each in found) == shown
+            bench.engine.apply(records[index], bench.store, emit)
+            bench.restart()
+        bench.engine.apply(InputRecord(records[0].key, None, 9, 0), bench.store, emit)
+        decoded_events = [decoded(record.value, output, registry) for record in emit]
+        assert "".join(event["op"] for event in decoded_events) == shown
         if order == [2, 0, 1]:
-            after_ = found[0]["after"]
-            wanted = {"avro": Decimal("0.01")}.get(
+            after_ = decoded_events[0]["after"]
+            expected_sum = {"avro": Decimal("0.01")}.get(
                 output, 0.01 if way == "json" else base64.b64encode(b"\x01").decode()
             )
-            assert (after_["id"], after_["name"], after_["sum"]) == (1, "c", wanted)
-            assert [row.values["name"] for row in made.engine.rows(made.store)] == ["c"]
-            again: list[Any] = []
-            assert made.engine.replay(made.store, again) is None
-            assert [decoded(each.value, output, registry)["after"] for each in again] == [after_]
+            assert (after_["id"], after_["name"], after_["sum"]) == (1, "c", expected_sum)
+            assert [row.values["name"] for row in bench.engine.rows(bench.store)] == ["c"]
+            replayed: list[Any] = []
+            assert bench.engine.replay(bench.store, replayed) is None
+            assert [decoded(record.value, output, registry)["after"] for record in replayed] == [after_]
 
 
 @pytest.mark.parametrize("unchanged", [False, True])
 def test_of_changes_with_one_position_the_later_stands_and_repetitions_give_no_event(unchanged: bool) -> None:
     rows = [{"id": 1, "name": name, "sum": None} for name in "ab"]
-    made = Bench(input_format="debezium", key_columns=("id",), tombstones_on_delete=False, emit_unchanged=unchanged)
+    bench = Bench(input_format="debezium", key_columns=("id",), tombstones_on_delete=False, emit_unchanged=unchanged)
     tied: dict[str, Any] = {"file": "bin.000001", "pos": 10, "row": 9}
     events = [
         change("c", None, rows[0], **tied),
@@ -362,9 +364,9 @@ def test_of_changes_with_one_position_the_later_stands_and_repetitions_give_no_e
         change("c", None, rows[1], file="bin.000001", pos=5_000_000_000),
     ]
     for offset, event in enumerate(events):
-        made.apply(InputRecord(b"", json.dumps(event).encode(), offset, 0))
-    assert "".join(event["op"] for event in made.events) == "cudc"
-    assert made.rows == {b'{"id":1}': rows[1]}
+        bench.apply(InputRecord(b"", json.dumps(event).encode(), offset, 0))
+    assert "".join(event["op"] for event in bench.events) == "cudc"
+    assert bench.rows == {b'{"id":1}': rows[1]}
 
 
 def message(*tuples: list[str | None], fields: Any = None) -> bytes:
@@ -383,8 +385,8 @@ def tuple_(number: int, operation: str, *values: str | None) -> list[str | None]
 
 
 def test_ums_as_input() -> None:
-    made = Bench(input_format="ums", key_columns=("id",))
-    made.apply(
+    bench = Bench(input_format="ums", key_columns=("id",))
+    bench.apply(
         InputRecord(
             b"",
             message(
@@ -394,26 +396,26 @@ def test_ums_as_input() -> None:
             0,
         )
     )
-    assert made.rows == {b'{"id":7}': {"id": 7, "name": "b", "paid": True}}
-    assert [event["op"] for event in made.events] == ["c", "u"]
-    assert made.events[0]["source"]["ts_us"] == 1_767_323_045_000_006
-    made.apply(InputRecord(b"", message(tuple_(5, "d", "7", "b", "true")), 1, 0))
-    made.apply(InputRecord(b"", message(tuple_(4, "u", "7", "late", "true")), 2, 0))
-    assert made.rows == {}
-    made.apply(InputRecord(b"", json.dumps(ums.make_heartbeat("mysql.db1.shop.orders.3.0.0", 0)).encode(), 3, 0))
-    made.apply(
+    assert bench.rows == {b'{"id":7}': {"id": 7, "name": "b", "paid": True}}
+    assert [event["op"] for event in bench.events] == ["c", "u"]
+    assert bench.events[0]["source"]["ts_us"] == 1_767_323_045_000_006
+    bench.apply(InputRecord(b"", message(tuple_(5, "d", "7", "b", "true")), 1, 0))
+    bench.apply(InputRecord(b"", message(tuple_(4, "u", "7", "late", "true")), 2, 0))
+    assert bench.rows == {}
+    bench.apply(InputRecord(b"", json.dumps(ums.make_heartbeat("mysql.db1.shop.orders.3.0.0", 0)).encode(), 3, 0))
+    bench.apply(
         InputRecord(b"", json.dumps(ums.make_termination("mysql.db1.shop.orders.3.0.0", 0, batch=True)).encode(), 3, 0)
     )
     with pytest.raises(Skippable, match="directive_flow_start"):
-        made.apply(InputRecord(b"", json.dumps(ums.make_signal("directive_flow_start", "n", 0)).encode(), 3, 0))
-    made.chained = False
+        bench.apply(InputRecord(b"", json.dumps(ums.make_signal("directive_flow_start", "n", 0)).encode(), 3, 0))
+    bench.chained = False
     more = [
         ums.make_field("id", "long", nullable=False),
         ums.make_field("name", "string"),
         ums.make_field("note", "string"),
     ]
-    made.apply(InputRecord(b"", message(tuple_(6, "i", "8", "c", "n"), fields=more), 4, 0))
-    assert made.rows == {b'{"id":8}': {"id": 8, "name": "c", "note": "n"}}
+    bench.apply(InputRecord(b"", message(tuple_(6, "i", "8", "c", "n"), fields=more), 4, 0))
+    assert bench.rows == {b'{"id":8}': {"id": 8, "name": "c", "note": "n"}}
 
 
 def test_heartbeats_of_ums_are_noted_for_the_delay() -> None:
@@ -432,26 +434,28 @@ def test_heartbeats_of_ums_are_noted_for_the_delay() -> None:
 def test_rows_that_can_not_be_taken() -> None:
     with pytest.raises(Fatal, match=r"key\.columns"):
         Bench(input_format="ums").apply(InputRecord(b"", message(tuple_(1, "i", "7", "a", "false")), 0, 0))
-    made = Bench(input_format="debezium", key_columns=("id",))
+    bench = Bench(input_format="debezium", key_columns=("id",))
     for value in (b"[]", b"x", b'{"op":"t"}', b'{"op":"c"}', json.dumps(change("c", None, {"x": 1})).encode()):
         with pytest.raises(Skippable):
-            made.apply(InputRecord(b"", value, 0, 0))
-    made.apply(InputRecord(b"", json.dumps(change("c", None, {"id": 1})).encode(), 0, 0))
+            bench.apply(InputRecord(b"", value, 0, 0))
+    bench.apply(InputRecord(b"", json.dumps(change("c", None, {"id": 1})).encode(), 0, 0))
     other = change("c", None, {"id": 1})
     other["source"]["table"] = "customers"
     with pytest.raises(Skippable, match="besides"):
-        made.apply(InputRecord(b"", json.dumps(other).encode(), 1, 0))
+        bench.apply(InputRecord(b"", json.dumps(other).encode(), 1, 0))
 
 
 @pytest.mark.parametrize(("way", "output"), [("json", "json"), ("enveloped", "json"), ("enveloped", "json-schemas")])
 @pytest.mark.parametrize("name", ['a"b', "a\\b", "a\nb", "a.b", "", "ä😀", "{x}", "'"])
 def test_columns_of_debezium_with_odd_names(way: str, output: str, name: str) -> None:
     row = struct("odd.Value", {"id": INT64, name: OPTIONAL_STRING}, optional=True)
-    envelope = struct("odd.Envelope", {"before": row, "after": row, "source": PLACE, "op": STRING, "ts_ms": INT64})
+    envelope = struct(
+        "odd.Envelope", {"before": row, "after": row, "source": SOURCE_SCHEMA, "op": STRING, "ts_ms": INT64}
+    )
     converter = JsonConverter({"schemas.enable": "true" if way == "enveloped" else "false"})
     key, value = converter.encoder("t", ORDER_KEY), converter.encoder("t", envelope)
-    made = Bench(input_format="debezium", input_encoding="json", output_encoding=output)
+    bench = Bench(input_format="debezium", input_encoding="json", output_encoding=output)
     event = change("c", None, {"id": 1, name: "x"}, file="bin.000001", pos=10)
     emit: list[Any] = []
-    made.engine.apply(InputRecord(key({"id": 1}), value(event), 0, 3), made.store, emit)
-    assert [decoded(each.value, output, MemoryRegistry())["after"] for each in emit] == [{"id": 1, name: "x"}]
+    bench.engine.apply(InputRecord(key({"id": 1}), value(event), 0, 3), bench.store, emit)
+    assert [decoded(record.value, output, MemoryRegistry())["after"] for record in emit] == [{"id": 1, name: "x"}]

@@ -18,20 +18,20 @@ def test_quantiles_are_a_little_too_high_at_most(values: list[int], share: float
     halves = StageHistogram(), StageHistogram()
     for number, value in enumerate(values):
         halves[number % 2].add(value)
-    found = StageHistogram()
-    for each in halves:
-        found.merge(each)
+    merged = StageHistogram()
+    for half in halves:
+        merged.merge(half)
     ordered = sorted(max(value, 0) for value in values)
     exact = ordered[math.ceil(share * len(values) - 1e-9) - 1]
-    assert exact <= found.quantile(share) <= max(exact * 1.125, exact)
-    assert (found.count, found.total, found.largest) == (len(values), sum(ordered), ordered[-1])
+    assert exact <= merged.quantile(share) <= max(exact * 1.125, exact)
+    assert (merged.count, merged.total, merged.largest) == (len(values), sum(ordered), ordered[-1])
     assert StageHistogram().quantile(share) == 0
 
 
 @pytest.mark.parametrize("appended", [False, True])
 def test_a_change_gives_its_way_once(appended: bool) -> None:
     """Copies from other replicas and snapshot rows report no latencies; a topic may say when it got a record."""
-    made = Bench(registry=(registry := MemoryRegistry()), input_encoding="avro")
+    bench = Bench(registry=(registry := MemoryRegistry()), input_encoding="avro")
     written = Written(PLAIN, registry)
 
     def record(at_ms: int, *, snapshot: bool = False) -> None:
@@ -44,25 +44,25 @@ def test_a_change_gives_its_way_once(appended: bool) -> None:
                 rows=(UpdateRow((), when, None, (Cell("n", None, at_ms, when),)),),
             )
         )
-        made.apply(message._replace(timestamp_ms=5 if appended else at_ms))  # all were read at 7 ms
-        made.now_s += 1
+        bench.apply(message._replace(timestamp_ms=5 if appended else at_ms))  # all were read at 7 ms
+        bench.now_s += 1
 
-    made.now_s = 1
+    bench.now_s = 1
     for at_ms in (3, 3, 2, 4):
         record(at_ms)
     record(5, snapshot=True)
-    taken = made.engine.stages.take()
-    ways = {stage: (each.count, each.total) for stage, each in taken.items()}
+    histograms = bench.engine.stages.take()
+    ways = {stage: (histogram.count, histogram.total) for stage, histogram in histograms.items()}
     assert ways == {"write_to_rows": (2, 997 + 3996), "write_to_read": (2, 4 + 3), "read_to_rows": (2, 993 + 3993)}
-    assert made.engine.stages.take() == {}
+    assert bench.engine.stages.take() == {}
 
 
 def test_the_topics_own_time_counts_where_it_is_one() -> None:
     stages = Stages()
     stages.sample(1_000_000, 1_200, 1_250, 2_000_000_000)
     assert stages.due_ns == 2_001_000_000
-    found = {stage: each.total for stage, each in stages.take().items()}
-    assert found == {
+    totals = {stage: histogram.total for stage, histogram in stages.take().items()}
+    assert totals == {
         "write_to_read": 200,
         "read_to_topic": 50,
         "topic_to_rows": 750,

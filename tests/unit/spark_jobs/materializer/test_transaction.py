@@ -36,17 +36,19 @@ class Producer:
 def clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     """Half a second passes between two looks."""
     ticks = itertools.count()
-    found = SimpleNamespace(monotonic=lambda: next(ticks) / 2)
-    monkeypatch.setattr(transaction, "time", found)
-    return found
+    fake_time = SimpleNamespace(monotonic=lambda: next(ticks) / 2)
+    monkeypatch.setattr(transaction, "time", fake_time)
+    return fake_time
 
 
 def writer(producer: Any) -> BucketWriter:
-    made = object.__new__(BucketWriter)
-    made.identity = "job-0"
-    made._producer = producer
-    made._options = SimpleNamespace(output_topic="o", changelog_topic="c", group="g", transaction_timeout_ms=60_000)  # type: ignore[assignment]
-    return made
+    bucket_writer = object.__new__(BucketWriter)
+    bucket_writer.identity = "job-0"
+    bucket_writer._producer = producer
+    bucket_writer._options = SimpleNamespace(
+        output_topic="o", changelog_topic="c", group="g", transaction_timeout_ms=60_000
+    )  # type: ignore[assignment]
+    return bucket_writer
 
 
 @pytest.mark.usefixtures("clock")

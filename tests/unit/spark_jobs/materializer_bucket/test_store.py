@@ -64,23 +64,23 @@ def test_like_a_dictionary(
     for key, value in above.items():
         rows.put(key, value)
     model |= above
-    wanted = {key: value for key, value in sorted(model.items()) if value is not None}
-    assert list(rows.scan(b"")) == list(wanted.items())
-    assert all(rows.get(key) == wanted.get(key) for key in (*model, prefix, start))
+    expected = {key: value for key, value in sorted(model.items()) if value is not None}
+    assert list(rows.scan(b"")) == list(expected.items())
+    assert all(rows.get(key) == expected.get(key) for key in (*model, prefix, start))
     assert list(rows.scan(prefix[:1], start, end)) == [
         (key, value)
-        for key, value in wanted.items()
+        for key, value in expected.items()
         if key.startswith(prefix[:1]) and key >= start and (end is None or key < end)
     ]
-    due = sorted((store.due_of(value), key) for key, value in wanted.items() if 0 < store.due_of(value) <= 5)
+    due = sorted((store.due_of(value), key) for key, value in expected.items() if 0 < store.due_of(value) <= 5)
     assert sorted(rows.due(5)) == due
     assert [time for time, _ in rows.due(5)] == [time for time, _ in due]
     rows.end()
     write(cache, above)
     with cache.reading() as txn:
-        times = [store.due_of(value) for value in wanted.values()]
+        times = [store.due_of(value) for value in expected.values()]
         assert cache.next_due(txn) == min(filter(None, times), default=None)
-        assert list(cache.scan(txn, b"", None)) == list(wanted.items())
+        assert list(cache.scan(txn, b"", None)) == list(expected.items())
     cache.close()
 
 
@@ -137,20 +137,20 @@ def test_it_grows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "why"),
+    ("change", "reason"),
     [
         ({"topic": "other"}, "it is of changelog topic"),
         ({"job": "other"}, "it is of job"),
         ({"bucket": 3}, "it is of bucket"),
     ],
 )
-def test_a_foreign_cache_is_thrown_away(tmp_path: Path, change: dict[str, Any], why: str) -> None:
+def test_a_foreign_cache_is_thrown_away(tmp_path: Path, change: dict[str, Any], reason: str) -> None:
     """A cache of another job, bucket or changelog is not used."""
     cache = opened(tmp_path)
     write(cache, {b"a": bytes(8)})
     cache.close()
     cache = opened(tmp_path, **change)
-    assert why in cache.discarded
+    assert reason in cache.discarded
     assert cache.meta().position == 0
     assert cache.size()[0] == 0
     cache.close()

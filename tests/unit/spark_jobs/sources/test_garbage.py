@@ -22,7 +22,7 @@ from tests.unit.spark_jobs.sources.support import envelope_schema, member, messa
 
 Record = tuple[bytes | None, bytes]
 RULES = Rules(before=True, keys={"d.known": ("id",)}, declared={"d.known": {"day": t.DateType()}})
-KNOWN = {"d.known": {"id": t.LongType(), "day": t.DateType(), "n": t.LongType()}}
+KNOWN_TABLES = {"d.known": {"id": t.LongType(), "day": t.DateType(), "n": t.LongType()}}
 
 
 def event(op: Any, table: str = "t", *, source: Any = None, **parts: Any) -> bytes:
@@ -92,20 +92,20 @@ def shown(several: list[Record]) -> tuple[dict[str, TableSighting], dict[str, li
         bad.append(record[2])
 
     def search(rules: Rules, note: Any) -> dict[str, TableSighting]:
-        made = Search(KNOWN, rules, note)
-        made.look(batch)
-        found = [TableSighting.from_row(row) for row in made.result().to_pylist()]
-        assert all(each.error for each in found if each.sample is not None)
-        unusable.update(each.text for each in found if each.sample is not None)
-        return {each.namespace: each for each in found if each.sample is None}
+        table_search = Search(KNOWN_TABLES, rules, note)
+        table_search.look(batch)
+        sightings = [TableSighting.from_row(row) for row in table_search.result().to_pylist()]
+        assert all(sighting.error for sighting in sightings if sighting.sample is not None)
+        unusable.update(sighting.text for sighting in sightings if sighting.sample is not None)
+        return {sighting.namespace: sighting for sighting in sightings if sighting.sample is None}
 
-    found, rules = search(RULES, report), RULES
-    mixed = {name: each.keys for name, each in found.items() if each.mixed and each.keys}
+    tables, rules = search(RULES, report), RULES
+    mixed = {name: table.keys for name, table in tables.items() if table.mixed and table.keys}
     if mixed:
         rules = replace(RULES, keys={**RULES.keys, **mixed})
-        found = search(rules, lambda *_: None)
+        tables = search(rules, lambda *_: None)
     rows: dict[str, list[Any]] = {}
-    for name, seen in found.items():
+    for name, seen in tables.items():
         if seen.error:
             continue
         columns = seen.columns(rules.keys_of(name) or seen.keys, rules.declared_of(name))
@@ -114,7 +114,7 @@ def shown(several: list[Record]) -> tuple[dict[str, TableSighting], dict[str, li
             TableSchema(name, columns), {b"": layout}, before=True, namespace=name, foreign=frozenset(unusable)
         )
         rows[name] = [row for part in TableDecoder(plan, report).decode(batch) for row in part.to_pylist()]
-    return found, rows, bad
+    return tables, rows, bad
 
 
 #: The table that has no rules shows its key in one good record at least.
@@ -123,35 +123,35 @@ keyed = good_rows.map(lambda row: (b'{"id":1}', event("c", after=row)))
 
 @given(
     st.tuples(st.lists(good, max_size=3), keyed, st.lists(good, max_size=3)).map(
-        lambda each: [*each[0], each[1], *each[2]]
+        lambda parts: [*parts[0], parts[1], *parts[2]]
     ),
     st.lists(st.tuples(st.integers(0, 5), garbage), max_size=6),
 )
 @settings(max_examples=300, deadline=None)
 def test_garbage_between_good_records_changes_nothing(several: list[Record], between: list[tuple[int, Record]]) -> None:
-    mixed: list[tuple[bool, Record]] = [(True, each) for each in several]
-    for place, record in between:
-        mixed.insert(place, (False, record))
+    mixed: list[tuple[bool, Record]] = [(True, record) for record in several]
+    for index, record in between:
+        mixed.insert(index, (False, record))
     alone, with_garbage = shown(several), shown([record for _, record in mixed])
     # A table that was known before is looked through also where it has bad records only.
     defined = {
-        name: each
-        for name, each in with_garbage[0].items()
-        if not each.error and (name in alone[0] or name not in KNOWN)
+        name: sighting
+        for name, sighting in with_garbage[0].items()
+        if not sighting.error and (name in alone[0] or name not in KNOWN_TABLES)
     }
-    assert {name: (each.types, each.keys) for name, each in defined.items()} == {
-        name: (each.types, each.keys) for name, each in alone[0].items()
+    assert {name: (sighting.types, sighting.keys) for name, sighting in defined.items()} == {
+        name: (sighting.types, sighting.keys) for name, sighting in alone[0].items()
     }
-    places = [offset for offset, (is_good, _) in enumerate(mixed) if is_good]
+    good_offsets = [offset for offset, (is_good, _) in enumerate(mixed) if is_good]
     for name, rows in with_garbage[1].items():
         assert [{**row, "kafka_offset_": 0, "ums_uid_": "", "ums_id_": 0} for row in rows] == [
             {**row, "kafka_offset_": 0, "ums_uid_": "", "ums_id_": 0} for row in alone[1].get(name, [])
         ]
-        assert {row["kafka_offset_"] for row in rows} <= set(places)
+        assert {row["kafka_offset_"] for row in rows} <= set(good_offsets)
     bad = with_garbage[2]
     assert alone[2] == []
     assert len(set(bad)) == len(bad), "a bad record is reported once"
-    assert not set(bad) & set(places)
+    assert not set(bad) & set(good_offsets)
 
 
 @pytest.mark.parametrize("after", [{}, {"n": 1}])
@@ -203,7 +203,10 @@ def test_a_bad_record_is_no_sample_of_its_schema(payload: Any) -> None:
 
 def test_a_record_of_another_table_with_other_types_is_not_bad() -> None:
     several: list[Record] = [(None, event("c", "a", after={"n": 1})), (None, event("c", "b", after={"n": "text"}))]
-    found, rows, bad = shown(several)
+    tables, rows, bad = shown(several)
     assert bad == []
-    assert {name: [row["n"] for row in each] for name, each in rows.items()} == {"d.a": [1], "d.b": ["text"]}
-    assert set(found) == {"d.a", "d.b"}
+    assert {name: [row["n"] for row in table_rows] for name, table_rows in rows.items()} == {
+        "d.a": [1],
+        "d.b": ["text"],
+    }
+    assert set(tables) == {"d.a", "d.b"}

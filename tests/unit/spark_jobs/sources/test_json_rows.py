@@ -191,11 +191,11 @@ def test_versions_of_a_schema_in_one_batch_share_the_wider_table() -> None:
             member("nested", "struct", fields=[member("b", "string"), member("a", "int64")]),
         ]
     )
-    one = message(
+    old_message = message(
         old,
         {"op": "c", "after": {"id": 1, "gone": "g", "n": 2, "nested": {"a": 1}}, "source": {"ums_id": 1, "ts_us": 1}},
     )
-    two = message(
+    new_message = message(
         new,
         {
             "op": "c",
@@ -203,9 +203,9 @@ def test_versions_of_a_schema_in_one_batch_share_the_wider_table() -> None:
             "source": {"ums_id": 2, "ts_us": 1},
         },
     )
-    table = Table(one, two)
+    table = Table(old_message, new_message)
     assert [column.name for column in table.schema.columns] == ["id", "gone", "n", "nested", "fresh"]
-    rows = table.rows([one, two, two, one])
+    rows = table.rows([old_message, new_message, new_message, old_message])
     assert [row["id"] for row in rows] == [1, 2, 2, 1]
     assert [row["n"] for row in rows] == [2.0, 2.5, 2.5, 2.0]
     assert [row["nested"] for row in rows[:2]] == [{"a": 1, "b": None}, {"a": 2, "b": "x"}]
@@ -253,13 +253,13 @@ def test_order_of_changes_by_source() -> None:
 
     events = [row("bin.000009", 4_000_000_000, 0), row("bin.000009", 4_000_000_000, 1), row("bin.000010", 4, 0)]
     rows = Table(events[0]).rows(events)
-    assert [each["ums_id_"] for each in rows] == [9_004_000_000_000, 9_004_000_000_001, 10_000_000_000_004]
+    assert [table_row["ums_id_"] for table_row in rows] == [9_004_000_000_000, 9_004_000_000_001, 10_000_000_000_004]
     assert rows[0]["ums_ts_"] == datetime(1970, 1, 1, 0, 0, 0, 7000, tzinfo=UTC)
     plain = envelope_schema([{"type": "int64", "optional": False, "field": "id"}], [member("ts_ms", "int64")])
     rows = Table(message(plain, {"op": "c", "after": {"id": 1}, "source": {}})).rows(
         [message(plain, {"op": "c", "after": {"id": 1}, "source": {}})] * 2
     )
-    assert [each["ums_id_"] for each in rows] == [0, 1]
+    assert [table_row["ums_id_"] for table_row in rows] == [0, 1]
     assert rows[0]["ums_ts_"] == datetime(2023, 11, 14, 22, 13, 20, tzinfo=UTC)
     table = Table(events[0])
     assert table.rows([row("binlog", 4, 0), events[0], row("bin.000001", 10**12, 0)])[0]["ums_id_"] == 9_004_000_000_000
@@ -304,7 +304,7 @@ def test_golden_events_of_the_scylla_connector(name: str) -> None:
                 continue
             value = record["value"]
             value["payload"]["ts_ms"] = 1
-            names = tuple(each["field"] for each in record["key"]["schema"]["fields"])
+            names = tuple(field["field"] for field in record["key"]["schema"]["fields"])
             data = message(value["schema"], value["payload"])
             table = Table(data, key_schema=record["key"]["schema"], keys=names)
             rows = table.rows([data], [json.dumps(record["key"]).encode()])

@@ -89,18 +89,18 @@ def test_avro_uuids_have_their_meaning() -> None:
 
 @given(numbers, st.integers(0, 38))
 def test_a_decimal_is_read_exactly_or_refused(number: tuple[int, int], scale: int) -> None:
-    value, own = number
+    value, value_scale = number
     read = make_value_fixer(with_variable_scale(VARIABLE_SCHEMA, str(scale)), "Table t, column c")
     assert read is not None
     fits = value == 0 or (
-        abs(own) < 200
-        and abs(value) * 10**200 % 10 ** (200 + own - scale) == 0
-        and abs(value) * 10**200 < 10 ** (200 + own + 38 - scale)
+        abs(value_scale) < 200
+        and abs(value) * 10**200 % 10 ** (200 + value_scale - scale) == 0
+        and abs(value) * 10**200 < 10 ** (200 + value_scale + 38 - scale)
     )
-    given_value = {"scale": own, "value": unscaled(value)}
+    given_value = {"scale": value_scale, "value": unscaled(value)}
     if fits:
         result = read(given_value)
-        assert result == (Decimal(f"{value}E{-own}") if value else 0)
+        assert result == (Decimal(f"{value}E{-value_scale}") if value else 0)
         assert len(result.as_tuple().digits) <= 38
     else:
         with pytest.raises(
@@ -160,7 +160,7 @@ def test_a_table_of_an_earlier_version_keeps_its_types() -> None:
     data = json.loads(to_json({"d.t": earlier}, {}))
     for column in data["tables"]["d.t"]["columns"]:
         del column["meaning"]
-    known, _ = from_json(json.dumps(data))
+    earlier_tables, _ = from_json(json.dumps(data))
     now = [
         KEY,
         Column("price", spark_type(VARIABLE_SCHEMA), meaning=NUMBER),
@@ -168,8 +168,8 @@ def test_a_table_of_an_earlier_version_keeps_its_types() -> None:
         Column("at", t.LongType(), meaning=TIME),
         Column("code", t.StringType(), meaning=UUID),
     ]
-    schema = merge_schema(known["d.t"], "d.t", now, "")
-    assert [(each.type.simpleString(), each.meaning) for each in schema.columns] == [
+    schema = merge_schema(earlier_tables["d.t"], "d.t", now, "")
+    assert [(column.type.simpleString(), column.meaning) for column in schema.columns] == [
         ("bigint", ""),
         ("string", NUMBER),
         ("array<string>", NUMBER),
@@ -192,11 +192,11 @@ def test_the_option_says_what_columns_become(parameter: str, kind: str) -> None:
 @pytest.mark.parametrize("kind", ["uuid", "decimal", "varint", "time"])
 def test_cql_types_are_known_after_both_converters(kind: str) -> None:
     schema = struct("r", {"a": typed_schema(CqlType(kind), "x", optional=True)})
-    wanted = {"uuid": UUID, "time": TIME}.get(kind, NUMBER)
+    expected = {"uuid": UUID, "time": TIME}.get(kind, NUMBER)
     through_avro = connect_schema(avro_text(schema, AvroSettings()))
     written = JsonConverter({"schemas.enable": "true"}).from_connect("t", schema, {"a": None})
     assert written is not None
     through_json = read_schema(json.loads(written)["schema"], replace_null=True)
     for read in (through_avro, through_json):
         assert read is not None
-        assert meaning_of(read.fields[0].schema) == wanted
+        assert meaning_of(read.fields[0].schema) == expected

@@ -21,7 +21,7 @@ from spark_jobs.sources.records.search import Search
 from spark_jobs.sources.ums import UmsDecoder, layout_of
 from tests.unit.spark_jobs.sources.support import Table, envelope_schema, member, message, records
 
-ODD = (
+UNUSUAL_NAMES = (
     'a"b',
     "a\\b",
     "a\tb",
@@ -41,7 +41,7 @@ ODD = (
     "def",
 )
 NAMES = st.lists(
-    st.one_of(st.sampled_from(ODD), st.text(max_size=6)).filter(
+    st.one_of(st.sampled_from(UNUSUAL_NAMES), st.text(max_size=6)).filter(
         # Of flat rows, members such as __op say what has happened.
         lambda name: (
             name.lower() not in (*SYSTEM_COLUMNS, "id")
@@ -69,7 +69,7 @@ def test_an_envelope_with_a_schema(names: list[str]) -> None:
     table = Table(created, before=True)
     rows = table.rows([created, updated, envelope({"id": 2}, names), b"garbage", updated])
     nulls = {"id": 2, **dict.fromkeys(names)}
-    assert [{name: each[name] for name in row} for each in rows] == [row, old, row, nulls, old, row]
+    assert [{name: table_row[name] for name in row} for table_row in rows] == [row, old, row, nulls, old, row]
     assert not table.reported
 
 
@@ -102,8 +102,8 @@ def test_rows_without_a_schema(enveloped: bool, names: list[str]) -> None:
     bad: list[Any] = []
     search = Search({}, Rules(envelope=enveloped), lambda *record: bad.append(record))
     search.look(records([json.dumps(value).encode()], [b'{"id":1}']))
-    (found,) = search.result().to_pylist()
-    assert (bad, found["error"], json.loads(found["columns"]).keys()) == ([], "", row.keys())
+    (sighting,) = search.result().to_pylist()
+    assert (bad, sighting["error"], json.loads(sighting["columns"]).keys()) == ([], "", row.keys())
 
 
 @given(NAMES)

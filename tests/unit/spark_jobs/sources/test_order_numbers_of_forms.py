@@ -49,10 +49,10 @@ def encoded(records: list[SourceRecord], *, schemas: bool) -> list[tuple[bytes |
     converters = [JsonConverter({"schemas.enable": str(schemas).lower()}, is_key=is_key) for is_key in (True, False)]
     return [
         (
-            converters[0].encoder("t", each.key_schema)(each.key),
-            converters[1].encoder("t", each.value_schema)(each.value),
+            converters[0].encoder("t", record.key_schema)(record.key),
+            converters[1].encoder("t", record.value_schema)(record.value),
         )
-        for each in records
+        for record in records
     ]
 
 

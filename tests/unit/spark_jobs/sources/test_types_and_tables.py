@@ -57,13 +57,13 @@ kinds = st.recursive(
 
 
 @given(kinds, kinds)
-def test_widening_is_the_same_from_both_sides_and_holds_both(one: t.DataType, two: t.DataType) -> None:
-    both = find_wider_type(one, two)
-    turned = find_wider_type(two, one)
+def test_widening_is_the_same_from_both_sides_and_holds_both(first: t.DataType, second: t.DataType) -> None:
+    both = find_wider_type(first, second)
+    turned = find_wider_type(second, first)
     assert (both is None) == (turned is None)
     if both is not None:
-        assert find_wider_type(both, one) is not None
-        assert find_wider_type(both, two) is not None
+        assert find_wider_type(both, first) is not None
+        assert find_wider_type(both, second) is not None
 
 
 @given(kinds)
@@ -77,10 +77,10 @@ def test_types_survive_the_file_of_schemas(kind: t.DataType) -> None:
     st.sampled_from([t.LongType(), t.DoubleType(), t.BooleanType(), t.StringType(), t.DecimalType(38, 0)]),
     st.sampled_from([t.LongType(), t.DoubleType(), t.BooleanType(), t.StringType(), t.DecimalType(38, 0)]),
 )
-def test_inferred_types_always_have_a_common_one(one: t.DataType, two: t.DataType) -> None:
-    both = wider_inferred(one, two)
-    assert both == wider_inferred(two, one)
-    assert wider_inferred(both, one) == both == wider_inferred(both, two)
+def test_inferred_types_always_have_a_common_one(first: t.DataType, second: t.DataType) -> None:
+    both = wider_inferred(first, second)
+    assert both == wider_inferred(second, first)
+    assert wider_inferred(both, first) == both == wider_inferred(both, second)
 
 
 def test_a_table_keeps_dropped_columns_and_takes_new_ones() -> None:
@@ -124,7 +124,7 @@ def test_avro_of_other_producers_keeps_its_times_and_decimals() -> None:
     )
     schema = connect_schema(text)
     assert schema is not None
-    assert [spark_type(each.schema) for each in schema.fields] == [
+    assert [spark_type(field.schema) for field in schema.fields] == [
         t.TimestampType(),
         t.DecimalType(38, 3),
         t.DateType(),
@@ -160,7 +160,7 @@ def test_how_flat_rows_say_what_happened() -> None:
     )
     with pytest.raises(Skippable, match="no such member"):
         flat_of({"id"}, Config({"source.op.field": "kind"}, {}))
-    assert [op_of(*each) for each in (("INSERT", None), ("u", "false"), ("u", "true"), (None, True), (None, None))] == [
+    assert [op_of(*pair) for pair in (("INSERT", None), ("u", "false"), ("u", "true"), (None, True), (None, None))] == [
         "i",
         "u",
         "d",
@@ -205,17 +205,17 @@ def _batch(values: list[bytes | None], keys: list[bytes | None] | None = None) -
 
 def _search(
     values: list[bytes | None],
-    known: dict[str, dict[str, t.DataType]] | None = None,
+    known_tables: dict[str, dict[str, t.DataType]] | None = None,
     keys: list[bytes | None] | None = None,
 ) -> tuple[list[inference.TableSighting], list[int]]:
     bad: list[int] = []
-    search = Search(known or {}, Rules(envelope=False), lambda _t, _p, offset, _k, _v, _e: bad.append(offset))
+    search = Search(known_tables or {}, Rules(envelope=False), lambda _t, _p, offset, _k, _v, _e: bad.append(offset))
     search.look(_batch(values, keys))
     return [inference.TableSighting.from_row(row) for row in search.result().to_pylist()], bad
 
 
 def test_types_that_values_show() -> None:
-    found, bad = _search(
+    sightings, bad = _search(
         [
             b'{"id":1,"n":1,"x":null,"s":"a","b":true,"o":{"z":1}}',
             b'{"id":2,"n":1.5,"s":1,"b":false,"big":99999999999999999999}',
@@ -225,7 +225,7 @@ def test_types_that_values_show() -> None:
         keys=[b'{"id":1}'] * 4,
     )
     assert bad == [2, 3]
-    types = found[0].types
+    types = sightings[0].types
     assert types == {
         "id": t.LongType(),
         "n": t.DoubleType(),
@@ -234,14 +234,14 @@ def test_types_that_values_show() -> None:
         "o": t.StringType(),
         "big": t.DecimalType(38, 0),
     }
-    assert found[0].keys == ("id",)
+    assert sightings[0].keys == ("id",)
 
 
 def test_what_is_known_only_widens_and_declared_types_stay() -> None:
-    found, _ = _search(
+    sightings, _ = _search(
         [b'{"n":1,"d":"2024-01-01"}'], {"t": {"n": t.DoubleType(), "d": t.DateType(), "old": t.StringType()}}
     )
-    assert found[0].types == {"n": t.DoubleType(), "d": t.DateType(), "old": t.StringType()}
+    assert sightings[0].types == {"n": t.DoubleType(), "d": t.DateType(), "old": t.StringType()}
 
 
 def test_columns_of_json_without_a_schema() -> None:
@@ -271,7 +271,7 @@ def test_declared_types_are_read_from_text_and_numbers() -> None:
         False, tuple(Field(name, json_schema(kind)) for name, kind in columns), (), frozenset(), flat=Flat()
     )
     bad: list[Any] = []
-    decoder = TableDecoder(DecodePlan(schema, {b"": layout}), lambda *each: bad.append(each))
+    decoder = TableDecoder(DecodePlan(schema, {b"": layout}), lambda *record: bad.append(record))
     rows = [
         row
         for batch in decoder.decode(
@@ -289,8 +289,8 @@ def test_declared_types_are_read_from_text_and_numbers() -> None:
         ("1970-01-02", 1000, "1.25", '{"a":[1,2]}'),
         ("1970-01-02", 1000, "1.25", "s"),
     ]
-    assert [str(each) for each in rows[0]["l"]] == ["1970-01-02", "1970-01-04"]
-    assert [each[2] for each in bad] == [2]
+    assert [str(day) for day in rows[0]["l"]] == ["1970-01-02", "1970-01-04"]
+    assert [record[2] for record in bad] == [2]
 
 
 FIELDS = [
@@ -340,20 +340,20 @@ def _row(number: int, op: str = "i", **more: str | None) -> list[str | None]:
 def _decode_ums(
     values: list[bytes | None], *, before: bool = False
 ) -> tuple[list[dict[str, Any]], list[int], dict[tuple[str, bytes], int]]:
-    found: dict[tuple[str, bytes], int] = {}
+    counts: dict[tuple[str, bytes], int] = {}
     bad: list[int] = []
 
     def report(_t: str, _p: int, offset: int, _k: bytes | None, _v: bytes | None, _e: Exception) -> None:
         bad.append(offset)
 
-    ums.count_messages(_batch(values), found, report)
-    layouts = {schema: ums.layout_of(schema) for _, schema in found if schema}
+    ums.count_messages(_batch(values), counts, report)
+    layouts = {schema: ums.layout_of(schema) for _, schema in counts if schema}
     schema = None
     for layout in layouts.values():
         schema = merge_schema(schema, layout.namespace, layout.columns(["id"]), "")
     assert schema is not None
     decoder = ums.UmsDecoder(schema, layouts, before=before, report=report)
-    return [row for batch in decoder.decode(_batch(values)) for row in batch.to_pylist()], bad, found
+    return [row for batch in decoder.decode(_batch(values)) for row in batch.to_pylist()], bad, counts
 
 
 def test_ums_of_an_old_dbus_has_no_uid() -> None:
@@ -370,14 +370,14 @@ def test_ums_of_an_old_dbus_has_no_uid() -> None:
 def test_ums_messages_without_rows_are_counted_and_others_refused() -> None:
     kinds = ["data_increment_termination", "data_batch_termination", "directive_flow_start"]
     beats = [_ums([["2024-01-01 00:00:00.0"]], protocol=kind, fields=[FIELDS[1]]) for kind in kinds]
-    _, bad, found = _decode_ums([*beats, _ums([_row(1)], protocol="data_batch_data")])
+    _, bad, counts = _decode_ums([*beats, _ums([_row(1)], protocol="data_batch_data")])
     assert bad == [2]
-    assert {kind: count for (kind, _), count in found.items()} == dict.fromkeys([*kinds[:2], "data_batch_data"], 1)
+    assert {kind: count for (kind, _), count in counts.items()} == dict.fromkeys([*kinds[:2], "data_batch_data"], 1)
 
 
 def test_ums_rows_heartbeats_and_bad_messages() -> None:
     beat = _ums([["2024-01-01 00:00:00.0"]], protocol="data_increment_heartbeat", fields=[FIELDS[1]])
-    rows, bad, found = _decode_ums(
+    rows, bad, counts = _decode_ums(
         [
             _ums([_row(1), _row(2, "b"), _row(3, "u")]),
             beat,
@@ -392,7 +392,7 @@ def test_ums_rows_heartbeats_and_bad_messages() -> None:
     )
     assert [row["ums_id_"] for row in rows] == [1, 3, 8]
     assert bad == [2, 3, 4, 5, 6]
-    assert found["data_increment_heartbeat", b""] == 1
+    assert counts["data_increment_heartbeat", b""] == 1
     first = rows[0]
     assert (str(first["price"]), str(first["day"]), first["raw"], first["ok"], first["ums_uid_"]) == (
         "-1.500000000000000000",

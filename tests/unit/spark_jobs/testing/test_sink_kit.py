@@ -33,14 +33,14 @@ def plain(column: Column, value: Any) -> Any:
 
 @given(
     st.lists(st.tuples(st.sampled_from("iud"), st.integers(0, 3), st.text(max_size=2)), max_size=12).flatmap(
-        lambda made: st.tuples(st.just(made), st.permutations(range(len(made))))
+        lambda operations: st.tuples(st.just(operations), st.permutations(range(len(operations))))
     )
 )
 def test_with_ordering_the_order_in_which_changes_come_does_not_matter(drawn: tuple[list[Any], list[int]]) -> None:
-    made, order = drawn
-    changes = [change(op, number, id=key, name=name) for number, (op, key, name) in enumerate(made)]
+    operations, order = drawn
+    changes = [change(op, number, id=key, name=name) for number, (op, key, name) in enumerate(operations)]
     in_order = expected_rows(changes, SCHEMA, Supports())
-    shuffled = expected_rows([changes[place] for place in order], SCHEMA, Supports())
+    shuffled = expected_rows([changes[index] for index in order], SCHEMA, Supports())
     assert compare_rows(SCHEMA, Supports(), in_order, shuffled, plain) == ""
     assert len({row["id"] for row in in_order}) == len(in_order)
 
@@ -69,7 +69,7 @@ def test_differences_are_shown_by_column_with_both_rows_and_not_at_full_length()
 
 
 @pytest.mark.parametrize(
-    ("one", "other"),
+    ("first", "second"),
     [
         (b"ab", bytearray(b"ab")),
         (b"ab", memoryview(b"ab")),
@@ -80,8 +80,8 @@ def test_differences_are_shown_by_column_with_both_rows_and_not_at_full_length()
         ({"a": 1, "b": [2]}, {"b": (2,), "a": 1}),
     ],
 )
-def test_values_that_clients_give_back_in_other_forms_are_equal(one: Any, other: Any) -> None:
-    assert make_comparable(one) == make_comparable(other)
+def test_values_that_clients_give_back_in_other_forms_are_equal(first: Any, second: Any) -> None:
+    assert make_comparable(first) == make_comparable(second)
 
 
 def test_steps_are_spread_evenly_and_the_last_one_is_among_them() -> None:
@@ -103,8 +103,8 @@ def gate() -> Iterator[Gate]:
     with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Echo) as server:
         server.daemon_threads = True
         threading.Thread(target=server.serve_forever, daemon=True).start()
-        with Gate(*server.server_address) as made:
-            yield made
+        with Gate(*server.server_address) as opened:
+            yield opened
         server.shutdown()
 
 

@@ -32,20 +32,20 @@ class Literals:
 
     def __init__(self, text: str) -> None:
         self.text = text
-        self.place = 0
+        self.cursor = 0
 
     def whole(self, kind: CqlType, *, pairs: bool = False) -> Any:
         """The value of the whole text; ``pairs``: a multicell list as its log has it."""
         value = self.value(kind, pairs=pairs)
         self._blank()
-        assert self.place == len(self.text), f"{self.text!r} goes on at {self.place}"
+        assert self.cursor == len(self.text), f"{self.text!r} goes on at {self.cursor}"
         return value
 
     def value(self, kind: CqlType, *, pairs: bool = False) -> Any:
         """One value at the cursor."""
         self._blank()
-        if self.text[self.place : self.place + 4].lower() == "null":
-            self.place += 4
+        if self.text[self.cursor : self.cursor + 4].lower() == "null":
+            self.cursor += 4
             return None
         if pairs:
             entries = self._entries(CqlType("timeuuid"), kind.arguments[0])
@@ -66,26 +66,26 @@ class Literals:
         return _scalar(kind, self._token())
 
     def _blank(self) -> None:
-        while self.place < len(self.text) and self.text[self.place].isspace():
-            self.place += 1
+        while self.cursor < len(self.text) and self.text[self.cursor].isspace():
+            self.cursor += 1
 
-    def _take(self, mark: str) -> bool:
+    def _take(self, symbol: str) -> bool:
         self._blank()
-        if self.text.startswith(mark, self.place):
-            self.place += len(mark)
+        if self.text.startswith(symbol, self.cursor):
+            self.cursor += len(symbol)
             return True
         return False
 
     def _token(self) -> str:
         self._blank()
-        if self.text[self.place] == "'":
-            match = re.compile(r"'((?:[^']|'')*)'").match(self.text, self.place)
+        if self.text[self.cursor] == "'":
+            match = re.compile(r"'((?:[^']|'')*)'").match(self.text, self.cursor)
             assert match is not None, self.text
-            self.place = match.end()
+            self.cursor = match.end()
             return match.group(1).replace("''", "'")
-        match = re.compile(r"[^\s,:{}\[\]()]+").match(self.text, self.place)
-        assert match is not None, f"{self.text!r} at {self.place}"
-        self.place = match.end()
+        match = re.compile(r"[^\s,:{}\[\]()]+").match(self.text, self.cursor)
+        assert match is not None, f"{self.text!r} at {self.cursor}"
+        self.cursor = match.end()
         return match.group()
 
     def _items(self, start: str, end: str, kind: CqlType) -> list[Any]:
@@ -100,9 +100,9 @@ class Literals:
         assert self._take("{"), self.text
         result: list[tuple[Any, Any]] = []
         while not self._take("}"):
-            found = self.value(key)
+            entry_key = self.value(key)
             assert self._take(":"), self.text
-            result.append((found, self.value(value)))
+            result.append((entry_key, self.value(value)))
             self._take(",")
         return result
 

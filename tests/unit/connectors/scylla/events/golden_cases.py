@@ -23,8 +23,8 @@ _PLACEMENT = "cdc.include.primary-key.placement"
 
 def load(name: str) -> dict[str, Any]:
     """One case by its name."""
-    found: dict[str, Any] = json.loads((CASES / f"{name}.json").read_text())
-    return found
+    case: dict[str, Any] = json.loads((CASES / f"{name}.json").read_text())
+    return case
 
 
 def names() -> list[str]:
@@ -64,21 +64,21 @@ def table_of(case: dict[str, Any]) -> TableVersion:
         {name: ([field for field, _ in fields], [kind for _, kind in fields]) for name, fields in case["udts"].items()},
     )
     partition, clustering = _key(key)
-    found: list[ScyllaColumn] = []
+    parsed_columns: list[ScyllaColumn] = []
     for text in _split(columns):
         name, _, kind = text.strip().partition(" ")
         name = name.strip('"')
         static = kind.endswith(" static")
         cql = parse_type(kind.removesuffix(" static"), resolve, keyspace=keyspace)
         if name in partition:
-            found.append(ScyllaColumn(name, cql, "partition_key", partition.index(name)))
+            parsed_columns.append(ScyllaColumn(name, cql, "partition_key", partition.index(name)))
         elif name in clustering:
-            found.append(ScyllaColumn(name, cql, "clustering", clustering.index(name)))
+            parsed_columns.append(ScyllaColumn(name, cql, "clustering", clustering.index(name)))
         else:
-            found.append(ScyllaColumn(name, cql, "static" if static else "regular"))
+            parsed_columns.append(ScyllaColumn(name, cql, "static" if static else "regular"))
     order = {"partition_key": 0, "clustering": 1, "static": 2, "regular": 3}
-    found.sort(key=lambda column: (order[column.kind], column.position, column.name.encode()))
-    return TableVersion(TableId(keyspace, table), tuple(found), CdcOptions(), "v1")
+    parsed_columns.sort(key=lambda column: (order[column.kind], column.position, column.name.encode()))
+    return TableVersion(TableId(keyspace, table), tuple(parsed_columns), CdcOptions(), "v1")
 
 
 def rows_of(case: dict[str, Any], version: TableVersion) -> list[LogRow]:

@@ -280,9 +280,9 @@ def test_legacy_with_all_columns() -> None:
 
 @pytest.mark.parametrize("images", [{}, {"preimages": True}])
 @pytest.mark.parametrize(
-    ("skipped", "made"), [("c", "uddr"), ("u", "cddr"), ("d", "cur"), ("cu", "ddr"), ("cudr", ""), ("r", "cudd")]
+    ("skipped", "operations"), [("c", "uddr"), ("u", "cddr"), ("d", "cur"), ("cu", "ddr"), ("cudr", ""), ("r", "cudd")]
 )
-def test_skipped_operations_are_counted(skipped: str, made: str, images: dict[str, Any]) -> None:
+def test_skipped_operations_are_counted(skipped: str, operations: str, images: dict[str, Any]) -> None:
     """The last d is a range delete."""
     maker = build_events(
         TABLE,
@@ -302,7 +302,7 @@ def test_skipped_operations_are_counted(skipped: str, made: str, images: dict[st
     bad: list[BadRecord] = []
     maker.feed(StreamRun(PARTITION, OFFSET, rows, last=True), out, bad)
     maker.snapshot_row(PARTITION, {}, [None] * len(TABLE.columns), 0, out, bad)
-    assert "".join(record.value["op"] for record in out) == made
+    assert "".join(record.value["op"] for record in out) == operations
     assert not bad
     assert maker.skipped == {
         kind: count for kind, count in (("operation", len(skipped)), ("range_delete", int("d" in skipped))) if count

@@ -26,7 +26,7 @@ NOW = 1_795_250_000.25
 # dates are after 1582, their writes have the images that Java waits for. Such forms have tests of their own.
 
 
-def made(case: dict[str, Any], config: dict[str, str]) -> list[SourceRecord]:
+def build_records(case: dict[str, Any], config: dict[str, str]) -> list[SourceRecord]:
     version = golden_cases.table_of(case)
     maker = build_events(version, golden_cases.settings_of(config), lambda: NOW)
     out: list[SourceRecord] = []
@@ -58,7 +58,7 @@ def steady(value: dict[str, Any] | None) -> dict[str, Any] | None:
 def test_records_are_those_of_the_java_connector(name: str, run: str) -> None:
     case = golden_cases.load(name)
     expected = case["runs"][run]
-    records = made(case, expected["config"])
+    records = build_records(case, expected["config"])
     assert len(records) == len(expected["records"])
     for record, golden in zip(records, expected["records"], strict=True):
         assert record.topic == f"PREFIX.g.{name}"
@@ -72,7 +72,7 @@ def test_records_are_those_of_the_java_connector(name: str, run: str) -> None:
 def test_fields_of_the_payload_come_in_the_order_of_the_schema() -> None:
     case = golden_cases.load("img_update")
     expected = case["runs"]["adv_pk"]
-    (record,) = made(case, expected["config"])
+    (record,) = build_records(case, expected["config"])
     data = CONVERTER.encoder("t", record.value_schema)(record.value)
     assert data is not None
     document, golden = json.loads(data)["payload"], expected["records"][0]["value"]["payload"]
@@ -83,7 +83,7 @@ def test_fields_of_the_payload_come_in_the_order_of_the_schema() -> None:
 
 def test_times_of_processing_are_those_of_the_clock() -> None:
     case = golden_cases.load("insert_basic")
-    (record,) = made(case, case["runs"]["legacy"]["config"])
+    (record,) = build_records(case, case["runs"]["legacy"]["config"])
     assert (record.value["ts_ms"], record.value["ts_us"], record.value["ts_ns"]) == (
         1_795_250_000_250,
         1_795_250_000_250_000,

@@ -184,27 +184,29 @@ def logs(draw: st.DrawFn) -> list[LogRow]:
     for stream in (STREAM, OTHER):
         for number in range(draw(st.integers(0, 4))):
             batch: list[tuple[int, dict[str, Any]]] = []
-            writes = [(which, UPDATE if which is None else what, old, new) for which, what, old, new in draw(WRITES)]
+            writes = [(c2, UPDATE if c2 is None else operation, old, new) for c2, operation, old, new in draw(WRITES)]
             batch += [
-                (PREIMAGE, {**key_of(which), "v": f"old {stream[:1]!r}{number} {which}"})
-                for which in dict.fromkeys(which for which, _, old, _ in writes if old)
+                (PREIMAGE, {**key_of(c2), "v": f"old {stream[:1]!r}{number} {c2}"})
+                for c2 in dict.fromkeys(c2 for c2, _, old, _ in writes if old)
             ]
             batch += [
-                (what, {**key_of(which), **({} if what == ROW_DELETE else {"n": index})})
-                for index, (which, what, _, _) in enumerate(writes)
+                (operation, {**key_of(c2), **({} if operation == ROW_DELETE else {"n": index})})
+                for index, (c2, operation, _, _) in enumerate(writes)
             ]
             batch += [
-                (POSTIMAGE, {**key_of(which), "v": f"new {stream[:1]!r}{number} {which}"})
-                for which in dict.fromkeys(which for which, what, _, new in writes if new and what != ROW_DELETE)
+                (POSTIMAGE, {**key_of(c2), "v": f"new {stream[:1]!r}{number} {c2}"})
+                for c2 in dict.fromkeys(c2 for c2, operation, _, new in writes if new and operation != ROW_DELETE)
             ]
             marked = draw(st.booleans())
-            for seq, (what, cells) in enumerate(batch):
-                rows.append(row(TABLE, number, seq, what, end=marked and seq == len(batch) - 1, stream=stream, **cells))
+            for seq, (operation, cells) in enumerate(batch):
+                rows.append(
+                    row(TABLE, number, seq, operation, end=marked and seq == len(batch) - 1, stream=stream, **cells)
+                )
     return rows
 
 
-def key_of(which: int | None) -> dict[str, Any]:
-    return {"pk": 1} if which is None else {"pk": 1, "c1": "a", "c2": which}
+def key_of(c2: int | None) -> dict[str, Any]:
+    return {"pk": 1} if c2 is None else {"pk": 1, "c1": "a", "c2": c2}
 
 
 def event_settings(draw: Callable[[st.SearchStrategy[Any]], Any]) -> ScyllaEventSettings:
@@ -222,11 +224,10 @@ def runs(rows: list[LogRow], cuts: list[int]) -> list[StreamRun]:
     """Rows cut into runs: always between streams, and at ``cuts``; the last run of a stream says so."""
     result: list[StreamRun] = []
     for stream in (STREAM, OTHER):
-        mine = [found for found in rows if found[0] == stream]
-        places = sorted({0, len(mine), *(cut % (len(mine) + 1) for cut in cuts)})
+        mine = [log_row for log_row in rows if log_row[0] == stream]
+        edges = sorted({0, len(mine), *(cut % (len(mine) + 1) for cut in cuts)})
         result += [
-            StreamRun(PARTITION, OFFSET, mine[start:end], None, last=end == len(mine))
-            for start, end in pairwise(places)
+            StreamRun(PARTITION, OFFSET, mine[start:end], None, last=end == len(mine)) for start, end in pairwise(edges)
         ]
     return result
 
@@ -238,16 +239,16 @@ def test_cut_anywhere_the_events_are_the_same(data: st.DataObject) -> None:
     options = event_settings(data.draw)
     cuts = data.draw(st.lists(st.integers(0, 200), max_size=5))
     whole: list[SourceRecord] = []
-    pieces: list[SourceRecord] = []
+    divided: list[SourceRecord] = []
     bad: list[BadRecord] = []
-    for out, parts in ((whole, runs(rows, [])), (pieces, runs(rows, cuts))):
+    for out, parts in ((whole, runs(rows, [])), (divided, runs(rows, cuts))):
         maker = build_events(TABLE, options, lambda: 5.0)
         for run in parts:
             maker.feed(run, out, bad)
     assert not bad
-    assert pieces == whole
+    assert divided == whole
     assert sum(record.value is not None for record in whole) == sum(
-        found[3] in {UPDATE, INSERT, ROW_DELETE} for found in rows
+        log_row[3] in {UPDATE, INSERT, ROW_DELETE} for log_row in rows
     )
     for record in whole:
         value = record.value or {}
@@ -259,16 +260,16 @@ def test_cut_anywhere_the_events_are_the_same(data: st.DataObject) -> None:
 @hypothesis_settings(max_examples=60, deadline=None)
 @given(st.data())
 def test_resumed_after_any_record_nothing_is_lost_and_only_a_split_deletion_repeats(data: st.DataObject) -> None:
-    rows = [found for found in data.draw(logs()) if found[0] == STREAM]
+    rows = [log_row for log_row in data.draw(logs()) if log_row[0] == STREAM]
     options = event_settings(data.draw)
     whole: list[SourceRecord] = []
     build_events(TABLE, options, lambda: 5.0).feed(StreamRun(PARTITION, OFFSET, rows, None, last=True), whole, [])
     for count, last in enumerate(whole, 1):
         time = bytes.fromhex(last.source_offset[OFFSET_TIME].replace("-", ""))
-        again = [found for found in rows if found[1] >= time]
+        resumed_rows = [log_row for log_row in rows if log_row[1] >= time]
         rest: list[SourceRecord] = []
         build_events(TABLE, options, lambda: 5.0).feed(
-            StreamRun(PARTITION, OFFSET, again, (time, last.source_offset[OFFSET_SEQ]), last=True), rest, []
+            StreamRun(PARTITION, OFFSET, resumed_rows, (time, last.source_offset[OFFSET_SEQ]), last=True), rest, []
         )
         split = last.value is not None and last.value["op"] == "d"  # its tombstone was not delivered
         assert rest == whole[count - split :]

@@ -92,21 +92,21 @@ def test_the_keys_of_events_for_more_than_one_row_have_it_too() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "price", "schema"),
+    ("options", "price", "schema"),
     [
         ({}, "-1E+3", OPTIONAL_STRING),
         ({"decimal.handling.mode": "Double"}, -1000.0, OPTIONAL_FLOAT64),
         ({"decimal.handling.mode": "precise"}, {"scale": -3, "value": b"\xff"}, VARIABLE_SCALE_DECIMAL),
     ],
 )
-def test_the_options(given: dict[str, str], price: Any, schema: Schema) -> None:
+def test_the_options(options: dict[str, str], price: Any, schema: Schema) -> None:
     config = CONFIG.parse(
         {
             "topic.prefix": "p",
             "scylla.name": "p",
             "scylla.cluster.ip.addresses": "h:9042",
             "scylla.table.names": "ks.t",
-            **given,
+            **options,
         }
     )
     names = event_settings(config).names

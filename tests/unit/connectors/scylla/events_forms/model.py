@@ -32,14 +32,19 @@ ADDRESS = CqlType(
 
 def version_of(columns: list[tuple[Any, ...]], options: CdcOptions | None = None) -> TableVersion:
     """A table version of (name, type or its text, kind, position, reversed)."""
-    made = [
+    scylla_columns = [
         ScyllaColumn(name, kind if isinstance(kind, CqlType) else parse_type(kind), *rest)
         for name, kind, *rest in columns
     ]
     order = {"partition_key": 0, "clustering": 1, "static": 2, "regular": 3}
-    made.sort(key=lambda each: (order[each.kind], each.position, each.name))
+    scylla_columns.sort(key=lambda column: (order[column.kind], column.position, column.name))
     return TableVersion(
-        TableId("ks", "t"), tuple(made), options or CdcOptions(), "a1b2", 0, "5f1f6f60-0000-11ef-8000-000000000000"
+        TableId("ks", "t"),
+        tuple(scylla_columns),
+        options or CdcOptions(),
+        "a1b2",
+        0,
+        "5f1f6f60-0000-11ef-8000-000000000000",
     )
 
 
@@ -87,14 +92,14 @@ def log_row(
     shape = shape_of(version)
     row: list[Any] = [None] * shape.width
     row[:6] = [STREAM, time, seq, operation, ttl, end]
-    known = dict(cells)
-    for place in shape.columns:
-        row[place.value] = known.pop(place.name, None)
-        if place.deleted >= 0:
-            row[place.deleted] = known.pop(f"cdc$deleted_{place.name}", None)
-        if place.elements >= 0:
-            row[place.elements] = known.pop(f"cdc$deleted_elements_{place.name}", None)
-    assert not known, f"the log has no columns {known}"
+    remaining = dict(cells)
+    for column in shape.columns:
+        row[column.value] = remaining.pop(column.name, None)
+        if column.deleted >= 0:
+            row[column.deleted] = remaining.pop(f"cdc$deleted_{column.name}", None)
+        if column.elements >= 0:
+            row[column.elements] = remaining.pop(f"cdc$deleted_elements_{column.name}", None)
+    assert not remaining, f"the log has no columns {remaining}"
     return tuple(row)
 
 
@@ -127,15 +132,15 @@ class TableModel:
             rows[clustering] = (live or insert, values)
             cells = {"x": clustering[0], "y": clustering[1]}
         cells |= {"p": key[0], "q": key[1]}
-        for name, (what, *arguments) in changes.items():
-            kind = next(each.type for each in VERSION.columns if each.name == name)
-            cells |= _change(values, name, kind, what, arguments[0] if arguments else None, time)
+        for name, (action, *arguments) in changes.items():
+            kind = next(column.type for column in VERSION.columns if column.name == name)
+            cells |= _change(values, name, kind, action, arguments[0] if arguments else None, time)
         return cells
 
     def delete(self, key: tuple[Any, ...], *rows: tuple[Any, ...]) -> None:
         """Delete rows."""
-        for each in rows:
-            self.rows.get(key, {}).pop(each, None)
+        for row in rows:
+            self.rows.get(key, {}).pop(row, None)
 
     def delete_partition(self, key: tuple[Any, ...]) -> None:
         """Delete a partition."""
@@ -144,7 +149,7 @@ class TableModel:
 
     def contents(self) -> dict[str, tuple[dict[str, Any], list[dict[str, Any]]]]:
         """In the form of ``tests.support.partition_merge.Table.contents``."""
-        names = [each.name for each in VERSION.columns if each.kind == "regular"]
+        names = [column.name for column in VERSION.columns if column.kind == "regular"]
         result = {}
         for key in {*self.static, *self.rows}:
             static = {
@@ -163,40 +168,42 @@ class TableModel:
         return result
 
 
-def _change(values: dict[str, Any], name: str, kind: CqlType, what: str, argument: Any, time: int) -> dict[str, Any]:
+def _change(values: dict[str, Any], name: str, kind: CqlType, action: str, argument: Any, time: int) -> dict[str, Any]:
     """Apply the change of one column and give its log cells."""
     deleted, elements = f"cdc$deleted_{name}", f"cdc$deleted_elements_{name}"
-    if what == "null":
+    if action == "null":
         values[name] = None
         return {deleted: True}
     if not kind.is_multicell:
         values[name] = argument
         return {name: argument}
     if kind.name == "list":
-        old = values.get(name) or [] if what != "set" else []
-        if what == "remove":
+        old = values.get(name) or [] if action != "set" else []
+        if action == "remove":
             gone = [old[index][0] for index in argument if index < len(old)]
             values[name] = [pair for pair in old if pair[0] not in gone]
             return {elements: gone} if gone else {}
         added = [(timeuuid.make_uuid(time, 0x8000_0000_0000_0000 | index), item) for index, item in enumerate(argument)]
         values[name] = old + added
-        return {name: added} if what == "add" else {name: added or None, deleted: True}
+        return {name: added} if action == "add" else {name: added or None, deleted: True}
     if kind.name == "set":
-        old = values.get(name) or set() if what != "set" else set()
-        values[name] = old - set(argument) if what == "remove" else old | set(argument)
-        if what == "remove":
+        old = values.get(name) or set() if action != "set" else set()
+        values[name] = old - set(argument) if action == "remove" else old | set(argument)
+        if action == "remove":
             return {elements: list(argument)}
-        return {name: sorted(argument)} if what == "add" else {name: sorted(argument) or None, deleted: True}
-    old = values.get(name) or {} if what != "set" else {}
-    if what == "remove":
+        return {name: sorted(argument)} if action == "add" else {name: sorted(argument) or None, deleted: True}
+    old = values.get(name) or {} if action != "set" else {}
+    if action == "remove":
         values[name] = {key: item for key, item in old.items() if key not in argument}
-        return {elements: [kind.field_names.index(each) for each in argument] if kind.name == "udt" else list(argument)}
+        return {
+            elements: [kind.field_names.index(field) for field in argument] if kind.name == "udt" else list(argument)
+        }
     values[name] = old | argument
     if kind.name == "udt":
-        added_fields = {each: argument.get(each) for each in kind.field_names}
-        return {name: added_fields} if what == "add" else {name: added_fields if argument else None, deleted: True}
+        added_fields = {field: argument.get(field) for field in kind.field_names}
+        return {name: added_fields} if action == "add" else {name: added_fields if argument else None, deleted: True}
     entries = [{"key": key, "value": item} for key, item in argument.items()]
-    return {name: entries} if what == "add" else {name: entries or None, deleted: True}
+    return {name: entries} if action == "add" else {name: entries or None, deleted: True}
 
 
 def _shown(name: str, value: Any) -> Any:

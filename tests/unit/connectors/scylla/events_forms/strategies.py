@@ -34,20 +34,20 @@ if TYPE_CHECKING:
     from connectors.scylla.model import LogRow
 
 KEYS = [(1, "a"), (1, ""), (-5, "ä")]
-_texts = st.text('abé\\"\u2028', max_size=3)
+_strings = st.text('abé\\"\u2028', max_size=3)
 _ints = st.integers(-3, 3)
 _words = st.sampled_from(["k", "l", "m"])
-_udt = st.dictionaries(st.sampled_from(["street"]), _texts, max_size=1).flatmap(
+_udt = st.dictionaries(st.sampled_from(["street"]), _strings, max_size=1).flatmap(
     lambda first: st.dictionaries(st.just("zip code"), _ints, max_size=1).map(lambda second: first | second)
 )
 
 
 def _collection(
-    whole: st.SearchStrategy[Any], some: st.SearchStrategy[Any], paths: st.SearchStrategy[Any]
+    whole: st.SearchStrategy[Any], added: st.SearchStrategy[Any], paths: st.SearchStrategy[Any]
 ) -> st.SearchStrategy[Any]:
     return st.one_of(
         st.tuples(st.just("set"), whole),
-        st.tuples(st.just("add"), some),
+        st.tuples(st.just("add"), added),
         st.tuples(st.just("remove"), paths),
         st.just(("null",)),
     )
@@ -58,7 +58,7 @@ def _simple(values: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
 
 
 _REGULAR = {
-    "v": _simple(_texts),
+    "v": _simple(_strings),
     "n": _simple(st.integers(-(1 << 63), (1 << 63) - 1)),
     "big": _simple(st.binary(max_size=3)),
     "a b": _simple(st.sampled_from([0.0, -1.5, 1e300, float("inf")])),
@@ -80,14 +80,14 @@ _REGULAR = {
     "u": _collection(
         _udt, _udt.filter(bool), st.lists(st.sampled_from(["street", "zip code"]), min_size=1, unique=True)
     ),
-    "f": _simple(st.fixed_dictionaries({"street": _texts, "zip code": st.none() | _ints})),
+    "f": _simple(st.fixed_dictionaries({"street": _strings, "zip code": st.none() | _ints})),
 }
 _STATIC = {
-    "st": _simple(_texts),
+    "st": _simple(_strings),
     "sm": _collection(
-        st.sets(_texts, max_size=2),
-        st.sets(_texts, min_size=1, max_size=2),
-        st.lists(_texts, min_size=1, max_size=2, unique=True),
+        st.sets(_strings, max_size=2),
+        st.sets(_strings, min_size=1, max_size=2),
+        st.lists(_strings, min_size=1, max_size=2, unique=True),
     ),
 }
 
@@ -126,11 +126,11 @@ def _change(
     draw: st.DrawFn, model: TableModel, key: tuple[Any, ...], micro: int
 ) -> list[tuple[int, dict[str, Any], int | None]]:
     names = {"p": key[0], "q": key[1]}
-    what = draw(st.sampled_from(["rows", "rows", "rows", "static", "range", "partition"]))
-    if what == "partition":
+    target = draw(st.sampled_from(["rows", "rows", "rows", "static", "range", "partition"]))
+    if target == "partition":
         model.delete_partition(key)
         return [(PARTITION_DELETE, names, None)]
-    if what == "range":
+    if target == "range":
         first, last = sorted(draw(st.tuples(*[st.integers(0, len(CLUSTERING) - 1)] * 2)))
         model.delete(key, *CLUSTERING[first : last + 1])
         start = draw(st.sampled_from(_starts(first)))
@@ -141,7 +141,7 @@ def _change(
         ]
     ttl = st.none() | st.sampled_from([60, 3600])
     rows: list[tuple[int, dict[str, Any], int | None]] = []
-    if what == "static":
+    if target == "static":
         cells = model.write(key, None, draw(_changes(_STATIC)), micro, insert=False)
         rows.append((UPDATE, cells, draw(ttl)))
     else:
@@ -156,7 +156,7 @@ def _change(
             else:
                 changes = draw(_changes(_REGULAR))
                 if operation == INSERT:  # it overwrites: there are no single elements in it
-                    changes = {name: each for name, each in changes.items() if each[0] in {"set", "null"}}
+                    changes = {name: change for name, change in changes.items() if change[0] in {"set", "null"}}
                 rows.append(
                     (operation, model.write(key, clustering, changes, micro, insert=operation == INSERT), draw(ttl))
                 )

@@ -98,7 +98,7 @@ def build(
     return out, bad
 
 
-def one(operation: int, cells: dict[str, Any], ttl: int | None = None, version: TableVersion = VERSION) -> Any:
+def build_single(operation: int, cells: dict[str, Any], ttl: int | None = None, version: TableVersion = VERSION) -> Any:
     out, bad = build([log_row(version, TIME, 0, operation, cells, ttl=ttl, end=True)], version)
     assert not bad
     assert len(out) == 1
@@ -119,7 +119,7 @@ def test_folded_updates_are_the_table(data: st.DataObject, history: tuple[list[l
     assert not bad, bad[0].error
     updates = [through(way, record.value) for record in out]
     for record, update in zip(out, updates, strict=True):
-        assert record.key == encode_partition_key([each.type for each in VERSION.partition_key], update.key)
+        assert record.key == encode_partition_key([column.type for column in VERSION.partition_key], update.key)
         assert record.timestamp == update.write_time // 1000
     repeated = data.draw(st.lists(st.sampled_from(updates), max_size=4)) if updates else []
     shuffled = data.draw(st.permutations(updates + repeated))
@@ -137,29 +137,29 @@ def test_a_restart_at_any_record_loses_nothing(data: st.DataObject, history: tup
     stopped = data.draw(st.integers(0, len(whole) - 1))
     offset = whole[stopped].source_offset
     time = bytes.fromhex(offset[OFFSET_TIME].replace("-", ""))
-    again: list[SourceRecord] = []
+    resumed: list[SourceRecord] = []
     later = [row for row in rows if row[1] >= time]
     PartitionUpdateBuilder(VERSION, SETTINGS, max_rows=1).feed(
-        StreamRun(PARTITION, OFFSET, later, skip=(time, offset[OFFSET_SEQ]), last=True), again, []
+        StreamRun(PARTITION, OFFSET, later, skip=(time, offset[OFFSET_SEQ]), last=True), resumed, []
     )
-    expected = [each.value | {"source": None} for each in whole[stopped + 1 :]]
-    assert [each.value | {"source": None} for each in again] == expected
+    expected = [record.value | {"source": None} for record in whole[stopped + 1 :]]
+    assert [record.value | {"source": None} for record in resumed] == expected
 
 
 def test_insert_has_liveness_and_update_has_not() -> None:
     stamp = CellStamp(START_US)
     cells = (Cell("v", None, "w", stamp),)
-    assert one(INSERT, HERE | {"v": "w"}).rows == (UpdateRow((1, "b"), stamp, None, cells),)
-    assert one(UPDATE, HERE | {"v": "w"}).rows == (UpdateRow((1, "b"), None, None, cells),)
+    assert build_single(INSERT, HERE | {"v": "w"}).rows == (UpdateRow((1, "b"), stamp, None, cells),)
+    assert build_single(UPDATE, HERE | {"v": "w"}).rows == (UpdateRow((1, "b"), None, None, cells),)
 
 
 def test_insert_of_a_key_alone_is_a_row() -> None:
-    assert one(INSERT, HERE).rows == (UpdateRow((1, "b"), CellStamp(START_US)),)
-    assert one(INSERT, {"pk": 7}, version=SMALL).rows == (UpdateRow((), CellStamp(START_US)),)
+    assert build_single(INSERT, HERE).rows == (UpdateRow((1, "b"), CellStamp(START_US)),)
+    assert build_single(INSERT, {"pk": 7}, version=SMALL).rows == (UpdateRow((), CellStamp(START_US)),)
 
 
 def test_ttl_is_written_once_and_gives_the_expiry() -> None:
-    update = one(INSERT, HERE | {"v": "w", "cdc$deleted_n": True}, ttl=60)
+    update = build_single(INSERT, HERE | {"v": "w", "cdc$deleted_n": True}, ttl=60)
     stamp = CellStamp(START_US, 60, START_US // 1_000_000 + 60)
     assert update.rows[0].liveness == stamp
     assert update.rows[0].cells == (Cell("n", None, None, CellStamp(START_US)), Cell("v", None, "w", stamp))
@@ -183,7 +183,9 @@ def test_rows_of_one_change_keep_their_own_ttl() -> None:
 
 
 def test_deletion_of_a_multicell_column_is_before_its_elements() -> None:
-    update = one(INSERT, HERE | {"m": [{"key": "k", "value": 1}], "cdc$deleted_m": True, "cdc$deleted_s": True})
+    update = build_single(
+        INSERT, HERE | {"m": [{"key": "k", "value": 1}], "cdc$deleted_m": True, "cdc$deleted_s": True}
+    )
     deletion = UpdateDeletion(START_US - 1, START_US // 1_000_000)
     assert update.rows[0].complex_deletions == (("m", deletion), ("s", deletion))
     assert update.rows[0].cells == (Cell("m", "k", 1, CellStamp(START_US)),)
@@ -191,7 +193,7 @@ def test_deletion_of_a_multicell_column_is_before_its_elements() -> None:
 
 def test_elements_are_cells_with_paths() -> None:
     name = timeuuid.make_uuid(START_US - 5, 7)
-    update = one(
+    update = build_single(
         UPDATE,
         HERE
         | {
@@ -205,7 +207,7 @@ def test_elements_are_cells_with_paths() -> None:
             "cdc$deleted_elements_u": [1],
         },
     )
-    assert [each[:3] for each in update.rows[0].cells] == [
+    assert [cell[:3] for cell in update.rows[0].cells] == [
         ("l", timeuuid.format_uuid(TIME), 4),
         ("l", timeuuid.format_uuid(name), None),
         ("m", "a", 9),
@@ -219,9 +221,9 @@ def test_elements_are_cells_with_paths() -> None:
 
 def test_deletes() -> None:
     deletion = UpdateDeletion(START_US, START_US // 1_000_000)
-    assert one(ROW_DELETE, HERE).rows == (UpdateRow((1, "b"), None, deletion),)
-    assert one(ROW_DELETE, {"pk": 1}, version=SMALL).rows == (UpdateRow((), None, deletion),)
-    update = one(PARTITION_DELETE, KEY)
+    assert build_single(ROW_DELETE, HERE).rows == (UpdateRow((1, "b"), None, deletion),)
+    assert build_single(ROW_DELETE, {"pk": 1}, version=SMALL).rows == (UpdateRow((), None, deletion),)
+    update = build_single(PARTITION_DELETE, KEY)
     assert (update.deletion, update.rows, update.key) == (deletion, (), (1, "a"))
     (record,), bad = build(
         [
@@ -340,13 +342,13 @@ def test_snapshot_row_wins_over_what_it_was_read_from() -> None:
     out: list[SourceRecord] = []
     bad: list[BadRecord] = []
     builder = PartitionUpdateBuilder(VERSION, SETTINGS)
-    builder.snapshot_row(PARTITION, OFFSET, [cells[each.name] for each in VERSION.columns], START_US, out, bad)
+    builder.snapshot_row(PARTITION, OFFSET, [cells[column.name] for column in VERSION.columns], START_US, out, bad)
     assert not bad, bad[0].error
     snapshot = through("avro", out[0].value)
     assert snapshot.source.snapshot
     earlier = [
-        through("value", each.value)
-        for each in build(
+        through("value", record.value)
+        for record in build(
             [
                 log_row(
                     VERSION,
@@ -407,7 +409,7 @@ def test_rows_without_detours_give_the_same(writes: list[tuple[Any, ...]]) -> No
         if operation in {INSERT, UPDATE}:
             cells |= {"v": text, "cdc$deleted_v": True if null and text is None else None, **more}
         rows.append(log_row(version, timeuuid.make_uuid(START_US + index, 5), 0, operation, cells, ttl=ttl, end=True))
-    made = []
+    outputs = []
     for suspicious in (False, True):
         out: list[SourceRecord] = []
         bad: list[BadRecord] = []
@@ -417,6 +419,6 @@ def test_rows_without_detours_give_the_same(writes: list[tuple[Any, ...]]) -> No
         assert not bad
         for record in out:
             record.value["source"]["read_time"] = 0
-        made.append(out)
-    assert made[0] == made[1]
-    assert len(made[0]) == len(rows)
+        outputs.append(out)
+    assert outputs[0] == outputs[1]
+    assert len(outputs[0]) == len(rows)

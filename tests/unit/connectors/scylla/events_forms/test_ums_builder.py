@@ -73,7 +73,7 @@ def build(
 
 
 def tuples(records: list[SourceRecord]) -> list[list[str | None]]:
-    return [each["tuple"] for record in records for each in record.value["payload"]]
+    return [row["tuple"] for record in records for row in record.value["payload"]]
 
 
 def rows_of(*writes: tuple[int, dict[str, Any]], version: TableVersion = FLAT) -> list[LogRow]:
@@ -112,12 +112,12 @@ def test_the_document() -> None:
 
 @pytest.mark.parametrize(("operation", "letter"), [(INSERT, "i"), (UPDATE, "u"), (ROW_DELETE, "d")])
 def test_operations(operation: int, letter: str) -> None:
-    (made,) = tuples(build(rows_of((operation, HERE)))[0])
-    assert made[2:] == [letter, f"{TEXT}.0", "1", "2", None, None]
+    (row,) = tuples(build(rows_of((operation, HERE)))[0])
+    assert row[2:] == [letter, f"{TEXT}.0", "1", "2", None, None]
 
 
 def test_the_image_after_is_the_row() -> None:
-    made = tuples(
+    written = tuples(
         build(
             rows_of(
                 (PREIMAGE, HERE | {"v": "old", "n": 1}),
@@ -126,32 +126,32 @@ def test_the_image_after_is_the_row() -> None:
             )
         )[0]
     )
-    assert [each[2:] for each in made] == [["u", f"{TEXT}.1", "1", "2", "1", "new"]]
+    assert [row[2:] for row in written] == [["u", f"{TEXT}.1", "1", "2", "1", "new"]]
 
 
 def test_the_image_before_comes_first_where_wanted() -> None:
     rows = rows_of((PREIMAGE, HERE | {"v": "old", "n": 1}), (UPDATE, HERE | {"v": "new"}))
-    made = tuples(build(rows, options=WITH_BEFORE)[0])
-    assert [each[2:] for each in made] == [
+    written = tuples(build(rows, options=WITH_BEFORE)[0])
+    assert [row[2:] for row in written] == [
         ["b", f"{TEXT}.0", "1", "2", "1", "old"],
         ["u", f"{TEXT}.1", "1", "2", None, "new"],
     ]
-    assert made[0][0] == made[1][0]
+    assert written[0][0] == written[1][0]
 
 
 def test_a_deleted_row_has_the_values_it_had() -> None:
-    made = tuples(build(rows_of((PREIMAGE, HERE | {"v": "old", "n": 1}), (ROW_DELETE, HERE)))[0])
-    assert [each[2:] for each in made] == [["d", f"{TEXT}.1", "1", "2", "1", "old"]]
+    written = tuples(build(rows_of((PREIMAGE, HERE | {"v": "old", "n": 1}), (ROW_DELETE, HERE)))[0])
+    assert [row[2:] for row in written] == [["d", f"{TEXT}.1", "1", "2", "1", "old"]]
 
 
 def test_one_row_in_two_log_rows_is_one_tuple() -> None:
-    made = tuples(build(rows_of((INSERT, HERE | {"v": "w"}), (UPDATE, HERE | {"n": 3})))[0])
-    assert [each[2:] for each in made] == [["i", f"{TEXT}.1", "1", "2", "3", "w"]]
+    written = tuples(build(rows_of((INSERT, HERE | {"v": "w"}), (UPDATE, HERE | {"n": 3})))[0])
+    assert [row[2:] for row in written] == [["i", f"{TEXT}.1", "1", "2", "3", "w"]]
 
 
 def test_a_deletion_beats_a_write_of_the_same_time() -> None:
-    made = tuples(build(rows_of((ROW_DELETE, HERE), (INSERT, HERE | {"v": "w"})))[0])
-    assert [each[2] for each in made] == ["d"]
+    written = tuples(build(rows_of((ROW_DELETE, HERE), (INSERT, HERE | {"v": "w"})))[0])
+    assert [row[2] for row in written] == ["d"]
 
 
 def test_deletes_of_many_rows_are_left_out_or_reported() -> None:
@@ -160,10 +160,10 @@ def test_deletes_of_many_rows_are_left_out_or_reported() -> None:
     loud = scylla_events(topic_prefix="p", output_format="ums", deletes_mode="events")
     out, bad = build(rows, options=loud)
     assert not out
-    assert [each.source_offset[OFFSET_SEQ] for each in bad] == [0, 1]
+    assert [bad_record.source_offset[OFFSET_SEQ] for bad_record in bad] == [0, 1]
     assert len(build(rows_of((PARTITION_DELETE, {"pk": 1})), options=loud)[1]) == 1
-    (made,) = tuples(build(rows_of((PARTITION_DELETE, {"pk": 1}), version=SMALL), SMALL, loud)[0])
-    assert made[2:] == ["d", f"{TEXT}.0", "1", None]
+    (row,) = tuples(build(rows_of((PARTITION_DELETE, {"pk": 1}), version=SMALL), SMALL, loud)[0])
+    assert row[2:] == ["d", f"{TEXT}.0", "1", None]
 
 
 def test_collections_are_json() -> None:
@@ -180,7 +180,7 @@ def test_collections_are_json() -> None:
         "a b": float("nan"),
     }
     (record,), _ = build(rows_of((POSTIMAGE, cells), (UPDATE, cells), version=VERSION), VERSION)
-    names = [each["name"] for each in record.value["schema"]["fields"]]
+    names = [field["name"] for field in record.value["schema"]["fields"]]
     values = dict(zip(names, record.value["payload"][0]["tuple"], strict=True))
     assert {name: values[name] for name in ("l", "m", "s", "u", "big", "a b", "v")} == {
         "l": "[3,1]",
@@ -199,12 +199,12 @@ def test_snapshot_rows_lose_to_any_change_from_their_time_on() -> None:
     for _ in range(2):
         builder.snapshot_row(PARTITION, OFFSET, [1, 2, None, "w"][: len(FLAT.columns)], START_US, out, [])
     builder.snapshot_row(PARTITION, OFFSET, [1, 3, None, "w"], START_US, out, [])
-    one, again, other = tuples(out)
+    first, repeated, other = tuples(out)
     assert out[0].value["protocol"]["type"] == ums.INITIAL
-    assert (one[0], one[2], one[4:]) == (str(START_US), "i", ["1", "2", None, "w"])
-    assert one == again
-    assert one[3] != other[3]
-    assert int(one[0] or 0) < int(tuples(build(rows_of((UPDATE, HERE)))[0])[0][0] or 0) < 1 << 63
+    assert (first[0], first[2], first[4:]) == (str(START_US), "i", ["1", "2", None, "w"])
+    assert first == repeated
+    assert first[3] != other[3]
+    assert int(first[0] or 0) < int(tuples(build(rows_of((UPDATE, HERE)))[0])[0][0] or 0) < 1 << 63
 
 
 @given(st.data(), histories())
@@ -222,18 +222,18 @@ def test_a_restart_at_any_message_loses_and_repeats_nothing(
         builder.feed(run, records, bad)
     assert not bad
     whole = tuples(records)
-    assert len({each[3] for each in whole}) == len(whole)
+    assert len({row[3] for row in whole}) == len(whole)
     rows = [row for change in changes for row in change]
     assert whole == tuples(build(rows, VERSION, options)[0])
     if records:
         stopped = data.draw(st.integers(0, len(records) - 1))
         offset = records[stopped].source_offset
         time = bytes.fromhex(offset[OFFSET_TIME].replace("-", ""))
-        again: list[SourceRecord] = []
+        resumed: list[SourceRecord] = []
         later = [row for row in rows if row[1] >= time]
         run = StreamRun(PARTITION, OFFSET, later, skip=(time, offset[OFFSET_SEQ]), last=True)
-        UmsBuilder(VERSION, options, **bounds).feed(run, again, [])
-        assert tuples(records[: stopped + 1]) + tuples(again) == whole
+        UmsBuilder(VERSION, options, **bounds).feed(run, resumed, [])
+        assert tuples(records[: stopped + 1]) + tuples(resumed) == whole
 
 
 @given(histories())
@@ -242,11 +242,11 @@ def test_the_newest_id_of_a_key_is_its_last_change(history: tuple[list[list[LogR
     changes, _ = history
     whole = tuples(build([row for change in changes for row in change], VERSION)[0])
     newest: dict[tuple[Any, ...], tuple[int, str]] = {}
-    for each in whole:
-        key = tuple(each[4:8])
-        identity = int(each[0] or 0)
+    for written_row in whole:
+        key = tuple(written_row[4:8])
+        identity = int(written_row[0] or 0)
         assert identity > newest.get(key, (-1, ""))[0]
-        newest[key] = identity, str(each[3])
+        newest[key] = identity, str(written_row[3])
     last: dict[tuple[Any, ...], str] = {}
     for change in changes:
         for row in change:

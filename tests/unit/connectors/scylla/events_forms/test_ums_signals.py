@@ -42,7 +42,7 @@ def test_a_change_of_the_definition_ends_the_older_one() -> None:
 
 
 def test_a_task_speaks_for_its_part_of_each_table() -> None:
-    one, two = TableId("ks", "one"), TableId("ks", "two")
-    assert parts_of([{one, two}, {two}, {two}]) == [{"ks.two": "0/3"}, {"ks.two": "1/3"}, {"ks.two": "2/3"}]
-    assert parts_of([{one}, set(), {one}]) == [{"ks.one": "0/2"}, {}, {"ks.one": "1/2"}]
+    first, second = TableId("ks", "one"), TableId("ks", "two")
+    assert parts_of([{first, second}, {second}, {second}]) == [{"ks.two": "0/3"}, {"ks.two": "1/3"}, {"ks.two": "2/3"}]
+    assert parts_of([{first}, set(), {first}]) == [{"ks.one": "0/2"}, {}, {"ks.one": "1/2"}]
     assert parts_of([]) == []
