@@ -8,7 +8,7 @@ from spark_jobs.java_sinks import connectors
 from worker.config.job_config import job_form
 
 if TYPE_CHECKING:
-    from connectors.api import Translation
+    from connectors.job_api import Translation
     from spark_jobs.connector import SparkJob
 
 CLASSES: dict[str, type[SparkJob]] = {
