@@ -27,7 +27,7 @@ SNAPSHOT_RUNNING: Final = f"{PREFIX}SnapshotRunning"
 
 #: Attribute -> (kind, help).
 _ATTRIBUTES: Final[dict[str, tuple[str, str]]] = {
-    "Connected": ("gauge", "1 while the connection to the source stands."),
+    "Connected": ("gauge", "1 while the source is connected."),
     "MilliSecondsBehindSource": (
         "gauge",
         "Milliseconds since the change that was read last was made; 0 while none is new.",

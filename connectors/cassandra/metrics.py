@@ -117,7 +117,7 @@ METRICS: Final[dict[str, tuple[str, str]]] = {
     SEGMENTS_READ: ("counter", "Segments that were read to their end."),
     SEGMENTS_DELETED: ("counter", "Segments that were deleted after everything in them was delivered."),
     SEGMENTS_RELINKED: ("counter", "Segments that came back after they had been deleted: the server had crashed."),
-    DELETE_ERRORS: ("counter", "Deletions of segments that failed; they are tried again."),
+    DELETE_ERRORS: ("counter", "Deletions of segments that failed; they are retried."),
     DAMAGED: ("counter", "Places at which a segment could not be read: damaged entries, markers or sections."),
     LOST_BYTES: ("counter", "Bytes of damaged segments that were passed over (commit.log.error.policy=skip)."),
     SEGMENTS_ASIDE: ("gauge", "Damaged segments that are kept aside."),

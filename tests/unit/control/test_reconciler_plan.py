@@ -52,7 +52,7 @@ def test_a_new_placement_epoch_restarts_nothing() -> None:
 
 def test_what_ran_for_a_deleted_connector_does_not_go_on_for_one_made_anew() -> None:
     """No round is needed in between; the statuses of the first one are forgotten."""
-    before, after = (find_desired_runs(ASSIGNED, snapshot(born={"c": offset})) for offset in (1, 5))
+    before, after = (find_desired_runs(ASSIGNED, snapshot(creation_offsets={"c": offset})) for offset in (1, 5))
     assert plan_steps(after, {unit: have(of) for unit, of in before.items()}) == [
         ("stop", INSTANCE_UNIT),
         ("stop", TASK),

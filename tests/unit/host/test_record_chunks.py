@@ -60,7 +60,7 @@ def test_a_split_keeps_records_order_and_units(rows: list[Row], codec: str | Non
     assert [row for piece in pieces for row in decoded(piece)] == rows
     assert len(pieces) > 1
     assert all(piece.count <= (len(rows) + 1) // 2 for piece in pieces)
-    assert unit.held == 1 + 1 + len(pieces)
+    assert unit.holders == 1 + 1 + len(pieces)
     assert all(piece.accounted > 0 for piece in pieces)
 
 
@@ -82,7 +82,7 @@ def test_a_unit_is_held_once() -> None:
     chunk, unit = RecordChunk(0, 500, 0.0), CommitUnit()
     chunk.hold(unit)
     chunk.hold(unit)
-    assert (chunk.units, unit.held) == ([unit], 2)
+    assert (chunk.units, unit.holders) == ([unit], 2)
 
 
 def test_transactional_chunks_say_so() -> None:

@@ -90,7 +90,7 @@ def test_keys_decide(partitions: int) -> None:
         key: choose_partition(key, partitions) for key in keys
     }
     assert found[0] == [(key, key) for key in keys if choose_partition(key, partitions) == 0]
-    assert unit.held == 1 + len(found)
+    assert unit.holders == 1 + len(found)
     assert sink.rows == 100
 
 
@@ -105,7 +105,7 @@ def test_null_keys_stay_together_and_move_on_when_a_batch_is_full() -> None:
     found = content(made)
     assert len(found) > 5, "with 20 full batches and 50 partitions"
     assert sum(map(len, found.values())) == sink.rows == 205
-    assert unit.held == 1 + sum(len(writer.full) for writer in made.writers.values())
+    assert unit.holders == 1 + sum(len(writer.full) for writer in made.writers.values())
     assert all(chunk.size() <= 1_000 for writer in made.writers.values() for chunk in writer.full)
     assert sink.bytes == sum(chunk.accounted for writer in made.writers.values() for chunk in writer.full)
 
@@ -152,7 +152,7 @@ def test_given_partitions_go_before_keys_and_must_exist() -> None:
 def test_places_go_before_keys() -> None:
     made = route(Counted(), 7)
     keys = [b"beat-%d" % number for number in range(30)]
-    made.append(CommitUnit(), keys, keys, places=[b"rows" if number % 3 else None for number in range(30)])
+    made.append(CommitUnit(), keys, keys, partition_keys=[b"rows" if number % 3 else None for number in range(30)])
     found = {value: number for number, rows in content(made).items() for _, value in rows}
     assert found == {key: choose_partition(b"rows" if number % 3 else key, 7) for number, key in enumerate(keys)}
 

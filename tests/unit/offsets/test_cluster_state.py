@@ -138,14 +138,14 @@ def test_a_connector_that_was_inconsistent_can_be_made_anew() -> None:
 
 def test_a_connector_that_is_made_anew_is_another_one_and_one_that_is_changed_is_not() -> None:
     state, _ = fold(config(), config("b"))
-    born = dict(state.snapshot().born)
+    born = dict(state.snapshot().creation_offsets)
     assert len(set(born.values())) == 2
     state.apply(2, *config("a", "2"))
-    assert state.snapshot().born == born
+    assert state.snapshot().creation_offsets == born
     state.apply(3, *connector_record("a", None))
-    assert state.snapshot().born == {"b": born["b"]}, "nothing is kept of those that are gone"
+    assert state.snapshot().creation_offsets == {"b": born["b"]}, "nothing is kept of those that are gone"
     state.apply(4, *config())
-    assert state.snapshot().born["a"] not in born.values()
+    assert state.snapshot().creation_offsets["a"] not in born.values()
 
 
 def test_target_states_report_real_changes_only() -> None:
