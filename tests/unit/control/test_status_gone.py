@@ -76,7 +76,7 @@ class Worker:
         for name, part in {
             "config": self,
             "status": self.store,
-            "reconciler": SimpleNamespace(have=have),
+            "reconciler": SimpleNamespace(local_runs=have),
             "placement": SimpleNamespace(
                 table=SimpleNamespace(owner=self.owners.get, get=lambda _: None, epoch=2),
                 instructions=InstructionTable(),

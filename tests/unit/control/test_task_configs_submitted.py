@@ -35,7 +35,8 @@ class Cluster:
             self.node,
             "reconciler",
             SimpleNamespace(
-                have={Unit("c", INSTANCE): LocalRun(DesiredRun(CONFIG, None, 1), cast("Any", None))}, wake=lambda: None
+                local_runs={Unit("c", INSTANCE): LocalRun(DesiredRun(CONFIG, None, 1), cast("Any", None))},
+                wake=lambda: None,
             ),
             raising=False,
         )

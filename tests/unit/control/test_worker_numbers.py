@@ -31,7 +31,7 @@ async def _nothing(*_: Any) -> None:
 def node(monkeypatch: pytest.MonkeyPatch) -> WorkerNode:
     node = WorkerNode("w:1", "i", LoggerRegistry(), exactly_once=False, put_task_configs=_nothing)
     have = {unit: LocalRun(DesiredRun({}, None, 1), cast("Any", None)) for unit in (TASK, CONNECTOR)}
-    monkeypatch.setattr(node, "reconciler", SimpleNamespace(have=have), raising=False)
+    monkeypatch.setattr(node, "reconciler", SimpleNamespace(local_runs=have), raising=False)
     monkeypatch.setattr(node, "put_status", lambda *_: None)
     return node
 
