@@ -68,8 +68,8 @@ class ClusterSnapshot:
         fenced_counts: name -> the last task count record (exactly once).
         pending_fencing: connectors whose tasks changed after their last task count record.
         loggers: logger -> level, as ever set with cluster scope.
-        born: name -> offset at which this reader has seen the connector created: one that was deleted and recreated is
-            another connector, whatever its configuration is.
+        creation_offsets: name -> offset at which this reader has seen the connector created: one that was deleted and
+            recreated is another connector, whatever its configuration is.
     """
 
     offset: int = -1
@@ -84,7 +84,7 @@ class ClusterSnapshot:
     fenced_counts: dict[str, int] = field(default_factory=dict)
     pending_fencing: frozenset[str] = frozenset()
     loggers: dict[str, str] = field(default_factory=dict)
-    born: dict[str, int] = field(default_factory=dict)
+    creation_offsets: dict[str, int] = field(default_factory=dict)
 
     def target_state(self, name: str) -> TargetStateName:
         """Return the state that the operator has asked for; STARTED by default."""
@@ -119,7 +119,7 @@ class ClusterState:
         self._fenced: dict[str, int] = {}
         self._pending_fencing: set[str] = set()
         self._loggers: dict[str, str] = {}
-        self._born: dict[str, int] = {}
+        self._creation_offsets: dict[str, int] = {}
         self._snapshot: ClusterSnapshot | None = None
         self.unreadable = Unreadable("config")
 
@@ -139,7 +139,7 @@ class ClusterState:
                 dict(self._fenced),
                 frozenset(self._pending_fencing),
                 dict(self._loggers),
-                dict(self._born),
+                dict(self._creation_offsets),
             )
         return self._snapshot
 
@@ -182,13 +182,20 @@ class ClusterState:
         if record.config is None:
             self._forget_connector(name)
             return ConfigChange("removed", name)
-        self._born.setdefault(name, self._offset)
+        self._creation_offsets.setdefault(name, self._offset)
         self._connectors[name] = record.config
         self._targets.setdefault(name, "STARTED")
         return ConfigChange("connector", name)
 
     def _forget_connector(self, name: str) -> None:
-        for by_name in (self._connectors, self._counts, self._tasks, self._deferred, self._applied, self._born):
+        for by_name in (
+            self._connectors,
+            self._counts,
+            self._tasks,
+            self._deferred,
+            self._applied,
+            self._creation_offsets,
+        ):
             by_name.pop(name, None)
         # Connect keeps this mark; a connector recreated under the name would then have no tasks until its next commit.
         self._inconsistent.discard(name)

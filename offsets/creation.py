@@ -190,12 +190,12 @@ class TopicCreator:
     def __init__(self, client: Mapping[str, Any], groups: tuple[CreationGroup, ...], *, enabled: bool = True) -> None:
         self._client = dict(client)
         self._groups = groups if enabled else ()
-        self._known: set[str] = set()
+        self._existing_topics: set[str] = set()
         self._one_at_a_time = asyncio.Lock()
 
     def is_known(self, topic: str) -> bool:
         """Whether nothing has to be done for ``topic``: call it per batch, ``ensure`` only when it says no."""
-        return not self._groups or topic in self._known
+        return not self._groups or topic in self._existing_topics
 
     async def ensure(self, topic: str) -> None:
         """Create ``topic`` by the first group that matches it, unless it exists. Immediate for a known one.
@@ -207,11 +207,11 @@ class TopicCreator:
         if self.is_known(topic):
             return
         async with self._one_at_a_time:
-            if topic in self._known:
+            if topic in self._existing_topics:
                 return
             async with TopicAdmin(self._client) as admin:
                 await self._create_topic(admin, topic)
-            self._known.add(topic)
+            self._existing_topics.add(topic)
 
     async def _create_topic(self, admin: TopicAdmin, topic: str) -> None:
         try:

@@ -266,7 +266,7 @@ class CompactedLog:
                 except Exception as error:  # noqa: BLE001 - whatever it is, following continues and the error is shown
                     self.last_error = error
                     (_LOG.debug if self._interrupted else _LOG.warning)(
-                        "Reading topic %s was interrupted, trying again: %r", self.topic, error
+                        "Reading topic %s was interrupted, retrying: %r", self.topic, error
                     )
                     self._interrupted = True
                 finally:

@@ -38,7 +38,7 @@ TUNING: Final[dict[str, str]] = {
     "segment.ms": str(10 * 60 * 1000),
     "min.cleanable.dirty.ratio": "0.1",
 }
-_OWN: Final = frozenset({"topic", "replication.factor", "partitions", "cleanup.policy"})
+_RESERVED_SETTINGS: Final = frozenset({"topic", "replication.factor", "partitions", "cleanup.policy"})
 _RETRY_S: Final = 0.5
 
 
@@ -88,7 +88,7 @@ def internal_topic(
         )
     settings = {
         **(TUNING if kind == "offset" else {}),
-        **{key: value for key, value in asked.items() if key not in _OWN},
+        **{key: value for key, value in asked.items() if key not in _RESERVED_SETTINGS},
     }
     return InternalTopic(kind, name, 1 if kind in _SINGLE else partitions, replication_factor, settings, prop)
 

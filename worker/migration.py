@@ -124,9 +124,7 @@ async def check_migration(properties: Mapping[str, str], deadline_s: float = 60.
         else:
             await examine_connector(finding, connector, registry, transformer, masker, resolved, deadline_s)
         if name in snapshot.inconsistent:
-            finding.notes.append(
-                "its task configurations are incomplete in the topic (compaction): they are made again"
-            )
+            finding.notes.append("its task configurations are incomplete in the topic (compaction): they are recreated")
         findings.append(finding)
     return MigrationReport([*warnings, *unusable], config["config.storage.topic"], findings)
 

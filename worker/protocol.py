@@ -204,13 +204,13 @@ class ConnectorView(HostMessage, frozen=True):
 
     Attributes:
         config: the connector's properties (unresolved).
-        what: the method that is asked.
+        view: the method that is asked.
         offsets: its saved offsets as JSON bytes: ``[[partition, offset], ...]``.
         instructions: as of ``Instruct``; only ``snapshots`` needs them.
     """
 
     config: dict[str, str]
-    what: Literal["snapshots", "lag", "tables"]
+    view: Literal["snapshots", "lag", "tables"]
     offsets: bytes
     instructions: bytes = b"[]"
 

@@ -43,7 +43,7 @@ def check_transform(
         ConfigInvalid: an option is wrong.
     """
     _check_options(kind.config_def, kind)
-    _require_that(isinstance(kind.version, str), f"{kind.__name__}.version must be a text")
+    _require_that(isinstance(kind.version, str), f"{kind.__name__}.version must be a string")
     before = copy.deepcopy(list(records))
     apply = kind(kind.config_def.parse(config), side).compile()
     results = [apply(record) for record in records]
@@ -53,9 +53,9 @@ def check_transform(
     _require_that(
         [apply(record) for record in records] == results, f"{kind.__name__} gives something else the second time"
     )
-    again = kind(kind.config_def.parse(config), side).compile()
+    recompiled = kind(kind.config_def.parse(config), side).compile()
     _require_that(
-        [again(record) for record in before] == results,
+        [recompiled(record) for record in before] == results,
         f"{kind.__name__} gives something else when it is compiled again",
     )
     schemas: dict[tuple[int, int], SourceRecord] = {}
@@ -101,7 +101,7 @@ def check_predicate(kind: type[Predicate], config: Mapping[str, str], records: S
         ConfigInvalid: an option is wrong.
     """
     _check_options(kind.config_def, kind)
-    _require_that(isinstance(kind.version, str), f"{kind.__name__}.version must be a text")
+    _require_that(isinstance(kind.version, str), f"{kind.__name__}.version must be a string")
     before = copy.deepcopy(list(records))
     test = kind(kind.config_def.parse(config)).compile()
     answers = [test(record) for record in records]

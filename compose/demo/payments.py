@@ -38,7 +38,7 @@ class Payments:
 
     node: CassandraNode
     _connection: WireConnection = field(init=False)
-    _made: list[tuple[int, int]] = field(default_factory=list)
+    _payment_keys: list[tuple[int, int]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self._connection = WireConnection(self.node.address)
@@ -53,14 +53,14 @@ class Payments:
     def next(self, chance: random.Random, customer: int, number: int) -> tuple[str, Payment]:
         """The next write, of an order or of one of the payments before, with its kind."""
         draw = chance.random()
-        if draw < 0.6 or not self._made:
-            self._made.append((customer, number))
+        if draw < 0.6 or not self._payment_keys:
+            self._payment_keys.append((customer, number))
             values = {"customer": customer, "number": number, "method": chance.choice(_METHODS),
                       "amount": f"{chance.randrange(100, 9999) / 100:.2f}", "refunded": False,
-                      "received": 1_780_000_000_000 + len(self._made)}  # fmt: skip
+                      "received": 1_780_000_000_000 + len(self._payment_keys)}  # fmt: skip
             return "insert", Payment(f"INSERT INTO {PAYMENTS} ({', '.join(values)}) VALUES ({', '.join('?' * len(values))})",
                                      values)  # fmt: skip
-        customer, number = self._made[chance.randrange(len(self._made))]
+        customer, number = self._payment_keys[chance.randrange(len(self._payment_keys))]
         key = {"customer": customer, "number": number}
         if draw < 0.85:
             return "update", Payment(f"UPDATE {PAYMENTS} SET refunded = ? WHERE customer = ? AND number = ?",

@@ -46,8 +46,8 @@ _OPENS = (
 )  # fmt: skip
 #: Options without which Cassandra's classes do not work on Java 17.
 JAVA_MODULES: Final = (
-    *(f"--add-exports={each}=ALL-UNNAMED" for each in _EXPORTS),
-    *(f"--add-opens={each}=ALL-UNNAMED" for each in _OPENS),
+    *(f"--add-exports={package}=ALL-UNNAMED" for package in _EXPORTS),
+    *(f"--add-opens={package}=ALL-UNNAMED" for package in _OPENS),
 )
 _LOGBACK = """\
 <configuration>

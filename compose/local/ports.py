@@ -16,7 +16,7 @@ _RANDOM: Final = SystemRandom()
 _LOWEST = 20_000
 _EPHEMERAL_DEFAULT = 32_768
 #: How Java's RMI, Cassandra (between nodes, for clients) and asyncio say it.
-_TAKEN = re.compile(
+_PORT_IN_USE = re.compile(
     r"Port already in use: (\d+)|:(\d+) is in use by another process|Failed to bind port (\d+) on"
     r"|while attempting to bind on address \('[^']*', (\d+)\)"
 )
@@ -89,4 +89,4 @@ def free_ports(preferred: list[int | None], host: str = LOOPBACK) -> list[int]:
 
 def taken_ports(said: str) -> set[int]:
     """The ports that a server's log says somebody else has. Pure."""
-    return {int(number) for match in _TAKEN.finditer(said) for number in match.groups() if number}
+    return {int(number) for match in _PORT_IN_USE.finditer(said) for number in match.groups() if number}

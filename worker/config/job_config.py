@@ -40,7 +40,7 @@ _NAMES: Final = (
 _DOCS: Final[Mapping[str, str]] = {
     "tasks.max": "A job is one task for each of its sinks, whatever this says: its own cluster, or its local "
     "threads, share the work.",
-    "errors.retry.timeout": "How long a job that ended with a passing fault is started again. Not set or -1: for ever. When it "
+    "errors.retry.timeout": "How long a job that ended with a passing fault is started again. Not set or -1: forever. When it "
     "has passed the task fails.",
     "errors.retry.delay.max.ms": "Longest pause between two such starts; pauses grow exponentially up to it, with jitter.",
 }

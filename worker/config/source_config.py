@@ -30,8 +30,8 @@ _LOW, _MEDIUM, _HIGH = Importance.LOW, Importance.MEDIUM, Importance.HIGH
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
-    """An option's place in a form."""
+class _FormPosition:
+    """An option's position in a form."""
 
     group: str
     order: int
@@ -41,29 +41,35 @@ class _Place:
 
 
 #: Where Kafka Connect puts the options that are declared elsewhere.
-_PLACES: Final[Mapping[str, _Place]] = {
-    "errors.retry.timeout": _Place(ERRORS, 1, Width.MEDIUM, _MEDIUM, "Retry Timeout for Errors"),
-    "errors.retry.delay.max.ms": _Place(ERRORS, 2, Width.MEDIUM, _MEDIUM, "Maximum Delay Between Retries for Errors"),
-    "errors.tolerance": _Place(ERRORS, 3, Width.SHORT, _MEDIUM, "Error Tolerance"),
-    "errors.log.enable": _Place(ERRORS, 4, Width.SHORT, _MEDIUM, "Log Errors"),
-    "errors.log.include.messages": _Place(ERRORS, 5, Width.SHORT, _MEDIUM, "Log Error Details"),
-    "exactly.once.support": _Place(EXACTLY_ONCE, 2, Width.SHORT, _MEDIUM, "Exactly once support"),
-    "transaction.boundary": _Place(EXACTLY_ONCE, 3, Width.SHORT, _MEDIUM, "Transaction Boundary"),
-    "transaction.boundary.interval.ms": _Place(EXACTLY_ONCE, 4, Width.SHORT, _LOW, "Transaction boundary interval"),
-    "offsets.storage.topic": _Place(OFFSETS_TOPIC, 1, Width.LONG, _LOW, "Offsets topic"),
-    "errors.deadletterqueue.topic.name": _Place(ERRORS, 6, Width.MEDIUM, _MEDIUM, "Dead Letter Queue Topic Name"),
-    "errors.deadletterqueue.topic.replication.factor": _Place(
+_FORM_POSITIONS: Final[Mapping[str, _FormPosition]] = {
+    "errors.retry.timeout": _FormPosition(ERRORS, 1, Width.MEDIUM, _MEDIUM, "Retry Timeout for Errors"),
+    "errors.retry.delay.max.ms": _FormPosition(
+        ERRORS, 2, Width.MEDIUM, _MEDIUM, "Maximum Delay Between Retries for Errors"
+    ),
+    "errors.tolerance": _FormPosition(ERRORS, 3, Width.SHORT, _MEDIUM, "Error Tolerance"),
+    "errors.log.enable": _FormPosition(ERRORS, 4, Width.SHORT, _MEDIUM, "Log Errors"),
+    "errors.log.include.messages": _FormPosition(ERRORS, 5, Width.SHORT, _MEDIUM, "Log Error Details"),
+    "exactly.once.support": _FormPosition(EXACTLY_ONCE, 2, Width.SHORT, _MEDIUM, "Exactly once support"),
+    "transaction.boundary": _FormPosition(EXACTLY_ONCE, 3, Width.SHORT, _MEDIUM, "Transaction Boundary"),
+    "transaction.boundary.interval.ms": _FormPosition(
+        EXACTLY_ONCE, 4, Width.SHORT, _LOW, "Transaction boundary interval"
+    ),
+    "offsets.storage.topic": _FormPosition(OFFSETS_TOPIC, 1, Width.LONG, _LOW, "Offsets topic"),
+    "errors.deadletterqueue.topic.name": _FormPosition(
+        ERRORS, 6, Width.MEDIUM, _MEDIUM, "Dead Letter Queue Topic Name"
+    ),
+    "errors.deadletterqueue.topic.replication.factor": _FormPosition(
         ERRORS, 7, Width.MEDIUM, _MEDIUM, "Dead Letter Queue Topic Replication Factor"
     ),
-    "errors.deadletterqueue.context.headers.enable": _Place(
+    "errors.deadletterqueue.context.headers.enable": _FormPosition(
         ERRORS, 8, Width.MEDIUM, _MEDIUM, "Enable Error Context Headers"
     ),
-    "errors.restart.policy": _Place(ERRORS, 9, Width.SHORT, _MEDIUM, "Automatic Restart"),
-    "errors.restart.max.attempts": _Place(ERRORS, 10, Width.SHORT, _LOW, "Restarts in a Row"),
-    "errors.restart.delay.ms": _Place(ERRORS, 11, Width.MEDIUM, _LOW, "Delay Before a Restart"),
-    "errors.restart.max.delay.ms": _Place(ERRORS, 12, Width.MEDIUM, _LOW, "Longest Delay Before a Restart"),
-    "errors.restart.reset.ms": _Place(ERRORS, 13, Width.MEDIUM, _LOW, "Restarts Forgotten After"),
-    "fast.path": _Place(COMMON, 30, Width.SHORT, _LOW, "Fast Path"),
+    "errors.restart.policy": _FormPosition(ERRORS, 9, Width.SHORT, _MEDIUM, "Automatic Restart"),
+    "errors.restart.max.attempts": _FormPosition(ERRORS, 10, Width.SHORT, _LOW, "Restarts in a Row"),
+    "errors.restart.delay.ms": _FormPosition(ERRORS, 11, Width.MEDIUM, _LOW, "Delay Before a Restart"),
+    "errors.restart.max.delay.ms": _FormPosition(ERRORS, 12, Width.MEDIUM, _LOW, "Longest Delay Before a Restart"),
+    "errors.restart.reset.ms": _FormPosition(ERRORS, 13, Width.MEDIUM, _LOW, "Restarts Forgotten After"),
+    "fast.path": _FormPosition(COMMON, 30, Width.SHORT, _LOW, "Fast Path"),
 }
 
 
@@ -136,7 +142,7 @@ def _converter_keys(role: str, order: int) -> tuple[ConfigKey, ConfigKey]:
 
 def _host_key(name: str) -> ConfigKey:
     key = next(key for key in CONNECTOR_KEYS if key.name == name)
-    position = _PLACES[name]
+    position = _FORM_POSITIONS[name]
     return replace(
         key,
         group=position.group,
@@ -159,7 +165,7 @@ _KEYS: Final = (
         width=Width.MEDIUM,
         display_name="Connector name",
         doc="Name of the connector; no other of the cluster may have it. Offsets are kept under it, also when the "
-        "connector is deleted and made again.",
+        "connector is deleted and recreated.",
     ),
     ConfigKey(
         name="connector.class",
@@ -169,7 +175,7 @@ _KEYS: Final = (
         order=2,
         width=Width.LONG,
         display_name="Connector class",
-        doc="The connector to run: its Python path, the Java class name it stands in for, or the short form of either.",
+        doc="The connector to run: its Python path, the Java class name that it replaces, or the short form of either.",
         example="FileStreamSource",
     ),
     ConfigKey(

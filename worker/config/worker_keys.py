@@ -229,7 +229,7 @@ WORKER_CONFIG: Final = ConfigDef(
         ),
         _CLUSTER.low.long(
             "retry.backoff.ms",
-            "Pause before a failed request is tried again.",
+            "Pause before a failed request is retried.",
             default=100,
             unit="ms",
             validator=at_least(0),

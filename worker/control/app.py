@@ -225,12 +225,12 @@ class ControlProcess:
         self.start_drain()
         node = self.node
         if not await wait_until(
-            lambda: not node.reconciler.have and not node.placement.table.assigned_to(node.me), deadline_s
+            lambda: not node.reconciler.local_runs and not node.placement.table.assigned_to(node.me), deadline_s
         ):
             _log.warning(
                 "These were not handed over within %g s: %s",
                 deadline_s,
-                ", ".join(map(str, sorted(node.reconciler.have))) or "placements only",
+                ", ".join(map(str, sorted(node.reconciler.local_runs))) or "placements only",
             )
             return False
         return True

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 #: The worker's plain properties that its own clients take; those for tasks stand behind ``producer.`` and so on.
-_OWN: Final = frozenset(
+_PLAIN_PROPERTIES: Final = frozenset(
     {
         "bootstrap.servers",
         "client.id",
@@ -29,7 +29,7 @@ def own_properties(properties: Mapping[str, str]) -> dict[str, str]:
     selected = {
         name: value
         for name, value in properties.items()
-        if name in _OWN or name.startswith(kafka_clients.SECURITY_PREFIXES)
+        if name in _PLAIN_PROPERTIES or name.startswith(kafka_clients.SECURITY_PREFIXES)
     }
     if not selected.get("client.id"):
         selected.pop("client.id", None)
@@ -102,7 +102,7 @@ def connector_reader(properties: Mapping[str, str], connector: Mapping[str, str]
         {
             name: value
             for name, value in merged.items()
-            if name in _OWN or name.startswith(kafka_clients.SECURITY_PREFIXES)
+            if name in _PLAIN_PROPERTIES or name.startswith(kafka_clients.SECURITY_PREFIXES)
         },
         "admin",
     ).arguments

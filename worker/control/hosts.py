@@ -153,7 +153,7 @@ class HostPool:
         self._keepers: dict[int, asyncio.Task[None]] = {}
         self._reaper: asyncio.Task[None] | None = None
         #: Sets of environments -> why a host with them is not there.
-        self._why: dict[tuple[str, ...], str] = {}
+        self._missing_reasons: dict[tuple[str, ...], str] = {}
         self._processes: dict[int, asyncio.subprocess.Process] = {}
         self._stopping = False
         #: When a host was last ready, on the monotonic clock.
@@ -234,7 +234,7 @@ class HostPool:
         """Why ``choose`` gave none."""
         if not environments:
             return "no task host is ready"
-        return self._why.get(environments, "a task host with its plugin's environment is starting")
+        return self._missing_reasons.get(environments, "a task host with its plugin's environment is starting")
 
     async def ask(self, message: ToHost, deadline_s: float, environments: tuple[str, ...] | None = None) -> Any:
         """Ask any host that answers pings, the one with the least to do first.
@@ -270,7 +270,7 @@ class HostPool:
                 return await host.request(message, max(0.1, until_s - time.monotonic()))
             except PipeClosed:
                 continue
-        raise Retriable("no task host is ready; try again in a moment")
+        raise Retriable("no task host is ready; retry in a moment")
 
     async def tell_all(self, message: ToHost, deadline_s: float) -> None:
         """Send to all hosts; failures are logged only."""
@@ -314,17 +314,17 @@ class HostPool:
                 f"{self._limits.most} task hosts with other environments run, as many as "
                 "plugin.environment.hosts.max allows; it starts when one of them ends"
             )
-            if self._why.get(environments) != reason:
+            if self._missing_reasons.get(environments) != reason:
                 _log.warning(
                     "No task host with the environment %s can be started: %s", self._label_of(environments), reason
                 )
-            self._why[environments] = reason
+            self._missing_reasons[environments] = reason
             return False
         number = next(
             number for number in range(self._count, self._count + self._limits.most + 1) if number not in self._hosts
         )
         self._hosts[number] = HostProcess(number, environments, self._label_of(environments))
-        self._why.pop(environments, None)
+        self._missing_reasons.pop(environments, None)
         self._keepers[number] = asyncio.create_task(self._keep_number(number, environments), name=f"task-host-{number}")
         return True
 
@@ -405,7 +405,7 @@ class HostPool:
             if self._environments is not None and not self._environments.current(environments):
                 return  # its units start again with what is there now
             if environments:
-                self._why[environments] = f"its task host has gone: {reason}; another one starts"
+                self._missing_reasons[environments] = f"its task host has gone: {reason}; another one starts"
             lived = time.monotonic() - host.started
             if lived > _GOOD_AFTER_S:
                 pauses.reset()
@@ -452,7 +452,7 @@ class HostPool:
                 return f"it ended before it was ready ({await _exit_code(process)})"
             host.answered = host.used = time.monotonic()
             host.ready = True
-            self._why.pop(host.environments, None)
+            self._missing_reasons.pop(host.environments, None)
             self._events.host_ready(host)
             reason = await self._watch_host(host)
             return reason or await _exit_code(process)

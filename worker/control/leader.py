@@ -189,10 +189,10 @@ class LeaderDuties:
                     await self._take_over()
                 await self._lead_once()
             except (MillraceError, KafkaError, OSError, TimeoutError) as error:
-                _log.warning("The leader's work was interrupted, trying again: %s", str(error) or type(error).__name__)
+                _log.warning("The leader's work was interrupted, retrying: %s", str(error) or type(error).__name__)
                 self._not_before = time.monotonic() + _RETRY_S
             except Exception:  # noqa: BLE001 - a mistake in one round must not end the leader's work
-                _log.exception("The leader's work failed, trying again")
+                _log.exception("The leader's work failed, retrying")
                 self._not_before = time.monotonic() + _RETRY_S
 
     async def _take_over(self) -> None:

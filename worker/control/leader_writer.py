@@ -184,5 +184,5 @@ class LeaderWriter:
             raise RestError(
                 500,
                 "Failed to write to Kafka: the leader's transaction did not complete within "
-                f"{_WRITE_DEADLINE_S:g} s ({error!r}). Check the brokers and try again",
+                f"{_WRITE_DEADLINE_S:g} s ({error!r}). Check the brokers and retry",
             ) from error

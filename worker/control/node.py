@@ -192,7 +192,7 @@ class WorkerNode:
             if unit not in desired_runs and unit.task == INSTANCE:
                 self._settle_instance(unit.connector)
         # A task whose host died is in neither set: no process reports that it has stopped.
-        here = {*desired_runs, *self.reconciler.have}
+        here = {*desired_runs, *self.reconciler.local_runs}
         if gone := [task_id for task_id in self.tasks.tasks if Unit(task_id.connector, task_id.task) not in here]:
             self.tasks.forget(gone)
         return desired_runs
@@ -264,7 +264,7 @@ class WorkerNode:
         if (
             name not in snapshot.connectors
             or snapshot.target_state(name) != "STOPPED"
-            or unit in self.reconciler.have
+            or unit in self.reconciler.local_runs
             or self.placement.table.owner(unit) != self.me
         ):
             return
@@ -297,9 +297,11 @@ class WorkerNode:
         numbers.restarts += 1
         numbers.stuck += host.stuck is not None
         epochs = {
-            unit: local_run.desired.epoch for unit in units if (local_run := self.reconciler.have.get(unit)) is not None
+            unit: local_run.desired.epoch
+            for unit in units
+            if (local_run := self.reconciler.local_runs.get(unit)) is not None
         }
-        for unit, again in self.reconciler.host_died(host, units, culprit).items():
+        for unit, will_restart in self.reconciler.host_died(host, units, culprit).items():
             if self.placement.table.owner(unit) != self.me:
                 self.tasks.forget([HostTaskId(*unit)])
                 continue  # placed elsewhere meanwhile: its status is the other worker's
@@ -308,8 +310,8 @@ class WorkerNode:
             tried = f" (crash {count} within ten minutes)" if count else ""
             stacks = f"\n{details}" if details and unit == culprit else ""
             if unit.task != INSTANCE:
-                self.tasks.set_state(HostTaskId(*unit), "RESTARTING" if again else "FAILED")
-            if again:
+                self.tasks.set_state(HostTaskId(*unit), "RESTARTING" if will_restart else "FAILED")
+            if will_restart:
                 self.put_status(unit, "RESTARTING", epochs[unit], f"{reason}{blame}{tried}; it starts again{stacks}")
             else:
                 self.put_status(
@@ -334,7 +336,7 @@ class WorkerNode:
         self._report_state(host, Unit(event.name, INSTANCE), event.state, event.generation, event.trace)
 
     def _report_state(self, host: HostProcess, unit: Unit, state: str, generation: int, trace: str | None) -> None:
-        local_run = self.reconciler.have.get(unit)
+        local_run = self.reconciler.local_runs.get(unit)
         if local_run is None or local_run.host is not host:
             return  # of a run that is over
         if state == "STOPPED":
@@ -347,7 +349,7 @@ class WorkerNode:
 
     def task_configs(self, host: HostProcess, event: TaskConfigs) -> None:
         """A connector says what its tasks are; the leader writes it down."""
-        local_run = self.reconciler.have.get(Unit(event.name, INSTANCE))
+        local_run = self.reconciler.local_runs.get(Unit(event.name, INSTANCE))
         if local_run is None or local_run.host is not host:
             return
         self.submission.note(event.name, event.configs)
@@ -364,7 +366,9 @@ class WorkerNode:
 
     def topic_gone(self, connector: str, topic: str) -> None:
         """An active topic was removed (a reset): the connector's tasks here report it again when they next use it."""
-        hosts = {local_run.host for unit, local_run in self.reconciler.have.items() if unit.connector == connector}
+        hosts = {
+            local_run.host for unit, local_run in self.reconciler.local_runs.items() if unit.connector == connector
+        }
         for host in hosts:
             host.event(TopicForgotten(connector, topic))
 
@@ -388,7 +392,7 @@ class WorkerNode:
         config = self.config.snapshot.connectors.get(unit.connector, {})
         version = self.version(unit, config) or None
         status = ReportedStatus(state, self.worker_id, generation, trace, version)  # type: ignore[arg-type]  # hosts use these names
-        if (local_run := self.reconciler.have.get(unit)) is not None:
+        if (local_run := self.reconciler.local_runs.get(unit)) is not None:
             local_run.status = status
         self._put_record(unit, status)
 
@@ -406,7 +410,7 @@ class WorkerNode:
         tasks = self.config.snapshot.task_configs(connector)
         for number in (INSTANCE, *range(len(tasks))) if task is None else (task,):
             unit = Unit(connector, number)
-            local_run = self.reconciler.have.get(unit)
+            local_run = self.reconciler.local_runs.get(unit)
             if local_run is not None and local_run.status is not None and self._is_overwritten(unit, local_run.status):
                 self._put_record(unit, local_run.status)
 
@@ -428,7 +432,7 @@ class WorkerNode:
 
     def version(self, unit: Unit, config: Mapping[str, str]) -> str:
         """Return the version of a unit's connector: the one that runs, or the one that would run; "" if it has no version."""
-        local_run = self.reconciler.have.get(unit)
+        local_run = self.reconciler.local_runs.get(unit)
         if local_run is not None and local_run.version:
             return local_run.version
         plugin = self.plugins.catalog.connector(config)

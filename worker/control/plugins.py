@@ -58,7 +58,7 @@ class PluginWatch:
         self._interval_s = interval_s
         self._changed = changed
         self._isolating = isolating
-        self._own: Mapping[str, str] = {}
+        self._own_versions: Mapping[str, str] = {}
         self._main = Description([], {})
         self._scan = Scan()
         self._looked = False
@@ -120,7 +120,7 @@ class PluginWatch:
         self._rebuild_catalog()
         if not any(map(is_folder, self._path)):
             return
-        self._own = await asyncio.to_thread(own_distributions)
+        self._own_versions = await asyncio.to_thread(own_distributions)
         await self._scan_folders()
         if not await self.settled(_START_S):
             _log.warning(
@@ -186,15 +186,15 @@ class PluginWatch:
 
     async def _scan_folders(self) -> None:
         async with self._looking:
-            scanned = await asyncio.to_thread(scan_folders, self._path, self._own, self._scan)
+            scanned = await asyncio.to_thread(scan_folders, self._path, self._own_versions, self._scan)
             for _ in range(_LOOKS):
                 if scanned.environments.keys() <= self._scan.environments.keys() or not self._looked:
                     break  # nothing new; what is there at the worker's start is complete
                 await asyncio.sleep(_SETTLED_S)
-                again = await asyncio.to_thread(scan_folders, self._path, self._own, scanned)
-                if again.environments.keys() == scanned.environments.keys():
+                rescanned = await asyncio.to_thread(scan_folders, self._path, self._own_versions, scanned)
+                if rescanned.environments.keys() == scanned.environments.keys():
                     break
-                scanned = again
+                scanned = rescanned
             self._looked = True
             self._take_scan(scanned)
 
@@ -251,6 +251,6 @@ class PluginWatch:
             if key in self._described
         }
         self.catalog = PluginCatalog(
-            plugins, self._scan.environments, self._own, isolating=self._isolating, failures=failures
+            plugins, self._scan.environments, self._own_versions, isolating=self._isolating, failures=failures
         )
         self._changed()

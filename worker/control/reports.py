@@ -59,7 +59,7 @@ class MemberReports:
                     await self._node.placement.log.send(key, value, 10)
                     self._reported = report
                 except MillraceError as error:
-                    _log.warning("This worker's report did not get to Kafka, trying again: %s", error)
+                    _log.warning("This worker's report did not get to Kafka, retrying: %s", error)
                     await asyncio.sleep(1)
                     self._wake.set()
             # A look takes time in proportion to the cluster, and everything that starts or stops here asks for one.
@@ -76,7 +76,7 @@ class MemberReports:
         ]
         if not revoked:
             return None
-        stopping = still_held(table.assigned_to(self._node.me), self._node.reconciler.have)
+        stopping = still_held(table.assigned_to(self._node.me), self._node.reconciler.local_runs)
         last = self._reported
         if last is not None and last.stopping == stopping and last.seen >= max(revoked):
             return None

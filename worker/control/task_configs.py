@@ -36,7 +36,7 @@ class TaskConfigSubmission:
     def __init__(self, node: WorkerNode, put: Callable[[str, list[dict[str, str]]], Awaitable[None]]) -> None:
         self._node = node
         self._put = put
-        self._wanted: dict[str, list[dict[str, str]]] = {}
+        self._noted_configs: dict[str, list[dict[str, str]]] = {}
         self._submitting: dict[str, asyncio.Task[None]] = {}
 
     @property
@@ -46,12 +46,12 @@ class TaskConfigSubmission:
 
     def note(self, name: str, configs: list[dict[str, str]]) -> None:
         """An instance says what its connector's tasks are."""
-        self._wanted[name] = configs
+        self._noted_configs[name] = configs
         self.submit(name)
 
     def forget(self, name: str) -> None:
         """An instance has stopped: its successor says what the tasks are."""
-        self._wanted.pop(name, None)
+        self._noted_configs.pop(name, None)
 
     async def stop(self) -> None:
         """Give up what is on its way."""
@@ -71,8 +71,8 @@ class TaskConfigSubmission:
 
         None if there are none, or if its instance still runs by an older configuration: its successor says what the tasks are.
         """
-        new_configs, snapshot = self._wanted.get(name), self._node.config.snapshot
-        instance = self._node.reconciler.have.get(Unit(name, INSTANCE))
+        new_configs, snapshot = self._noted_configs.get(name), self._node.config.snapshot
+        instance = self._node.reconciler.local_runs.get(Unit(name, INSTANCE))
         if (
             new_configs is None
             or instance is None
@@ -94,7 +94,7 @@ class TaskConfigSubmission:
                     pass  # there is no leader yet, or it changes
                 except (MillraceError, OSError) as error:
                     _log.warning(
-                        "Connector %s: its task configurations did not get to the leader, trying again: %s", name, error
+                        "Connector %s: its task configurations did not get to the leader, retrying: %s", name, error
                     )
                 await asyncio.sleep(pauses.next_s())
         finally:

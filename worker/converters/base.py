@@ -268,18 +268,18 @@ class EncoderCache:
             self._remember_encoder(topic, schema, encoder)
         return encoder
 
-    def put(self, topic: str, schema: Schema | None, made: Encode) -> Encode:
-        """Keep ``made`` for the pair and return it."""
+    def put(self, topic: str, schema: Schema | None, encoder: Encode) -> Encode:
+        """Keep ``encoder`` for the pair and return it."""
         if len(self._by_content) >= self._size:
             self._by_content.popitem(last=False)
-        self._by_content[topic, schema] = made
-        self._remember_encoder(topic, schema, made)
-        return made
+        self._by_content[topic, schema] = encoder
+        self._remember_encoder(topic, schema, encoder)
+        return encoder
 
-    def _remember_encoder(self, topic: str, schema: Schema | None, made: Encode) -> None:
+    def _remember_encoder(self, topic: str, schema: Schema | None, encoder: Encode) -> None:
         if len(self._by_identity) >= self._size:
             self._by_identity.clear()  # refilled from the other map at the cost of one comparison each
-        self._by_identity[topic, id(schema)] = (schema, made)
+        self._by_identity[topic, id(schema)] = (schema, encoder)
 
 
 def type_name(value: object) -> str:

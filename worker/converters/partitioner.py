@@ -57,10 +57,10 @@ def positive_hashes(keys: Sequence[bytes]) -> Sequence[int]:
     if len(kinds) == 1:
         return _hashes_of_length(keys, lengths[0])
     result = [0] * len(keys)
-    places: dict[int, list[int]] = {length: [] for length in kinds}
+    indexes_by_length: dict[int, list[int]] = {length: [] for length in kinds}
     for index, length in enumerate(lengths):
-        places[length].append(index)
-    for length, group in places.items():
+        indexes_by_length[length].append(index)
+    for length, group in indexes_by_length.items():
         for index, hashed in zip(group, _hashes_of_length([keys[index] for index in group], length), strict=True):
             result[index] = hashed
     return result
@@ -73,14 +73,14 @@ def _hashes_of_length(keys: Sequence[bytes], length: int) -> Sequence[int]:
     pairs = length + 7 >> 3  # lanes that one key takes
     padding = bytes(pairs * 8 - length)
     joined = padding.join(keys) + padding
-    ones = int.from_bytes(_LANE * (count * pairs), "little")
-    lanes = ones * _WORD
+    lowest_bits = int.from_bytes(_LANE * (count * pairs), "little")
+    lanes = lowest_bits * _WORD
     words = int.from_bytes(joined, "little")
     even = _split_lanes(_mix_words(words & lanes, lanes), count * pairs)
     odd_words = _split_lanes(_mix_words(words >> 32 & lanes, lanes), count * pairs)
-    ones = ones & (1 << 64 * count) - 1
-    lanes = ones * _WORD
-    hashed = ones * (_SEED ^ length & _WORD)
+    lowest_bits = lowest_bits & (1 << 64 * count) - 1
+    lanes = lowest_bits * _WORD
+    hashed = lowest_bits * (_SEED ^ length & _WORD)
     whole = length >> 2
     for word in range(whole):
         column = (odd_words if word & 1 else even)[word >> 1 :: pairs]
@@ -92,7 +92,7 @@ def _hashes_of_length(keys: Sequence[bytes], length: int) -> Sequence[int]:
         tail = int.from_bytes(column.tobytes(), "little") >> (32 if whole & 1 else 0) & lanes
         hashed = (hashed ^ tail) * _M & lanes
     hashed = (hashed ^ hashed >> 13 & lanes) * _M & lanes
-    return _split_lanes((hashed ^ hashed >> 15 & lanes) & ones * _POSITIVE, count)
+    return _split_lanes((hashed ^ hashed >> 15 & lanes) & lowest_bits * _POSITIVE, count)
 
 
 def _mix_words(words: int, lanes: int) -> int:

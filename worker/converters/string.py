@@ -53,7 +53,7 @@ class StringConverter(Converter, HeaderConverter):
         del is_key
         name: str = codecs.lookup(STRING_OPTIONS.parse(config)["converter.encoding"]).name
         # Java marks the byte order of UTF-16 and chooses big-endian; Python would choose the machine's.
-        self._mark, self._encoding = (codecs.BOM_UTF16_BE, "utf-16-be") if name == "utf-16" else (b"", name)
+        self._byte_order_mark, self._encoding = (codecs.BOM_UTF16_BE, "utf-16-be") if name == "utf-16" else (b"", name)
         self._reading = name
         self._encoders = EncoderCache(_SCHEMAS_KEPT)
         self._schemaless = self._compile_encoder(None)
@@ -66,7 +66,7 @@ class StringConverter(Converter, HeaderConverter):
         return self._encoders.get("", schema) or self._encoders.put("", schema, self._compile_encoder(schema))
 
     def _compile_encoder(self, schema: Schema | None) -> Encode:
-        encoding, byte_order_mark = self._encoding, self._mark
+        encoding, byte_order_mark = self._encoding, self._byte_order_mark
 
         def encode_text(value: Any) -> bytes | None:
             string: str

@@ -256,7 +256,7 @@ def _common_schema(schemas: list[Schema | None]) -> Schema | None:
         if common is None or common.type is schema.type:
             common = schema
         elif common.type in _RANKS and schema.type in _RANKS:
-            common = max(common, schema, key=lambda each: _RANKS.index(each.type))
+            common = max(common, schema, key=lambda candidate: _RANKS.index(candidate.type))
         else:
             return None
     return common

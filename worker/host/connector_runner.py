@@ -143,7 +143,7 @@ class ConnectorRunner:
         self._failed: asyncio.Future[Exception] = asyncio.get_running_loop().create_future()
         self._runner: asyncio.Task[None] | None = None
         self._serving: asyncio.Task[None] | None = None
-        self._again = False
+        self._restart_requested = False
         self._parsed: Config | None = None
         #: Every value that each property had since the start: none of a config provider may get into a topic.
         self._seen: dict[str, set[str]] = {}
@@ -191,7 +191,7 @@ class ConnectorRunner:
         left = [name for name in sorted(names) if name in keys_by_name and not keys_by_name[name].secret]
         if reload == "restart" or (left and reload != "none"):
             log.info("connector %s starts again to take over new values of %s", self.name, ", ".join(sorted(names)))
-            self._again = True
+            self._restart_requested = True
             serving.cancel()
 
     def _remember_values(self, config: Mapping[str, str]) -> None:
@@ -206,9 +206,9 @@ class ConnectorRunner:
                 await serving
             except asyncio.CancelledError:
                 current = asyncio.current_task()
-                if not self._again or current is None or current.cancelling():
+                if not self._restart_requested or current is None or current.cancelling():
                     raise
-                self._again = False
+                self._restart_requested = False
             else:
                 return
 
@@ -281,7 +281,7 @@ class ConnectorRunner:
                     await ensure_internal_topic(client, own_offsets_topic_settings(self._worker, own_topic))
                 await self._offsets.load()
             except Retriable as error:
-                log.warning("connector %s: %s, trying again in %.1f s", self.name, error, pause)
+                log.warning("connector %s: %s, retrying in %.1f s", self.name, error, pause)
                 await asyncio.sleep(pause)
             else:
                 return
@@ -315,7 +315,7 @@ class ConnectorRunner:
             except Retriable as error:
                 pause = next(pauses)
                 log.warning(
-                    "connector %s: no task configurations now (%s), trying again in %.1f s", self.name, error, pause
+                    "connector %s: no task configurations now (%s), retrying in %.1f s", self.name, error, pause
                 )
                 await asyncio.sleep(pause)
                 self._asked.set()

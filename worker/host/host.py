@@ -245,7 +245,7 @@ class TaskHost:
             try:
                 return await self._resolve_config(config)
             except Retriable as error:
-                log.warning("%s: %s, trying again in %.1f s", task, error, pause)
+                log.warning("%s: %s, retrying in %.1f s", task, error, pause)
                 await asyncio.sleep(pause)
         raise AssertionError("back-off never ends")
 
@@ -429,7 +429,7 @@ class TaskHost:
             return await self._list_tables(message)
         if isinstance(message, CheckSnapshot | ConnectorView):
             if current is not None:
-                view_name = message.what if isinstance(message, ConnectorView) else "snapshot"
+                view_name = message.view if isinstance(message, ConnectorView) else "snapshot"
                 current.set_name(f"{message.config.get('name', '')}|{view_name}")
             return await self._ask_source(message)
         if current is not None:
@@ -545,9 +545,9 @@ class TaskHost:
             answer = cls.check_snapshot(parsed, orjson.loads(message.request))
         else:
             offsets = [(partition, offset) for partition, offset in orjson.loads(message.offsets)]
-            if message.what == "snapshots":
+            if message.view == "snapshots":
                 answer = cls.snapshots(parsed, orjson.loads(message.instructions), offsets)
-            elif message.what == "tables":
+            elif message.view == "tables":
                 answer = cls.tables(parsed, offsets)
                 answer = await answer if inspect.isawaitable(answer) else answer
             else:

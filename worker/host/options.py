@@ -127,7 +127,7 @@ CONNECTOR_KEYS: Final = (
         default=None,
         unit="ms",
         group=_ERRORS,
-        doc="How long an operation that failed with a passing fault is tried again. Not set or -1: for ever, and the "
+        doc="How long an operation that failed with a passing fault is retried. Not set or -1: forever, and the "
         "task stays RUNNING. When it has passed the task fails: an outage is never counted as a bad record.",
     ),
     ConfigKey(

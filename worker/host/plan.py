@@ -64,12 +64,12 @@ class Renewal:
     """The result of taking over new values.
 
     Attributes:
-        taken: password options of the connector that have their new values now.
+        renewed: password options of the connector that have their new values now.
         clients: whether the Kafka clients' credentials are others now.
         left: what only a restart of the task takes over.
     """
 
-    taken: tuple[str, ...]
+    renewed: tuple[str, ...]
     clients: bool
     left: tuple[str, ...]
 

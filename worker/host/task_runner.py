@@ -98,7 +98,7 @@ class TaskRunner:
         self._policy = _restart_policy(start.connector_config)
         self._runner: asyncio.Task[None] | None = None
         self._running_once: asyncio.Task[None] | None = None
-        self._again = False
+        self._restart_requested = False
         self._reload = start.connector_config.get("config.action.reload")
 
     def start(self) -> None:
@@ -169,8 +169,8 @@ class TaskRunner:
             left = renewal.left
             if renewal.clients and isinstance(session, TaskSession) and session.producer is not None:
                 session.producer.credentials_changed()
-            if renewal.taken and isinstance(session, TaskSession):
-                session.secrets_changed(renewal.taken)
+            if renewal.renewed and isinstance(session, TaskSession):
+                session.secrets_changed(renewal.renewed)
         reload = (self._reload or "").strip().lower()
         if names and reload == "restart":
             left = tuple(sorted(names))
@@ -190,7 +190,7 @@ class TaskRunner:
             log.info("%s: the task starts again to take over new values of %s", self.id, ", ".join(left))
             if running.done():
                 return  # it ended meanwhile: its next start has the new values
-            self._again = True
+            self._restart_requested = True
             running.cancel()
 
     def report(self) -> TaskStats:
@@ -219,9 +219,9 @@ class TaskRunner:
                 await running
             except asyncio.CancelledError:
                 current = asyncio.current_task()
-                if not self._again or current is None or current.cancelling():
+                if not self._restart_requested or current is None or current.cancelling():
                     raise
-                self._again = False
+                self._restart_requested = False
                 self._count_session()
             except Exception as error:  # noqa: BLE001 - whatever it is fails the task, and nothing else
                 trace = masked_trace(error, self._scrub)

@@ -195,7 +195,7 @@ _ADMIN: Final[tuple[_Row, ...]] = (
     ("receive.buffer.bytes", "INT", "MEDIUM", "65536"),
     ("retries", "INT", "LOW", "2147483647"),
 )
-_OWN: Final = {"producer": _PRODUCER, "consumer": _CONSUMER, "admin": _ADMIN}
+_KIND_PROPERTIES: Final = {"producer": _PRODUCER, "consumer": _CONSUMER, "admin": _ADMIN}
 
 
 _NOUN: Final = {"producer": "producer", "consumer": "consumer", "admin": "admin client"}
@@ -223,11 +223,11 @@ def _describe_property(name: str, kind: str) -> str:
     return f"{name} of Kafka's Java {_NOUN[kind]}: accepted, and without effect here."
 
 
-@lru_cache(maxsize=len(_OWN))
+@lru_cache(maxsize=len(_KIND_PROPERTIES))
 def client_keys(kind: str) -> Mapping[str, ConfigKey]:
     """The properties of a ``producer``, ``consumer`` or ``admin`` client, by name."""
     keys: dict[str, ConfigKey] = {}
-    for name, type_name, importance, default in (*_SHARED, *_OWN[kind]):
+    for name, type_name, importance, default in (*_SHARED, *_KIND_PROPERTIES[kind]):
         # A group without a name is how Kafka's clients declare internal ones.
         key = ConfigKey(
             name=name,

@@ -273,7 +273,7 @@ def _render_histogram(name: str, labels: str, value: HistogramValue) -> Iterator
 
 def _render_custom(tasks: Sequence[tuple[HostTaskId, TaskWindow]], options: Options) -> Iterator[str]:
     """Metrics that connectors report of their own, with the labels ``connector`` and ``task`` before theirs."""
-    declared = {metric.name for metric in registry.OWN}
+    declared = {metric.name for metric in registry.MILLRACE}
     with_debezium = Family.D in options.families
     output: dict[str, tuple[str, list[str]]] = {}
     names: dict[str, str | None] = {}
@@ -357,6 +357,6 @@ def _metric_name(name: str) -> str:
     return _clean_name(name, "_:")
 
 
-def _clean_name(name: str, marks: str) -> str:
-    cleaned = "".join(char if char.isascii() and (char.isalnum() or char in marks) else "_" for char in name)
+def _clean_name(name: str, punctuation: str) -> str:
+    cleaned = "".join(char if char.isascii() and (char.isalnum() or char in punctuation) else "_" for char in name)
     return cleaned if cleaned and not cleaned[0].isdigit() else f"_{cleaned}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from worker.metrics.registry import CONNECT, OWN, Family, Metric, MetricKind
+from worker.metrics.registry import CONNECT, MILLRACE, Family, Metric, MetricKind
 from worker.metrics.topics import TOPICS
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def render_metrics() -> str:
     parts.append("\n## Millrace's own metrics\n\n| name | labels | type | unit | meaning |\n|---|---|---|---|---|\n")
     parts += [
         f"| `{metric.name}` | {', '.join(metric.labels)} | {metric.kind} | {metric.unit} | {metric.help} |\n"
-        for metric in OWN
+        for metric in MILLRACE
     ]
     parts.append(
         "\n### Each topic of a source task\n\nLabels: connector, task, topic. Most connectors write a topic for each table. "

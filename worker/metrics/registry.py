@@ -192,7 +192,7 @@ class _MetricGroup:
         )
 
 
-_OWN: Final[frozenset[Family]] = frozenset()
+_NO_FAMILIES: Final[frozenset[Family]] = frozenset()
 _worker = _MetricGroup(WORKER)
 _worker_connector = _MetricGroup(WORKER_CONNECTOR, "connector")
 _rebalance = _MetricGroup(REBALANCE)
@@ -208,17 +208,17 @@ _producer = _MetricGroup(PRODUCER, "client_id", families=_ABC)
 _producer_node = _MetricGroup(PRODUCER_NODE, "client_id", families=_BC)
 _consumer = _MetricGroup(CONSUMER, "client_id", families=_ABC)
 _admin = _MetricGroup(ADMIN, "client_id", families=_ABC)
-_jvm = _MetricGroup(JVM, "process", "area", families=_OWN)
-_jvm_threads = _MetricGroup(JVM_THREADS, "process", families=_OWN)
-_jvm_gc = _MetricGroup(JVM_GC, "process", "gc", families=_OWN)
-_own_worker = _MetricGroup(OWN_WORKER, families=_OWN)
-_own_topic = _MetricGroup(OWN_TOPIC, "topic", families=_OWN)
-_own_host = _MetricGroup(OWN_HOST, "host", "environment", families=_OWN)
-_own_connector = _MetricGroup(OWN_CONNECTOR, "connector", families=_OWN)
-_own_verify = _MetricGroup(OWN_VERIFY, "connector", families=_OWN)
-_own_task = _MetricGroup(OWN_TASK, "connector", "task", families=_OWN)
-_own_job = _MetricGroup(OWN_JOB, "connector", "task", families=_OWN)
-_process = _MetricGroup(PROCESS, families=_OWN)
+_jvm = _MetricGroup(JVM, "process", "area", families=_NO_FAMILIES)
+_jvm_threads = _MetricGroup(JVM_THREADS, "process", families=_NO_FAMILIES)
+_jvm_gc = _MetricGroup(JVM_GC, "process", "gc", families=_NO_FAMILIES)
+_own_worker = _MetricGroup(OWN_WORKER, families=_NO_FAMILIES)
+_own_topic = _MetricGroup(OWN_TOPIC, "topic", families=_NO_FAMILIES)
+_own_host = _MetricGroup(OWN_HOST, "host", "environment", families=_NO_FAMILIES)
+_own_connector = _MetricGroup(OWN_CONNECTOR, "connector", families=_NO_FAMILIES)
+_own_verify = _MetricGroup(OWN_VERIFY, "connector", families=_NO_FAMILIES)
+_own_task = _MetricGroup(OWN_TASK, "connector", "task", families=_NO_FAMILIES)
+_own_job = _MetricGroup(OWN_JOB, "connector", "task", families=_NO_FAMILIES)
+_process = _MetricGroup(PROCESS, families=_NO_FAMILIES)
 
 
 def _traffic_metrics(group: _MetricGroup, *, rates: bool = False) -> tuple[Metric, ...]:
@@ -360,7 +360,7 @@ CONNECT: Final[tuple[Metric, ...]] = (
     _error("total-record-failures", _GAUGE, "", "Operations on records that failed."),
     _error("total-record-errors", _GAUGE, "", "Errors in operations on records, retried ones included."),
     _error("total-records-skipped", _GAUGE, "records", "Records skipped because of errors."),
-    _error("total-retries", _GAUGE, "", "Operations that were tried again."),
+    _error("total-retries", _GAUGE, "", "Operations that were retried."),
     _error("total-errors-logged", _GAUGE, "", "Errors that were logged."),
     _error("deadletterqueue-produce-requests", _GAUGE, "", "Writes to the dead letter topic."),
     _error("deadletterqueue-produce-failures", _GAUGE, "", "Failed writes to the dead letter topic."),
@@ -380,7 +380,7 @@ CONNECT: Final[tuple[Metric, ...]] = (
     _producer_node("outgoing-byte-total", _COUNTER, "bytes", "Bytes sent, to all nodes."),
 )
 
-OWN: Final[tuple[Metric, ...]] = (
+MILLRACE: Final[tuple[Metric, ...]] = (
     _own_worker("millrace_worker_leader", _GAUGE, "", "1 if this worker is the group's leader, else 0."),
     _own_worker(
         "millrace_worker_ready",
@@ -450,9 +450,7 @@ OWN: Final[tuple[Metric, ...]] = (
     _own_verify("millrace_verify_unsettled_rows", _GAUGE, "rows", "Rows that differed and still changed."),
     _own_task("millrace_task_lag_seconds", _GAUGE, "s", "Age of the latest batch's records at their acknowledgement."),
     _own_task("millrace_task_commit_duration_seconds", _HISTOGRAM, "s", "Time to commit offsets."),
-    _own_task(
-        "millrace_task_commit_failures_total", _COUNTER, "", "Commits of offsets that failed; they are tried again."
-    ),
+    _own_task("millrace_task_commit_failures_total", _COUNTER, "", "Commits of offsets that failed; they are retried."),
     _own_task(
         "millrace_task_bytes_written_total", _COUNTER, "bytes", "Bytes of keys and values acknowledged by Kafka."
     ),
@@ -495,7 +493,7 @@ OWN: Final[tuple[Metric, ...]] = (
         "millrace_job_retrying",
         _GAUGE,
         "",
-        "1 while the job tries something again: its target, Kafka or its topics are away. `GET /connectors/NAME/progress` "
+        "1 while the job retries something: its target, Kafka or its topics are unavailable. `GET /connectors/NAME/progress` "
         "says since when and why.",
     ),
     _own_job(
@@ -522,4 +520,4 @@ OWN: Final[tuple[Metric, ...]] = (
 )
 
 #: All declarations.
-METRICS: Final[tuple[Metric, ...]] = (*CONNECT, *OWN)
+METRICS: Final[tuple[Metric, ...]] = (*CONNECT, *MILLRACE)

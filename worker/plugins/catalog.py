@@ -64,7 +64,7 @@ class Use:
     version_option: str
     kinds: tuple[str, ...]
     name: str
-    wanted: str | None
+    version_range: str | None
 
 
 class PluginCatalog:
@@ -89,7 +89,7 @@ class PluginCatalog:
     ) -> None:
         self.plugins = tuple(plugins)
         self.environments = dict(environments or {})
-        self._own = frozenset(own_names)
+        self._own_names = frozenset(own_names)
         self._isolating = isolating
         self._failures = dict(failures or {})
         self._names: dict[tuple[str, str], list[PluginInfo]] = {}
@@ -190,7 +190,7 @@ class PluginCatalog:
             except ConfigInvalid as error:
                 problems[use.option] = str(error)
                 continue
-            in_order = self._rank_versions(matches, use.wanted, needed)
+            in_order = self._rank_versions(matches, use.version_range, needed)
             if not in_order:
                 failed = self._failure_reason(use.name)
                 if failed is not None:
@@ -198,13 +198,15 @@ class PluginCatalog:
                 elif use.option == _CLASS and "${" not in use.name:
                     problems[use.option] = unknown_connector(use.name, self.plugins)
                 continue
-            fitting = [plugin for plugin in in_order if in_range(use.wanted, plugin.version)]
+            fitting = [plugin for plugin in in_order if in_range(use.version_range, plugin.version)]
             if (
                 not fitting and use.kinds[0] not in dict(_STAGES).values()
             ):  # what is wrong with a stage is its process's to say
-                unreadable = range_problem(use.wanted)
+                unreadable = range_problem(use.version_range)
                 if unreadable is None:
-                    problems[use.option] = not_found(in_order[0].class_name, use.wanted, versions_of(matches)) or ""
+                    problems[use.option] = (
+                        not_found(in_order[0].class_name, use.version_range, versions_of(matches)) or ""
+                    )
                 problems[use.version_option] = unreadable or problems[use.option]
             # Where no plugin has the version, a process is needed anyway: validation continues with the first one.
             candidates = fitting or in_order[:1]
@@ -215,7 +217,7 @@ class PluginCatalog:
             reason = refused[plugin]
             if reason is not None:
                 problems.setdefault(use.option, reason)
-                if use.wanted is not None:
+                if use.version_range is not None:
                     problems.setdefault(use.version_option, reason)
             elif plugin.environment and plugin.environment not in needed:
                 needed.append(plugin.environment)
@@ -246,7 +248,7 @@ class PluginCatalog:
                 "everything in one process (--processes 0, or processes=0), which has Millrace's own environment only. Run "
                 "it with task hosts, or install the plugin next to Millrace"
             )
-        conflict = find_clash([*(self.environments[key] for key in needed), environment], self._own)
+        conflict = find_clash([*(self.environments[key] for key in needed), environment], self._own_names)
         return None if conflict is None else f"{plugin.class_name} can't be used here: {conflict}"
 
 

@@ -31,7 +31,7 @@ _OUTPUT_S: Final = 1.0
 _LINE_LIMIT: Final = 1 << 20
 
 
-class _Begun(msgspec.Struct, frozen=True, tag=True):
+class _Started(msgspec.Struct, frozen=True, tag=True):
     """The import of an entry point begins."""
 
     value: str
@@ -47,14 +47,14 @@ class _Failed(msgspec.Struct, frozen=True, tag=True):
     """An entry point's plugin is not usable."""
 
     value: str
-    why: str
+    reason: str
 
 
 class _Done(msgspec.Struct, frozen=True, tag=True):
     """All entry points were looked at."""
 
 
-_Line = _Begun | _PluginFound | _Failed | _Done
+_Line = _Started | _PluginFound | _Failed | _Done
 
 
 async def describe_plugins(environment: Environment, deadline_s: float = DEADLINE_S) -> Description:
@@ -69,9 +69,9 @@ async def describe_plugins(environment: Environment, deadline_s: float = DEADLIN
     waiting = list(environment.entries)
     while waiting:
         lines, reason = await _ask_child(environment, waiting, deadline_s)
-        started = [line.value for line in lines if isinstance(line, _Begun)]
+        started = [line.value for line in lines if isinstance(line, _Started)]
         plugins += [line.plugin for line in lines if isinstance(line, _PluginFound)]
-        failures |= {line.value: line.why for line in lines if isinstance(line, _Failed)}
+        failures |= {line.value: line.reason for line in lines if isinstance(line, _Failed)}
         if lines and isinstance(lines[-1], _Done):
             break
         if not started:  # nothing was imported: it is not a plugin's doing
@@ -93,11 +93,11 @@ async def describe_all(
     """``describe_plugins`` for several, by their keys; two at a time."""
     room = asyncio.Semaphore(2)
 
-    async def one(environment: Environment) -> tuple[str, Description]:
+    async def describe_environment(environment: Environment) -> tuple[str, Description]:
         async with room:
             return environment.key, await describe_plugins(environment, deadline_s)
 
-    return dict(await asyncio.gather(*map(one, environments)))
+    return dict(await asyncio.gather(*map(describe_environment, environments)))
 
 
 async def _ask_child(
@@ -187,14 +187,14 @@ async def _end_of(stream: asyncio.StreamReader | None) -> str:
 # The child.
 
 
-def told_by(entries: Iterable[tuple[str, str, str]]) -> Iterable[_Line]:
+def describe_entries(entries: Iterable[tuple[str, str, str]]) -> Iterable[_Line]:
     """Import entry points, one at each step, and tell of each. Runs foreign code."""
     from connectors.errors import ConfigInvalid
     from worker.plugins.registry import load_plugin, stage_info
 
     described: set[tuple[str, str]] = set()
     for group, name, value in entries:
-        yield _Begun(value)
+        yield _Started(value)
         # With its package, whose version is that of a plugin that tells none.
         entry = next(
             (entry_point for entry_point in entry_points(group=group, name=name) if entry_point.value == value),
@@ -229,7 +229,7 @@ def main(arguments: Sequence[str]) -> None:
     options = parser.parse_args(arguments)
     entries = msgspec.json.decode(options.entries, type=list[tuple[str, str, str]])
     with os.fdopen(options.fd, "wb", buffering=0) as answer:
-        for line in told_by(entries):
+        for line in describe_entries(entries):
             answer.write(msgspec.json.encode(line) + b"\n")
     # Threads that a plugin has started must not keep the process.
     sys.stdout.flush()

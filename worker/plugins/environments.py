@@ -88,7 +88,7 @@ def scan_folders(plugin_path: Iterable[str], own_versions: Mapping[str, str], be
     """
     failures: dict[str, str] = {}
     scanned: dict[str, tuple[Environment, Mapping[str, str]]] = {}
-    places: dict[Path, str] = {}
+    names_by_path: dict[Path, str] = {}
     for item in plugin_path:
         if not is_folder(item):
             continue
@@ -100,9 +100,9 @@ def scan_folders(plugin_path: Iterable[str], own_versions: Mapping[str, str], be
         except OSError as error:
             failures[item] = f"plugin.path names {item}, which can't be read: {error}"
         else:
-            places |= {path: path.name for path in environment_paths}
-    twice = {name for name, count in Counter(places.values()).items() if count > 1}
-    for path, name in places.items():
+            names_by_path |= {path: path.name for path in environment_paths}
+    twice = {name for name, count in Counter(names_by_path.values()).items() if count > 1}
+    for path, name in names_by_path.items():
         label = str(Path(path.parent.name, name)) if name in twice else name
         try:
             site = _find_site(path)

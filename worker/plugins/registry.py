@@ -117,7 +117,7 @@ class PluginRegistry:
         self._plugins: list[LoadedPlugin] = []
         self.foreign_infos: tuple[PluginInfo, ...] = ()
         #: The descriptions for other processes, kept after the first request: each validation requests them many times.
-        self._own: tuple[PluginInfo, ...] = ()
+        self._cached_infos: tuple[PluginInfo, ...] = ()
         isolated = {(entry.group, entry.value) for entry in declared_in(environments)}
         direct = self._direct_entries(plugin_path.split(",") if isinstance(plugin_path, str) else plugin_path)
         for group, kind in GROUPS.items():
@@ -259,13 +259,13 @@ class PluginRegistry:
         return [*self._own_infos(), *self.foreign_infos]
 
     def _own_infos(self) -> tuple[PluginInfo, ...]:
-        if not self._own:
-            self._own = (
+        if not self._cached_infos:
+            self._cached_infos = (
                 *(plugin.info() for plugin in self._plugins),
                 *(stage_info("transformation", label, kind) for label, kind in declared_transforms()),
                 *(stage_info("predicate", label, kind) for label, kind in declared_predicates()),
             )
-        return self._own
+        return self._cached_infos
 
     def plugins(self, kind: str) -> list[LoadedPlugin]:
         """All plugins of a kind."""

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from worker.rest.security.signing import SigningKey
     from worker.rest.settings import RestSettings
 
-_STARTING: Final = "This worker is still reading the cluster's state; try again in a moment"
+_STARTING: Final = "This worker is still reading the cluster's state; retry in a moment"
 
 _log = logging.getLogger("worker.rest")
 _access = logging.getLogger("worker.rest.access")

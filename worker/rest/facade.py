@@ -100,7 +100,7 @@ class ClusterAdmin(Protocol):
 
 
 class ConsoleView(Protocol):
-    """What the console shows of connectors, workers and rates."""
+    """The console's view of connectors, workers and rates."""
 
     async def connector_rows(self) -> list[dict[str, Any]]:
         """All connectors in short, by name: ``ConnectorRow`` without the caller's role."""
@@ -266,7 +266,7 @@ class Herder(Protocol):
 
     @property
     def console(self) -> ConsoleView:
-        """What the console shows of connectors, workers and rates."""
+        """The console's view of connectors, workers and rates."""
 
     @property
     def flows(self) -> FlowPlans:

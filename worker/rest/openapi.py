@@ -96,7 +96,7 @@ _FAILURES: Final[dict[int, _Failure]] = {
     503: _Failure(
         "Unavailable",
         "The worker is still reading the cluster's state or has too much to do, or what the answer "
-        "needs is away. Try again in a moment.",
+        "needs is unavailable. Retry in a moment.",
         {"Retry-After": {"description": "Seconds to wait, where it is known.", "schema": {"type": "integer"}}},
     ),
 }

@@ -142,6 +142,6 @@ FORWARD: Final = QueryParameter(
 )
 UNKNOWN: Final = "There is no such connector."
 CONFLICT: Final = (
-    "No leader is known, or the answer is another worker's and `forward` forbids to ask it. Try again: the "
+    "No leader is known, or the answer is another worker's and `forward` forbids to ask it. Retry: the "
     "message is the one that Kafka Connect's clients know as passing."
 )

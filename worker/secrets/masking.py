@@ -31,7 +31,7 @@ SHORTEST: Final = 4
 #: Secrets known at a time; the oldest are forgotten beyond it.
 MOST_SECRETS: Final = 8192
 # Up to this many secrets, one search per secret is faster than a lookup at each position of the message.
-_FEW: Final = 48
+_MOST_SINGLE_SEARCHES: Final = 48
 
 _SECRET_NAME: Final = re.compile(r"passw(?:or)?d|passphrase|secret|token|credential|jaas\.config|key\Z", re.IGNORECASE)
 # Names that match but hold something about a secret, or a key of another kind.
@@ -319,7 +319,7 @@ class SecretMasker:
 
     def _find_candidates(self, message: str) -> list[str]:
         ordered = self._ordered
-        if len(ordered) <= _FEW:
+        if len(ordered) <= _MOST_SINGLE_SEARCHES:
             return [secret for secret in ordered if secret in message]
         by_start = self._by_start
         starts = {message[at : at + SHORTEST] for at in range(len(message) - SHORTEST + 1)} & by_start.keys()

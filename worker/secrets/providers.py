@@ -331,12 +331,12 @@ class ConfigTransformer:
 def replace_references(value: str, data_by_path: Mapping[tuple[str, str], Mapping[str, str]]) -> str:
     """``value`` with what was found by (provider, path) and key in the place of references; others stay. Pure."""
 
-    def one(match: re.Match[str]) -> str:
+    def replace_match(match: re.Match[str]) -> str:
         reference = _parse_reference(match)
         there = None if reference is None else data_by_path.get(reference[:2], {}).get(reference[2])
         return match[0] if there is None else there
 
-    return _BRACES.sub(one, value)
+    return _BRACES.sub(replace_match, value)
 
 
 def has_references(value: str | None) -> bool:

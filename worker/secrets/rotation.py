@@ -34,7 +34,7 @@ _SETTLE_S: Final = 0.2
 #: After a failed look the next one comes this soon at the latest.
 _RETRY_S: Final = 5.0
 #: Paths that are remembered at a time; beyond it those without a watcher are forgotten.
-_MOST_PLACES: Final = 1000
+_MOST_PATHS: Final = 1000
 
 #: Options of the worker.
 OPTIONS: Final = ConfigDef(
@@ -63,7 +63,7 @@ OPTIONS: Final = ConfigDef(
     ]
 )
 
-Place = tuple[str, str]
+SecretPath = tuple[str, str]
 
 
 class Unanswered(Retriable):
@@ -71,7 +71,7 @@ class Unanswered(Retriable):
 
 
 @dataclass(slots=True)
-class _Known:
+class _CachedPath:
     """The last values of one path of one provider."""
 
     keys: set[str]
@@ -123,7 +123,7 @@ class SecretKeeper:
         self._on_value = on_value
         self._interval_s = interval_s
         self._deadline_s = deadline_s
-        self._known: dict[Place, _Known] = {}
+        self._cached_paths: dict[SecretPath, _CachedPath] = {}
         self._watches: dict[object, SecretWatch] = {}
         self._busy: dict[str, asyncio.Future[Any]] = {}
         self._looking = asyncio.Lock()
@@ -135,7 +135,7 @@ class SecretKeeper:
     def stale(self) -> dict[str, int]:
         """How many paths of each provider are used with values that could not be asked for again."""
         result = dict.fromkeys(self._providers, 0)
-        for (provider, _), cached in self._known.items():
+        for (provider, _), cached in self._cached_paths.items():
             result[provider] += cached.failing
         return result
 
@@ -149,7 +149,7 @@ class SecretKeeper:
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
-        for cached in self._known.values():
+        for cached in self._cached_paths.values():
             if cached.unsubscribe is not None:
                 cached.unsubscribe()
         for name, provider in self._providers.items():
@@ -167,12 +167,12 @@ class SecretKeeper:
         """
         keys_by_path = self._keys_by_path(config)
         for secret_path, keys in keys_by_path.items():
-            cached = self._known.setdefault(secret_path, _Known(set()))
+            cached = self._cached_paths.setdefault(secret_path, _CachedPath(set()))
             if not keys <= cached.keys or time.monotonic() >= cached.fresh_until:
                 cached.keys |= keys
                 await self._refresh_path(secret_path, cached, first=not keys <= cached.values.keys())
         resolved = self._put_values(config)
-        if len(self._known) > _MOST_PLACES:
+        if len(self._cached_paths) > _MOST_PATHS:
             self._forget_unused(keys_by_path)
         return resolved
 
@@ -203,14 +203,14 @@ class SecretKeeper:
         if self._watches.pop(owner, None) is not None:
             self._forget_unused(())
 
-    def _forget_unused(self, but: Iterable[Place]) -> None:
+    def _forget_unused(self, but: Iterable[SecretPath]) -> None:
         used = self._followed_paths().union(but)
-        for secret_path in [secret_path for secret_path in self._known if secret_path not in used]:
-            cached = self._known.pop(secret_path)
+        for secret_path in [secret_path for secret_path in self._cached_paths if secret_path not in used]:
+            cached = self._cached_paths.pop(secret_path)
             if cached.unsubscribe is not None:
                 cached.unsubscribe()
 
-    def _followed_paths(self) -> set[Place]:
+    def _followed_paths(self) -> set[SecretPath]:
         return {secret_path for watch in self._watches.values() for secret_path in self._keys_by_path(watch.config)}
 
     async def refresh(self, owner: object) -> bool:
@@ -220,14 +220,14 @@ class SecretKeeper:
             return False
         before = watch.resolved
         for secret_path in self._keys_by_path(watch.config):
-            cached = self._known.get(secret_path)
+            cached = self._cached_paths.get(secret_path)
             if cached is not None:
                 await self._refresh_path(secret_path, cached)
         await self._tell_watches()
         return watch.resolved != before
 
-    def _keys_by_path(self, config: Mapping[str, str]) -> dict[Place, set[str]]:
-        keys_by_path: dict[Place, set[str]] = {}
+    def _keys_by_path(self, config: Mapping[str, str]) -> dict[SecretPath, set[str]]:
+        keys_by_path: dict[SecretPath, set[str]] = {}
         for value in config.values():
             if has_references(value):
                 for provider, path, key in find_references(value):
@@ -236,7 +236,7 @@ class SecretKeeper:
         return keys_by_path
 
     def _put_values(self, config: Mapping[str, str]) -> dict[str, str]:
-        data_by_path = {secret_path: cached.values for secret_path, cached in self._known.items()}
+        data_by_path = {secret_path: cached.values for secret_path, cached in self._cached_paths.items()}
         return {
             name: replace_references(value, data_by_path) if has_references(value) else value
             for name, value in config.items()
@@ -244,7 +244,7 @@ class SecretKeeper:
 
     # Looking.
 
-    async def _refresh_path(self, secret_path: Place, cached: _Known, *, first: bool = False) -> None:
+    async def _refresh_path(self, secret_path: SecretPath, cached: _CachedPath, *, first: bool = False) -> None:
         """Ask for one path. After a failure the earlier values hold; without any, the failure is raised."""
         name, path = secret_path
         now = time.monotonic()
@@ -252,8 +252,8 @@ class SecretKeeper:
             data = await self._get_data(name, path, cached.keys)
             if data.ttl is None and cached.values and dict(data.data) != cached.values:
                 await asyncio.sleep(_SETTLE_S)
-                again = await self._get_data(name, path, cached.keys)
-                if dict(again.data) != dict(data.data):
+                second = await self._get_data(name, path, cached.keys)
+                if dict(second.data) != dict(data.data):
                     cached.due = now + _SETTLE_S
                     return
             _require_values(cached.values, data.data)
@@ -282,7 +282,7 @@ class SecretKeeper:
         if cached.unsubscribe is None:
             cached.unsubscribe = self._subscribe_path(secret_path, cached)
 
-    def _subscribe_path(self, secret_path: Place, cached: _Known) -> Callable[[], None] | None:
+    def _subscribe_path(self, secret_path: SecretPath, cached: _CachedPath) -> Callable[[], None] | None:
         loop = asyncio.get_running_loop()
 
         def expire_cached() -> None:
@@ -347,7 +347,7 @@ class SecretKeeper:
             now = time.monotonic()
             followed = self._followed_paths()
             for secret_path in followed:
-                cached = self._known.get(secret_path)
+                cached = self._cached_paths.get(secret_path)
                 if cached is not None and cached.due is not None and cached.due <= now:
                     try:
                         await self._refresh_path(secret_path, cached)
@@ -357,7 +357,7 @@ class SecretKeeper:
             dues = [
                 cached.due
                 for secret_path in followed
-                if (cached := self._known.get(secret_path)) is not None and cached.due is not None
+                if (cached := self._cached_paths.get(secret_path)) is not None and cached.due is not None
             ]
             wait_s = max(0.05, min(dues) - time.monotonic()) if dues else None
             with contextlib.suppress(TimeoutError):

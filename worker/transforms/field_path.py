@@ -17,7 +17,7 @@ SYNTAX_KEY: Final = ConfigKey(
     importance=Importance.HIGH,
     example="V2",
     doc="How field names are read. V1: as they are, fields of the outermost level. V2: dots lead into nested fields; a name "
-    "that has a dot itself stands in backticks (`a.b`.c), and a backtick in such a name has a backslash before it.",
+    "that has a dot itself is put in backticks (`a.b`.c), and a backtick in such a name has a backslash before it.",
 )
 _PURPOSE: Final = "nested field access"
 

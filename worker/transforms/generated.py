@@ -23,7 +23,7 @@ _MOST_NAMES: Final = 256
 _OFTEN: Final = 100
 
 
-class Taken(NamedTuple):
+class TakenField(NamedTuple):
     """A field of what is built.
 
     Attributes:
@@ -39,7 +39,9 @@ class Taken(NamedTuple):
     required: bool = False
 
 
-def struct_taker(fields: Sequence[Taken], slow: Callable[..., Any], parameters: str = "value") -> Callable[..., Any]:
+def struct_taker(
+    fields: Sequence[TakenField], slow: Callable[..., Any], parameters: str = "value"
+) -> Callable[..., Any]:
     """A function that builds a dict of fields of its first argument, a struct's value, in order.
 
     Args:
@@ -108,7 +110,7 @@ class FrequentMaps:
         slow: the function for any map.
     """
 
-    __slots__ = ("_counts", "known", "make", "slow")
+    __slots__ = ("_counts", "generated", "make", "slow")
 
     def __init__(
         self, make: Callable[[tuple[str, ...]], Callable[[dict[str, Any]], Any]], slow: Callable[[dict[str, Any]], Any]
@@ -116,12 +118,12 @@ class FrequentMaps:
         self.make = make
         self.slow = slow
         #: What was generated, by names; public so that a caller on the hot path can look there without a call.
-        self.known: dict[tuple[str, ...], Callable[[dict[str, Any]], Any]] = {}
+        self.generated: dict[tuple[str, ...], Callable[[dict[str, Any]], Any]] = {}
         self._counts: dict[tuple[str, ...], int] = {}
 
     def seldom(self, names: tuple[str, ...]) -> Callable[[dict[str, Any]], Any]:
-        """The function for a map whose names are not in ``known``: generated now if maps like it came often."""
-        if len(self.known) >= _MOST_KNOWN or len(names) > _MOST_NAMES:
+        """The function for a map whose names are not in ``generated``: generated now if maps like it came often."""
+        if len(self.generated) >= _MOST_KNOWN or len(names) > _MOST_NAMES:
             return self.slow
         count = self._counts.pop(names, 0) + 1
         if count < _OFTEN:
@@ -133,5 +135,5 @@ class FrequentMaps:
             type(name) is str for name in names
         ):  # others can be equal and still not the same, as 1 and True are
             return self.slow
-        convert = self.known[names] = self.make(names)
+        convert = self.generated[names] = self.make(names)
         return convert

@@ -108,7 +108,11 @@ def _type_key(
     part: _PluginPart, alias: str, group: str, validator: Validator, plugins: KnownPlugins | None
 ) -> ConfigKey:
     def names() -> Sequence[str]:
-        return [each.class_name for each in part.types()] if plugins is None else plugins.class_names(part.noun)
+        return (
+            [plugin_type.class_name for plugin_type in part.types()]
+            if plugins is None
+            else plugins.class_names(part.noun)
+        )
 
     return ConfigKey(
         name=f"{part.option}.{alias}.type",

@@ -120,19 +120,19 @@ class TransformPipeline:
         """
         errors: list[tuple[int, TransformError]] = []
         results: list[SourceRecord | None] = list(records)
-        places: Sequence[int] = range(len(results))
+        positions: Sequence[int] = range(len(results))
         current: list[SourceRecord] = results  # type: ignore[assignment]  # no None before the first stage
         for stage in self.stages:
-            done = _apply_stage(stage, current, places, errors)
+            done = _apply_stage(stage, current, positions, errors)
             if all(done):
                 current = done  # type: ignore[assignment]
                 continue
-            places = list(compress(places, done))
+            positions = list(compress(positions, done))
             current = list(filter(None, done))
         if len(current) == len(results):
             return list(current), errors
         results = [None] * len(results)
-        for position, record in zip(places, current, strict=True):
+        for position, record in zip(positions, current, strict=True):
             results[position] = record
         errors.sort(key=itemgetter(0))
         return results, errors
@@ -141,10 +141,10 @@ class TransformPipeline:
 def _apply_stage(
     stage: TransformStage,
     records: Sequence[SourceRecord],
-    places: Sequence[int],
+    positions: Sequence[int],
     errors: list[tuple[int, TransformError]],
 ) -> list[SourceRecord | None]:
-    """Return the records after one stage, None where it drops or refuses one; ``errors`` get their ``places`` in the batch."""
+    """Return the records after one stage, None where it drops or refuses one; ``errors`` get their ``positions``."""
     done: list[SourceRecord | None] = []
     remaining = iter(records)
     while True:
@@ -158,7 +158,7 @@ def _apply_stage(
         except Exception as error:  # noqa: BLE001 - a transform may raise anything; what was done before it is in the list
             refused = TransformError(stage.alias, stage.class_name, error)
             refused.__cause__ = error
-            errors.append((places[len(done)], refused))
+            errors.append((positions[len(done)], refused))
             done.append(None)
 
 

@@ -107,8 +107,8 @@ def _list_variants(kind: type[Transform]) -> list[TransformType]:
 def transform_types() -> list[TransformType]:
     """Every transform there is, each side of a sided one, by class name. Blocks for some milliseconds."""
     return sorted(
-        (found for _, kind in declared_transforms() for found in _list_variants(kind)),
-        key=lambda found: found.class_name,
+        (variant for _, kind in declared_transforms() for variant in _list_variants(kind)),
+        key=lambda transform_type: transform_type.class_name,
     )
 
 
@@ -116,7 +116,7 @@ def predicate_types() -> list[PredicateType]:
     """Every predicate there is, by class name. Blocks for some milliseconds."""
     return sorted(
         (PredicateType(kind, _canonical_name(kind)) for _, kind in declared_predicates()),
-        key=lambda found: found.class_name,
+        key=lambda predicate_type: predicate_type.class_name,
     )
 
 

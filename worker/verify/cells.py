@@ -72,7 +72,7 @@ class CellVerification:
             MillraceError: the source can't be asked.
         """
         try:
-            await self._source.open(self._asked.wanted)
+            await self._source.open(self._asked.includes)
             return list(self._source.tables)
         finally:
             await self._source.close()
@@ -90,7 +90,7 @@ class CellVerification:
         topics = TopicReader(self._worker, self._progress, self.notes)
         try:
             with kafka_refusals(self._worker):
-                await self._source.open(self._asked.wanted)
+                await self._source.open(self._asked.includes)
                 await topics.start()
                 self._homes = {table.topic: name for name, table in self._source.tables.items()}
                 await topics.open(self._homes)

@@ -140,7 +140,7 @@ def _prepare_verification(options: argparse.Namespace) -> RowVerification | Cell
         raise ConfigInvalid(f"--tables {options.tables!r}: {error}") from error
     offsets = (lambda: list(ask_worker(options.rest, name, "offsets")["offsets"])) if options.rest and name else None
     asked = VerificationRequest(
-        wanted=lambda table: not options.tables or pattern.fullmatch(table) is not None,
+        includes=lambda table: not options.tables or pattern.fullmatch(table) is not None,
         offsets=offsets,
         timeout_s=options.timeout,
         settle_s=options.settle,

@@ -78,7 +78,7 @@ class VerificationRequest(NamedTuple):
     """The request for a verification.
 
     Attributes:
-        wanted: the tables to verify.
+        includes: whether to verify a table, by its name.
         offsets: reads the connector's saved offsets, or None: they can't be asked.
         timeout_s: how long to wait until the topics have reached the state of the tables.
         settle_s: how long the topics must have been quiet, or a difference must have lasted; None: as the source needs.
@@ -88,7 +88,7 @@ class VerificationRequest(NamedTuple):
         rows_per_s: rows read of the source per second at most; 0: no limit.
     """
 
-    wanted: Callable[[str], bool]
+    includes: Callable[[str], bool]
     offsets: Callable[[], list[dict[str, Any]]] | None = None
     timeout_s: float = 300.0
     settle_s: float | None = None
@@ -220,12 +220,12 @@ class TopicReader:
             self._progress.say("waiting for the topics to become quiet")
             await asyncio.sleep(min(POLL_S, settle_s / 4))
 
-    async def messages(self, topic: str, places: Collection[tuple[int, int]]) -> list[Any]:
+    async def messages(self, topic: str, positions: Collection[tuple[int, int]]) -> list[Any]:
         """Messages by their partition and offset, in this order; one that is not there any more is left out."""
         from aiokafka import TopicPartition
 
         messages: list[Any] = []
-        for number, offset in sorted(places):
+        for number, offset in sorted(positions):
             partition = TopicPartition(topic, number)
             self._consumer.assign([partition])
             self._consumer.seek(partition, offset)

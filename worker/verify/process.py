@@ -76,7 +76,7 @@ async def compare_tables(connector: Mapping[str, str], worker: Mapping[str, str]
         MillraceError: the source, Kafka or the worker can't be asked.
     """
     asked = VerificationRequest(
-        wanted=table_filter(request["tables"]),
+        includes=table_filter(request["tables"]),
         offsets=ask_offsets,
         timeout_s=request["timeout_s"],
         settle_s=request.get("settle_s"),
@@ -88,7 +88,7 @@ async def compare_tables(connector: Mapping[str, str], worker: Mapping[str, str]
     send_message({"tables": names})
     left = frozenset(names) - frozenset(request.get("done", ()))
     if left:
-        run = build_verification(connector, worker, asked._replace(wanted=left.__contains__))
+        run = build_verification(connector, worker, asked._replace(includes=left.__contains__))
         async for report in run.reports():
             send_message({"table": table_body(report), "notes": run.notes})
 

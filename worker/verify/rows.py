@@ -106,7 +106,7 @@ class RowVerification:
         """
         view = SourceView(self._config)
         try:
-            return await view.find(self._asked.wanted)
+            return await view.find(self._asked.includes)
         finally:
             await view.close()
 
@@ -124,7 +124,7 @@ class RowVerification:
         topics = TopicReader(self._worker, self._progress, self.notes)
         try:
             with kafka_refusals(self._worker):
-                await view.open(self._asked.wanted)
+                await view.open(self._asked.includes)
                 await topics.start()
                 homes = {name: find_home(entry, view.position, self._pipeline) for name, entry in view.tables.items()}
                 _check_homes(homes)
@@ -215,8 +215,8 @@ class RowVerification:
     async def _read_messages_again(
         self, topics: TopicReader, topic: str, reader: MessageReader, samples: Mapping[bytes, Sample]
     ) -> None:
-        places = {split_position(sample.position) for sample in samples.values() if sample.position is not None}
-        for message in await topics.messages(topic, places):
+        positions = {split_position(sample.position) for sample in samples.values() if sample.position is not None}
+        for message in await topics.messages(topic, positions):
             await self._forms.prepare(message)
             key = self._forms.read(topic, 0, message.key)
             value = self._forms.read_value(topic, message.value)

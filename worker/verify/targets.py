@@ -87,7 +87,7 @@ class TargetVerification:
     Args:
         connector: the flow's configuration, references resolved.
         worker: the worker's properties: Kafka clients.
-        asked: what is asked; ``wanted`` is about topics.
+        asked: what is asked; ``includes`` is about topics.
 
     Raises:
         ConfigInvalid: it can't be verified.
@@ -109,7 +109,7 @@ class TargetVerification:
 
     async def names(self) -> list[str]:
         """The topics that would be compared."""
-        return [topic for topic in self._topics if self._asked.wanted(topic)]
+        return [topic for topic in self._topics if self._asked.includes(topic)]
 
     async def run(self) -> list[TableReport]:
         """Compare; one report per topic. See ``reports`` for the errors."""

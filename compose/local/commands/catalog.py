@@ -76,7 +76,7 @@ class ServiceRequest:
     stopped: Mapping[str, StackEntry] = field(default_factory=dict)
 
     @property
-    def known(self) -> Mapping[str, StackEntry]:
+    def earlier_entries(self) -> Mapping[str, StackEntry]:
         """The entries whose ports are used again."""
         return self.previous or self.stopped
 
@@ -109,7 +109,7 @@ def _build_kafka(request: ServiceRequest) -> Sequence[ServicePart]:
             f"Kafka runs with {len(previous)} broker(s), not {count}; stop it first: millrace down kafka. "
             "Each number of brokers has its own data"
         )
-    known_entries = [request.known[name] for name in sorted(request.known)]
+    known_entries = [request.earlier_entries[name] for name in sorted(request.earlier_entries)]
     ports = [Ports(**entry.ports) for entry in known_entries] if count == len(known_entries) else []
     if not living and not all(is_free(port) for entry in known_entries for port in entry.ports.values()):
         ports = []
@@ -132,7 +132,7 @@ def _build_kafka(request: ServiceRequest) -> Sequence[ServicePart]:
 
 def _known_port(request: ServiceRequest, default: int) -> int:
     """The port the service had, else its default."""
-    return next((entry.port for entry in request.known.values()), default)
+    return next((entry.port for entry in request.earlier_entries.values()), default)
 
 
 def _single_part(service: Service, address: str, port: int | None) -> Sequence[ServicePart]:
@@ -192,7 +192,7 @@ def _java_connect(request: ServiceRequest) -> Sequence[ServicePart]:
 
 
 def _previous_port(request: ServiceRequest, name: str, default: int | None) -> int | None:
-    return next((entry.ports.get(name, default) for entry in request.known.values()), default)
+    return next((entry.ports.get(name, default) for entry in request.earlier_entries.values()), default)
 
 
 def _build_cassandra(request: ServiceRequest) -> Sequence[ServicePart]:
@@ -259,7 +259,7 @@ def _build_spark(request: ServiceRequest) -> Sequence[ServicePart]:
 
     ports = [
         entry.ports.get(purpose) if entry is not None else None
-        for entry in map(request.known.get, _SPARK_PARTS)
+        for entry in map(request.earlier_entries.get, _SPARK_PARTS)
         for purpose in ("client", "page")
     ]
     master, master_page, worker, worker_page = free_ports([ports[0] or spark.DEFAULT_PORT, *ports[1:]])

@@ -139,7 +139,7 @@ class Stack:
             with progress(f"starting {offer.name}", self.say):
                 for part in parts:
                     before = previous.get(part.name)
-                    if before is not None and part.service.adopt(before.pid, before.mark):
+                    if before is not None and part.service.adopt(before.pid, before.start_mark):
                         continue
                     started.append(part)
                     # Written down before it is ready: a command that is killed while it waits leaves nothing unknown behind.
@@ -163,7 +163,7 @@ class Stack:
                 f"{entry.service} {entry.part}", (), Path(entry.log), ready=lambda: True, detached=True,
                 stop_signal=signal.SIGTERM if offer is None else offer.stop_signal,
             )  # fmt: skip
-            if service.adopt(entry.pid, entry.mark):
+            if service.adopt(entry.pid, entry.start_mark):
                 service.terminate()
                 adopted.append((entry, service))
             else:
@@ -200,7 +200,7 @@ def _record_part(state: StateFile, offer: Offer, part: ServicePart, service: Ser
             service=offer.name,
             part=part.name,
             pid=service.pid,
-            mark=service.mark,
+            start_mark=service.start_mark,
             address=part.address,
             port=part.port,
             ports=dict(part.ports),

@@ -3,16 +3,15 @@
 import argparse
 import json
 import time
-from dataclasses import asdict
 
 from compose.local.commands.catalog import OFFERS
 from compose.local.commands.stack import ProcessHealth, Stack
-from compose.local.commands.state import StackEntry
+from compose.local.commands.state import StackEntry, encode_entry
 from worker.fetch.errors import StackError
 from worker.terminal import say
 
 _SERVICES = "\n".join(f"  {offer.name:14}{offer.summary}" for offer in OFFERS.values())
-_PLACES = (
+_FOLDERS_HELP = (
     "Downloads go to MILLRACE_CACHE (default ~/.cache/millrace), state, data and logs to MILLRACE_HOME\n"
     "(default ~/.local/state/millrace). All services listen on 127.0.0.1 only. A service\n"
     "keeps its ports when it is stopped and started again; down --remove-data forgets them."
@@ -68,7 +67,7 @@ def run_status(options: argparse.Namespace) -> int:
         say(str(error))
         return 1
     if options.json:
-        print(json.dumps([{**asdict(entry), "state": str(state)} for entry, state in rows], indent=2))
+        print(json.dumps([{**encode_entry(entry), "state": str(state)} for entry, state in rows], indent=2))
     elif rows:
         print(_format_table(rows))
     else:
@@ -85,7 +84,7 @@ def _add_command(
         name,
         help=summary,
         description=f"{summary[0].upper()}{summary[1:]}.",
-        epilog=f"services:\n{_SERVICES}\n\n{_PLACES}",
+        epilog=f"services:\n{_SERVICES}\n\n{_FOLDERS_HELP}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     # No `choices`: argparse would refuse the empty list.

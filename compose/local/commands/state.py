@@ -9,12 +9,15 @@ import time
 from collections.abc import Container, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
 from compose.local.process.identity import same_process
 from worker.fetch.errors import StackError
 from worker.terminal import Say, drop_line
 
 _FORMAT = 1
+#: The key that the start mark has in JSON.
+_START_MARK_KEY = "mark"
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +28,7 @@ class StackEntry:
         service: Service it belongs to, for instance `kafka`.
         part: Its name within the service, for instance `broker-1`.
         pid: Process number.
-        mark: Start mark, see `identity.start_mark`: the number alone may belong to another process by now.
+        start_mark: See `identity.start_mark`: the number alone may belong to another process by now.
         address: Where clients find it.
         port: Port that must accept connections while it is well.
         ports: All its ports, by what they are for.
@@ -37,7 +40,7 @@ class StackEntry:
     service: str
     part: str
     pid: int
-    mark: str
+    start_mark: str
     address: str
     port: int
     ports: dict[str, int]
@@ -48,7 +51,7 @@ class StackEntry:
     @property
     def alive(self) -> bool:
         """Whether the process still runs; a later process with the same number does not count."""
-        return same_process(self.pid, self.mark)
+        return same_process(self.pid, self.start_mark)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +95,7 @@ class StateFile:
                     f"{self.path} was written by another version of Millrace; stop the stack with that one"
                 )
             # Files of before have nothing that was stopped.
-            return [StackEntry(**entry) for entry in (content[kind] if kind == "entries" else content.get(kind, []))]
+            return [_decode_entry(entry) for entry in (content[kind] if kind == "entries" else content.get(kind, []))]
         except (ValueError, KeyError, TypeError) as error:
             raise StackError(
                 f"{self.path} is damaged ({error!r}); remove it, and end by hand what still runs from {self.folder}"
@@ -101,8 +104,8 @@ class StateFile:
     def save(self, entries: list[StackEntry], stopped: Sequence[StackEntry] = ()) -> None:
         """Replace the file as a whole."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        content = {"format": _FORMAT, "entries": [asdict(entry) for entry in entries],
-                   "stopped": [asdict(entry) for entry in stopped]}  # fmt: skip
+        content = {"format": _FORMAT, "entries": [encode_entry(entry) for entry in entries],
+                   "stopped": [encode_entry(entry) for entry in stopped]}  # fmt: skip
         handle, temporary = tempfile.mkstemp(prefix=".stack-", dir=self.folder)
         try:
             with os.fdopen(handle, "w", encoding="utf-8") as out:
@@ -156,3 +159,14 @@ class StateFile:
                     time.sleep(0.1)
             # Released with the file: services start with closed files, so none inherits the lock.
             yield
+
+
+def encode_entry(entry: StackEntry) -> dict[str, object]:
+    """The entry as it is in the file, and in the JSON that `status` prints."""
+    return {_START_MARK_KEY if name == "start_mark" else name: value for name, value in asdict(entry).items()}
+
+
+def _decode_entry(content: dict[str, Any]) -> StackEntry:
+    return StackEntry(
+        **{"start_mark" if key == _START_MARK_KEY else key: value for key, value in dict(content).items()}
+    )

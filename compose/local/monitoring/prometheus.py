@@ -44,11 +44,11 @@ def find_prometheus(say: Say = drop_line) -> Path:
     return folder / "usr" / "bin"
 
 
-def unpack_debian(what: str, package: str, folder: Path, say: Say) -> None:
+def unpack_debian(program: str, package: str, folder: Path, say: Say) -> None:
     """Unpack one Debian package, without those that it needs, into `folder`. Blocks.
 
     Args:
-        what: How people call its program.
+        program: How people call its program.
         package: Its name, and that of its program in `usr/bin`.
         folder: What would be `/`; made.
         say: Where progress lines go.
@@ -58,18 +58,18 @@ def unpack_debian(what: str, package: str, folder: Path, say: Say) -> None:
     """
     for tool in ("apt-get", "dpkg"):
         if not shutil.which(tool):
-            raise Unavailable(f"{what} is not on the PATH, and there is no {tool} to bring it; install {what}")
-    text = f"downloading {what}: Debian's package, 10 to 20 MB, once"
+            raise Unavailable(f"{program} is not on the PATH, and there is no {tool} to bring it; install {program}")
+    text = f"downloading {program}: Debian's package, 10 to 20 MB, once"
     folder.parent.mkdir(parents=True, exist_ok=True)
     with progress(text, say), tempfile.TemporaryDirectory(prefix=".part-", dir=folder.parent) as temporary:
         part = Path(temporary)
-        _run_command(what, ["apt-get", "download", package], part)
+        _run_command(program, ["apt-get", "download", package], part)
         packages = list(part.glob(f"{package}_*.deb"))
         if len(packages) != 1:
-            raise Unavailable(f"'apt-get download {package}' left {len(packages)} packages; install {what}")
-        _run_command(what, ["dpkg", "-x", str(packages[0]), str(part / "root")], part)
+            raise Unavailable(f"'apt-get download {package}' left {len(packages)} packages; install {program}")
+        _run_command(program, ["dpkg", "-x", str(packages[0]), str(part / "root")], part)
         if not (part / "root" / "usr" / "bin" / package).exists():
-            raise Unavailable(f"{packages[0].name} holds no usr/bin/{package}; install {what}")
+            raise Unavailable(f"{packages[0].name} holds no usr/bin/{package}; install {program}")
         try:
             (part / "root").rename(folder)
         except OSError:
@@ -77,15 +77,15 @@ def unpack_debian(what: str, package: str, folder: Path, say: Say) -> None:
                 raise
 
 
-def _run_command(what: str, command: list[str], folder: Path) -> None:
+def _run_command(program: str, command: list[str], folder: Path) -> None:
     try:
         result = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300, check=False)
     except subprocess.TimeoutExpired as error:
-        raise Unavailable(f"{what} is not on the PATH, and '{' '.join(command)}' hung") from error
+        raise Unavailable(f"{program} is not on the PATH, and '{' '.join(command)}' hung") from error
     if result.returncode:
         raise Unavailable(
-            f"{what} is not on the PATH, and '{' '.join(command)}' failed: {result.stderr.strip()[-400:]}; "
-            f"install {what}, or let apt know its packages (apt-get update)"
+            f"{program} is not on the PATH, and '{' '.join(command)}' failed: {result.stderr.strip()[-400:]}; "
+            f"install {program}, or let apt know its packages (apt-get update)"
         )
 
 

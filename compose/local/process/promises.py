@@ -24,18 +24,18 @@ class PortPromises:
     """
 
     def __init__(self, promised_ports: dict[int, tuple[float, int, str]]) -> None:
-        self._held = promised_ports
+        self._promised_ports = promised_ports
 
     def __contains__(self, port: object) -> bool:
-        return port in self._held
+        return port in self._promised_ports
 
     def add(self, port: int) -> None:
         """The port is chosen."""
-        self._held[port] = time.time(), os.getpid(), start_mark(os.getpid()) or ""
+        self._promised_ports[port] = time.time(), os.getpid(), start_mark(os.getpid()) or ""
 
     def text(self) -> str:
         """As it is kept in the file."""
-        return json.dumps({str(port): promise for port, promise in self._held.items()})
+        return json.dumps({str(port): promise for port, promise in self._promised_ports.items()})
 
 
 @contextmanager

@@ -96,7 +96,7 @@ class Service:
     revise: "Callable[[Service, str], bool] | None" = None
     _log_start: int = field(default=0, init=False)
     _pid: int | None = field(default=None, init=False)
-    _mark: str | None = field(default=None, init=False)
+    _start_mark: str | None = field(default=None, init=False)
     _child: "subprocess.Popen[bytes] | None" = field(default=None, init=False)
     _guard: "subprocess.Popen[bytes] | None" = field(default=None, init=False)
 
@@ -112,23 +112,23 @@ class Service:
         return self._pid
 
     @property
-    def mark(self) -> str:
+    def start_mark(self) -> str:
         """Start mark of the running process, see `identity.start_mark`."""
         _ = self.pid
-        return self._mark or ""
+        return self._start_mark or ""
 
     @property
     def running(self) -> bool:
         """Whether the process lives, ready or not."""
         if self._child is not None:
             return self._child.poll() is None
-        return self._pid is not None and self._mark is not None and same_process(self._pid, self._mark)
+        return self._pid is not None and self._start_mark is not None and same_process(self._pid, self._start_mark)
 
     def adopt(self, pid: int, start_time: str) -> bool:
         """Take over a process that an earlier program started detached; False when it is gone."""
         if not same_process(pid, start_time):
             return False
-        self._pid, self._mark, self._child, self._guard = pid, start_time, None, None
+        self._pid, self._start_mark, self._child, self._guard = pid, start_time, None, None
         return True
 
     def launch(self) -> Self:
@@ -157,10 +157,10 @@ class Service:
         except OSError as error:
             raise StackError(f"{self.name} cannot be started: {error}; the command was {self.command[0]}") from error
         self._pid = self._child.pid
-        self._mark = start_mark(self._pid)
+        self._start_mark = start_mark(self._pid)
         if not self.detached:
             self._guard = subprocess.Popen(
-                [sys.executable, "-I", "-S", str(_GUARD), str(self._pid), self._mark or ""],
+                [sys.executable, "-I", "-S", str(_GUARD), str(self._pid), self._start_mark or ""],
                 stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
             )  # fmt: skip
         if self.launched is not None:
@@ -230,7 +230,7 @@ class Service:
             wait_until(lambda: not self.running, 10.0)
         self._release_guard()
         if not self.running:
-            self._pid = self._mark = None  # the number may have a new owner from now on
+            self._pid = self._start_mark = None  # the number may have a new owner from now on
 
     def pause(self) -> None:
         """Freeze the process (SIGSTOP): it keeps its connections but answers nothing, like a machine that hangs."""
@@ -245,8 +245,8 @@ class Service:
         return log_tail(self.log_path, lines)
 
     def _signal_group(self, number: int) -> None:
-        if self._pid is not None and self._mark is not None:
-            signal_group(self._pid, self._mark, number)
+        if self._pid is not None and self._start_mark is not None:
+            signal_group(self._pid, self._start_mark, number)
 
     def _release_guard(self) -> None:
         if self._guard is None:

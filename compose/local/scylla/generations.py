@@ -42,7 +42,7 @@ class Generations:
         valid = [start for start in starts if start <= at_ms]
         if not valid:
             raise StackError(
-                f"no generation of streams of {table.full} had begun at {at_ms} ms; the first is at "
+                f"no generation of streams of {table.full} had started at {at_ms} ms; the first is at "
                 f"{min(starts, default=None)}. Write with a later timestamp, or make an earlier generation with "
                 "new_generation(start_ms=...)"
             )

@@ -136,7 +136,7 @@ class EmulatedTable:
         for index in reversed(range(len(self.clustering))):
             column = self.clustering[index]
             key = sort_key(column.type)
-            ordered.sort(key=lambda each, at=index, of=key: of(each[at]), reverse=column.descending)  # type: ignore[misc]
+            ordered.sort(key=lambda values, at=index, of=key: of(values[at]), reverse=column.descending)  # type: ignore[misc]
         return ordered
 
 
@@ -256,8 +256,8 @@ def table_columns(rows: Sequence[Mapping[str, Cell]], resolve: Any, keyspace: st
         )
         for row in rows
     ]
-    places = ("partition_key", "clustering", "static", "regular")
-    return tuple(sorted(columns, key=lambda each: (places.index(each.kind), each.position, each.name)))
+    kinds = ("partition_key", "clustering", "static", "regular")
+    return tuple(sorted(columns, key=lambda column: (kinds.index(column.kind), column.position, column.name)))
 
 
 def load_table(connection: WireConnection, keyspace: str, name: str, *, tablets: bool = False) -> EmulatedTable:

@@ -36,7 +36,7 @@ _MALFORMED = (
 )
 _SECRET = "Any value may be a secret while the connector class is not known, so values stay out of the message."
 _RETRY = (
-    "Passing faults of the source or of Kafka are retried for ever unless configured otherwise; in Kafka Connect the option "
+    "Passing faults of the source or of Kafka are retried forever unless configured otherwise; in Kafka Connect the option "
     "covers transforms and converters only, which are not retried by default."
 )
 _NAMES = "Every name that can be created can be addressed."
@@ -151,7 +151,7 @@ VALIDATION: Mapping[str, str] = {
     "missing and checked": "A missing option that also has a validator is one error, in Kafka Connect two.",
     "exactly once": "A connector whose own options are wrong is not asked whether it supports exactly once; Kafka Connect "
     "counts its failure as a further error.",
-    "texts": "What a Java library says of a regular expression or a type stands here in other words.",
+    "strings": "Millrace says in other words what a Java library says of a regular expression or a type.",
     "blanks": "Blanks around class names don't matter; Kafka Connect looks for a class of that very name.",
     "other classes": "Classes of a JVM that are no plugins, interfaces included, can't be found.",
 }

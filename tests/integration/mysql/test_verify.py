@@ -309,7 +309,7 @@ def test_the_connector_is_waited_for_where_it_can_be_asked(world: World) -> None
         ]
 
     verification = build_verification(
-        world.config, worker, VerificationRequest(wanted=lambda _table: True, offsets=offsets, folder=str(world.folder))
+        world.config, worker, VerificationRequest(includes=lambda _table: True, offsets=offsets, folder=str(world.folder))
     )
     reports = asyncio.run(verification.run())
     assert all(report.equal for report in reports)
@@ -318,7 +318,7 @@ def test_the_connector_is_waited_for_where_it_can_be_asked(world: World) -> None
         world.config,
         worker,
         VerificationRequest(
-            wanted=lambda _table: True,
+            includes=lambda _table: True,
             timeout_s=0.0,
             offsets=lambda: [{"partition": {"server": world.prefix}, "offset": {"file": position["file"], "pos": 4}}],
         ),

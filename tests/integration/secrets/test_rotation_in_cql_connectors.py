@@ -186,7 +186,8 @@ def test_tasks_go_on_with_a_new_password(
 
     def refused(kind: str) -> bool:
         return any(
-            f"{kind}-0: the source is away (the cluster refuses the credentials" in line for line in log().splitlines()
+            f"{kind}-0: the source is unavailable (the cluster refuses the credentials" in line
+            for line in log().splitlines()
         )
 
     world.insert("c0", 5)

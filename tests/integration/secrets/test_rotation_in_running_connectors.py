@@ -174,9 +174,7 @@ def test_a_task_goes_on_with_a_new_password(
     shop.new_password()
     assert shop.cut() > 0
     shop.insert(20)
-    worker.wait_for(
-        lambda: "trying again" in log_of(worker), 20, "the task did not notice", lambda: log_of(worker)[-2000:]
-    )
+    worker.wait_for(lambda: "retrying" in log_of(worker), 20, "the task did not notice", lambda: log_of(worker)[-2000:])
     assert worker.states("shop") == ("RUNNING", ["RUNNING"])
     login.write_text(f"password={shop.password}\n")
     check_rows(worker, kafka.bootstrap, topic, 40)

@@ -152,7 +152,7 @@ def test_only_a_detached_service_outlives_a_killed_starter(tmp_path: Path, *, de
         from compose.local.process.service import Service
         service = Service("s", [sys.executable, "-c", "import signal; signal.pause()"], Path({str(tmp_path / "log")!r}),
                           ready=lambda: True, detached={detached}).start()
-        print(service.pid, service.mark, flush=True)
+        print(service.pid, service.start_mark, flush=True)
         os.kill(os.getpid(), signal.SIGKILL)
     """)
     result = subprocess.run(
@@ -178,7 +178,7 @@ def test_a_long_log_is_set_aside_at_the_next_start(make: Maker, tmp_path: Path) 
 
 def test_adopt_takes_only_the_very_process(make: Maker, tmp_path: Path) -> None:
     service = make(LOOP, detached=True).start()
-    pid, process_mark = service.pid, service.mark
+    pid, process_mark = service.pid, service.start_mark
     other = Service("again", (), tmp_path / "service.log", ready=lambda: True)
     assert not other.adopt(pid, "another mark")
     assert not other.running

@@ -54,7 +54,7 @@ class Lab:
         return [self._part(name, part, request) for part in names]
 
     def _part(self, name: str, part: str, request: ServiceRequest) -> ServicePart:
-        port = request.known[part].port if part in request.known else free_port()
+        port = request.earlier_entries[part].port if part in request.earlier_entries else free_port()
         if part not in request.previous:
             port = free_port(port)
         service = Service(
@@ -149,7 +149,7 @@ def test_a_state_file_of_before_has_nothing_that_was_stopped(tmp_path: Path) -> 
 def test_down_never_touches_a_process_that_only_has_the_number(lab: Lab) -> None:
     (entry,) = lab.stack().up(["base"])
     # As after a reboot: the number is somebody else's now.
-    lab.state.save([replace(entry, mark="another start")])
+    lab.state.save([replace(entry, start_mark="another start")])
     assert lab.stack().status()[0][1] is ProcessHealth.ENDED
     assert lab.stack().down() == []
     assert entry.alive
@@ -233,7 +233,7 @@ def test_the_state_file_round_trips_and_replaces_parts(tmp_path: Path) -> None:
 
 def test_entries_of_ended_and_replaced_processes_are_not_alive() -> None:
     assert _entry().alive
-    assert not _entry(mark="another start").alive
+    assert not _entry(start_mark="another start").alive
     assert not _entry(pid=2**22 + 5).alive
 
 
@@ -297,7 +297,7 @@ def test_status_exit_codes_table_and_json(
     assert options.run(options) == 1, "a service that was asked for and does not run"
     capsys.readouterr()
 
-    StateFile(tmp_path).put(_entry(mark="another start"))
+    StateFile(tmp_path).put(_entry(start_mark="another start"))
     options = _parse("status")
     assert options.run(options) == 1
     header, row = capsys.readouterr().out.splitlines()
@@ -307,7 +307,7 @@ def test_status_exit_codes_table_and_json(
     assert options.run(options) == 1
     assert json.loads(capsys.readouterr().out)[0]["state"] == "ended"
 
-    StateFile(tmp_path).put(replace(_entry(mark="another start"), folders={"cdc_raw": "/data/cdc_raw"}))
+    StateFile(tmp_path).put(replace(_entry(start_mark="another start"), folders={"cdc_raw": "/data/cdc_raw"}))
     options = _parse("status")
     options.run(options)
     assert capsys.readouterr().out.splitlines()[-1] == "kafka broker-1: cdc_raw in /data/cdc_raw"

@@ -19,7 +19,7 @@ from tests.unit.connectors.cql.mutation_world import COLUMN_NAMES
 from tests.unit.connectors.mysql.events import making as mysql
 from tests.unit.connectors.scylla.events import making as scylla
 from worker.converters.json import JsonConverter
-from worker.transforms.generated import Taken, struct_taker
+from worker.transforms.generated import TakenField, struct_taker
 
 if TYPE_CHECKING:
     from connectors.api import SourceRecord
@@ -104,7 +104,9 @@ def scylla_names() -> set[str]:
 @LIMITS
 def test_worker(names: list[str]) -> None:
     """Transforms and converters."""
-    take = struct_taker([Taken(name, (name,), required=True) for name in names], lambda _: pytest.fail("not generated"))
+    take = struct_taker(
+        [TakenField(name, (name,), required=True) for name in names], lambda _: pytest.fail("not generated")
+    )
     assert take(values(names)) == values(names)
     fields = tuple(Field(name, OPTIONAL_STRING if index else INT32) for index, name in enumerate(names))
     schema = Schema(Type.STRUCT, name="names", fields=fields)

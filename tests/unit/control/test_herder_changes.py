@@ -56,7 +56,7 @@ class Cluster:
     async def lead(self) -> None:
         await pass_turns()
 
-    async def known(self, name: str) -> None:
+    async def require_connector(self, name: str) -> None:
         if name not in self.snapshot.connectors:
             raise RestError(404, "unknown")
 

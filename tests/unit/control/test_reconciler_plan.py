@@ -52,7 +52,7 @@ def test_a_new_placement_epoch_restarts_nothing() -> None:
 
 def test_a_run_of_a_deleted_connector_does_not_continue_for_a_recreated_one() -> None:
     """No round is needed in between; the statuses of the first one are forgotten."""
-    before, after = (find_desired_runs(ASSIGNED, snapshot(born={"c": offset})) for offset in (1, 5))
+    before, after = (find_desired_runs(ASSIGNED, snapshot(creation_offsets={"c": offset})) for offset in (1, 5))
     assert plan_steps(after, {unit: local_run(of) for unit, of in before.items()}) == [
         ("stop", INSTANCE_UNIT),
         ("stop", TASK),

@@ -70,12 +70,16 @@ async def test_so_many_are_under_way_at_once_and_all_are_done_once() -> None:
     reconciler.start()
     reconciler.wake()
     await eventually_async(lambda: len(host.done) == 1000, "all tasks are started")
-    assert len(reconciler.have) == len({message.id for message in host.done if isinstance(message, StartTask)}) == 1000
+    assert (
+        len(reconciler.local_runs)
+        == len({message.id for message in host.done if isinstance(message, StartTask)})
+        == 1000
+    )
     assert 1 < host.most <= 128
     host.done.clear()
     listener.desired.clear()
     reconciler.wake()
-    await eventually_async(lambda: not reconciler.have, "all tasks are stopped")
+    await eventually_async(lambda: not reconciler.local_runs, "all tasks are stopped")
     await reconciler.stop()
     assert len({message.id for message in host.done if isinstance(message, StopTask)}) == len(host.done) == 1000
     assert 1 < host.most <= 128

@@ -60,7 +60,7 @@ class Cluster:
 
     lead = _nothing
 
-    async def known(self, name: str) -> None:
+    async def require_connector(self, name: str) -> None:
         if name not in self.snapshot.connectors:
             raise RestError(404, "unknown")
 

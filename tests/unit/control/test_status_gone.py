@@ -76,7 +76,7 @@ class Worker:
         for name, part in {
             "config": self,
             "status": self.store,
-            "reconciler": SimpleNamespace(have=local_runs),
+            "reconciler": SimpleNamespace(local_runs=local_runs),
             "placement": SimpleNamespace(
                 table=SimpleNamespace(owner=self.owners.get, get=lambda _: None, epoch=2),
                 instructions=InstructionTable(),
@@ -230,7 +230,7 @@ def test_the_status_of_what_shall_not_run_here_is_not_reported_again(worker: Wor
 def test_a_stopped_connector_stays_stopped_when_the_leader_is_late(worker: Worker, written_here: bool) -> None:
     """The leader gives up the units of a killed worker, which has been started again under the same name meanwhile."""
     worker.state.apply(0, *target_state_record("c", "STOPPED"))
-    worker.node.reconciler.have.clear()
+    worker.node.reconciler.local_runs.clear()
     if written_here:
         worker.node.put_status(UNITS[0], "STOPPED", 1)
         worker.wrote()

@@ -35,7 +35,8 @@ class Cluster:
             self.node,
             "reconciler",
             SimpleNamespace(
-                have={Unit("c", INSTANCE): LocalRun(DesiredRun(CONFIG, None, 1), cast("Any", None))}, wake=lambda: None
+                local_runs={Unit("c", INSTANCE): LocalRun(DesiredRun(CONFIG, None, 1), cast("Any", None))},
+                wake=lambda: None,
             ),
             raising=False,
         )
@@ -112,7 +113,7 @@ async def test_a_changed_connector_is_asked_before_its_tasks_are_written(monkeyp
     cluster.node.config_changed(ConfigChange("connector", "c"))
     assert cluster.node.submission.idle
     # Its successor runs, and says what the tasks are.
-    cluster.node.reconciler.have[Unit("c", INSTANCE)] = LocalRun(DesiredRun(changed, None, 1), cast("Any", None))
+    cluster.node.reconciler.local_runs[Unit("c", INSTANCE)] = LocalRun(DesiredRun(changed, None, 1), cast("Any", None))
     cluster.node.task_configs(cast("Any", None), TaskConfigs("c", [{"c": "changed"}], 1))
     await until_submitted(cluster, 2)
     assert cluster.snapshot.task_configs("c") == [{"c": "changed"}]

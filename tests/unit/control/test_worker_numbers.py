@@ -31,7 +31,7 @@ async def _nothing(*_: Any) -> None:
 def node(monkeypatch: pytest.MonkeyPatch) -> WorkerNode:
     node = WorkerNode("w:1", "i", LoggerRegistry(), exactly_once=False, put_task_configs=_nothing)
     local_runs = {unit: LocalRun(DesiredRun({}, None, 1), cast("Any", None)) for unit in (TASK, CONNECTOR)}
-    monkeypatch.setattr(node, "reconciler", SimpleNamespace(have=local_runs), raising=False)
+    monkeypatch.setattr(node, "reconciler", SimpleNamespace(local_runs=local_runs), raising=False)
     monkeypatch.setattr(node, "put_status", lambda *_: None)
     return node
 
@@ -47,7 +47,7 @@ def tell(node: WorkerNode, *states: str) -> tuple[int, int, int]:
 def test_a_task_that_is_paused_and_resumed_has_started_once(node: WorkerNode) -> None:
     assert tell(node, "RUNNING", "PAUSED", "RUNNING", "PAUSED") == (1, 1, 0)
     assert tell(node, "FAILED") == (1, 1, 0), "it failed later"
-    assert not node.reconciler.have[CONNECTOR].started
+    assert not node.reconciler.local_runs[CONNECTOR].started
 
 
 def test_a_task_that_fails_before_it_runs_is_a_start_that_failed(node: WorkerNode) -> None:
@@ -111,7 +111,7 @@ async def test_a_connector_whose_hosts_died_too_often_is_shown_as_failed(
     reconciler = Reconciler(
         cast("Any", None), cast("Any", SimpleNamespace(changed=lambda: None)), stop_s=1, backoff_s=(1, 1), crash_limit=1
     )
-    reconciler.have[CONNECTOR] = LocalRun(DesiredRun({}, None, 1), host)
+    reconciler.local_runs[CONNECTOR] = LocalRun(DesiredRun({}, None, 1), host)
     assert reconciler.host_died(host, frozenset({CONNECTOR}), CONNECTOR) == {CONNECTOR: False}
     log = SimpleNamespace(topic="t", connected=True)
     none = SimpleNamespace(count=0)

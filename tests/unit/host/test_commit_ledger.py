@@ -61,7 +61,7 @@ def test_a_unit_waits_for_all_its_holders() -> None:
     ledger = Ledger()
     unit = make_unit({"a": 5})
     ledger.add(unit)
-    unit.held += 2
+    unit.holders += 2
     unit.release()
     unit.release()
     assert ledger.take() == []

@@ -95,8 +95,8 @@ async def test_another_key_can_choose_the_partition() -> None:
     assert converted is not None
     assert converted.keys == [b'"beat"', b'"k"', b'"k"', b'"k"']
     assert converted.partitions == [None, None, 4, None]
-    assert converted.places is not None
-    assert converted.places[:3] == [b'"rows"', None, None]
+    assert converted.partition_keys is not None
+    assert converted.partition_keys[:3] == [b'"rows"', None, None]
 
 
 async def test_a_record_for_every_partition_is_copied_behind_those_before_it() -> None:
@@ -117,8 +117,8 @@ async def test_a_record_for_every_partition_is_copied_behind_those_before_it() -
     assert spread.values == [b"0", b"1", b"1", b"1", b"2", b"3", b"4", b"4", b"4"]
     assert spread.partitions == [None, 0, 1, 2, 1, None, 0, 1, 2]
     assert spread.keys == [b"a", b"beat", b"beat", b"beat", b"b", b"c", b"beat", b"beat", b"beat"]
-    assert spread.places is not None
-    assert spread.places[5] == b"a"
+    assert spread.partition_keys is not None
+    assert spread.partition_keys[5] == b"a"
     assert [record.value for record in spread.records] == [0, 1, 1, 1, 2, 3, 4, 4, 4]
     plain = await conversion().convert(records[:1], [])
     assert plain is not None

@@ -60,7 +60,7 @@ def test_a_split_keeps_records_order_and_units(rows: list[Row], codec: str | Non
     assert [row for part in parts for row in decoded(part)] == rows
     assert len(parts) > 1
     assert all(part.count <= (len(rows) + 1) // 2 for part in parts)
-    assert unit.held == 1 + 1 + len(parts)
+    assert unit.holders == 1 + 1 + len(parts)
     assert all(part.accounted > 0 for part in parts)
 
 
@@ -82,7 +82,7 @@ def test_a_unit_is_held_once() -> None:
     chunk, unit = RecordChunk(0, 500, 0.0), CommitUnit()
     chunk.hold(unit)
     chunk.hold(unit)
-    assert (chunk.units, unit.held) == ([unit], 2)
+    assert (chunk.units, unit.holders) == ([unit], 2)
 
 
 def test_transactional_chunks_say_so() -> None:

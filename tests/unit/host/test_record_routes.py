@@ -90,7 +90,7 @@ def test_keys_decide(partitions: int) -> None:
         key: choose_partition(key, partitions) for key in keys
     }
     assert contents[0] == [(key, key) for key in keys if choose_partition(key, partitions) == 0]
-    assert unit.held == 1 + len(contents)
+    assert unit.holders == 1 + len(contents)
     assert sink.rows == 100
 
 
@@ -105,7 +105,7 @@ def test_null_keys_stay_together_and_move_on_when_a_batch_is_full() -> None:
     contents = content(topic_route)
     assert len(contents) > 5, "with 20 full batches and 50 partitions"
     assert sum(map(len, contents.values())) == sink.rows == 205
-    assert unit.held == 1 + sum(len(writer.full) for writer in topic_route.writers.values())
+    assert unit.holders == 1 + sum(len(writer.full) for writer in topic_route.writers.values())
     assert all(chunk.size() <= 1_000 for writer in topic_route.writers.values() for chunk in writer.full)
     assert sink.bytes == sum(chunk.accounted for writer in topic_route.writers.values() for chunk in writer.full)
 
@@ -152,7 +152,7 @@ def test_given_partitions_go_before_keys_and_must_exist() -> None:
 def test_places_go_before_keys() -> None:
     topic_route = route(Counted(), 7)
     keys = [b"beat-%d" % number for number in range(30)]
-    topic_route.append(CommitUnit(), keys, keys, places=[b"rows" if number % 3 else None for number in range(30)])
+    topic_route.append(CommitUnit(), keys, keys, partition_keys=[b"rows" if number % 3 else None for number in range(30)])
     partitions = {value: number for number, rows in content(topic_route).items() for _, value in rows}
     assert partitions == {key: choose_partition(b"rows" if number % 3 else key, 7) for number, key in enumerate(keys)}
 

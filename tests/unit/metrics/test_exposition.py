@@ -28,7 +28,7 @@ from worker.metrics.exporter import (
     render_parts,
 )
 from worker.metrics.reference import render_metrics as reference
-from worker.metrics.registry import CONNECT, METRICS, OWN, Family
+from worker.metrics.registry import CONNECT, METRICS, MILLRACE, Family
 from worker.metrics.windows import ClientWindow, TaskTable
 from worker.protocol import ClientStats, CustomMetric, HostTaskId, ProcessStats, Stats, TaskStats
 
@@ -281,7 +281,7 @@ def test_declarations_are_unique_and_explained() -> None:
         assert len(set(names)) == len(names)
     assert all(metric.help.endswith(".") for metric in METRICS)
     assert all(metric.families for metric in CONNECT)
-    assert not any(metric.families for metric in OWN)
+    assert not any(metric.families for metric in MILLRACE)
 
 
 def test_the_reference_names_every_metric() -> None:

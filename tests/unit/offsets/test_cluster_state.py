@@ -138,14 +138,14 @@ def test_a_connector_that_was_inconsistent_can_be_recreated() -> None:
 
 def test_a_recreated_connector_is_another_one_and_a_changed_one_is_not() -> None:
     state, _ = fold(config(), config("b"))
-    creation_offsets = dict(state.snapshot().born)
+    creation_offsets = dict(state.snapshot().creation_offsets)
     assert len(set(creation_offsets.values())) == 2
     state.apply(2, *config("a", "2"))
-    assert state.snapshot().born == creation_offsets
+    assert state.snapshot().creation_offsets == creation_offsets
     state.apply(3, *connector_record("a", None))
-    assert state.snapshot().born == {"b": creation_offsets["b"]}, "nothing is kept of those that are gone"
+    assert state.snapshot().creation_offsets == {"b": creation_offsets["b"]}, "nothing is kept of those that are gone"
     state.apply(4, *config())
-    assert state.snapshot().born["a"] not in creation_offsets.values()
+    assert state.snapshot().creation_offsets["a"] not in creation_offsets.values()
 
 
 def test_target_states_report_real_changes_only() -> None:

@@ -218,7 +218,7 @@ async def test_when_values_are_looked_at_again(interval_s: float, ttl: int | Non
     keeper = SecretKeeper({"box": box}, lambda _: None, interval_s=interval_s)
     begin = time.monotonic()
     await keeper.resolve(CONFIG)
-    due = keeper._known["box", "shop"].due
+    due = keeper._cached_paths["box", "shop"].due
     if due_s is None:
         assert due is None
     else:
@@ -249,7 +249,7 @@ async def test_paths_that_nobody_follows_are_forgotten_in_time(monkeypatch: pyte
             del path
             return super().get("shop", keys)
 
-    monkeypatch.setattr("worker.secrets.rotation._MOST_PLACES", 3)
+    monkeypatch.setattr("worker.secrets.rotation._MOST_PATHS", 3)
     box = Paths()
     box.ttl = 60_000
     keeper = SecretKeeper({"box": box}, lambda _: None)

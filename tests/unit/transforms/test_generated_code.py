@@ -16,7 +16,7 @@ from connectors.schema import INT32, INT64, OPTIONAL_STRING, STRING, Field, Sche
 from worker.transforms.expressions.cel import compile_cel
 from worker.transforms.expressions.native import with_shortcut
 from worker.transforms.expressions.parser import parse_expression
-from worker.transforms.generated import MOST_FIELDS, FrequentMaps, Taken, struct_taker
+from worker.transforms.generated import MOST_FIELDS, FrequentMaps, TakenField, struct_taker
 from worker.transforms.java.date_format import JavaDateFormat
 from worker.transforms.java.hashes import hash_murmur3, java_hash
 from worker.transforms.java.zones import find_zone
@@ -60,7 +60,11 @@ def applied(chain: TransformPipeline, value: Any, schema: Schema | None = None) 
 )
 def test_fields_are_taken_or_left_to_the_slow_function(value: Any, expected: Any) -> None:
     take = struct_taker(
-        [Taken("x", ("a",), required=True), Taken("y", ("b", "c"), "default"), Taken("z", ("b", "d", "e"))],
+        [
+            TakenField("x", ("a",), required=True),
+            TakenField("y", ("b", "c"), "default"),
+            TakenField("z", ("b", "d", "e")),
+        ],
         lambda _: "slow",
     )
     result = take(value)
@@ -70,7 +74,7 @@ def test_fields_are_taken_or_left_to_the_slow_function(value: Any, expected: Any
 @pytest.mark.parametrize("count", [MOST_FIELDS, MOST_FIELDS + 1])
 def test_wide_structs_are_left_to_the_slow_function(count: int) -> None:
     names = [f"{number} '\n{{}}" for number in range(count)]
-    take = struct_taker([Taken(name, (name,)) for name in names], lambda _: "slow")
+    take = struct_taker([TakenField(name, (name,)) for name in names], lambda _: "slow")
     value = dict.fromkeys(names, 1)
     assert take(value) == ("slow" if count > MOST_FIELDS else value)
 
@@ -90,7 +94,7 @@ def test_a_transform_of_ever_new_maps_keeps_few_of_them() -> None:
     for number in range(400):
         for _ in range(120):
             maps.seldom((f"n{number}",))
-    assert len(maps.known) == len(set(built)) == 256
+    assert len(maps.generated) == len(set(built)) == 256
     assert maps.seldom(tuple(f"n{number}" for number in range(300))) is dict
 
 

@@ -74,7 +74,7 @@ def test_only_topics_that_match_are_evaluated() -> None:
     [
         ("Filter", "value.op", "not a Boolean but a str"),
         ("Filter", "value.op == 'u' ? null : true", "not a Boolean but null"),
-        ("ContentBasedRouter", "value.op == 'u'|| true", "must give a text"),
+        ("ContentBasedRouter", "value.op == 'u'|| true", "must give a string"),
         ("Filter", "'text'", "must give true or false"),
         ("Filter", "null", "must give true or false"),
         ("Filter", "size(topic)", "must give true or false"),
@@ -89,7 +89,7 @@ def test_the_result_must_be_of_the_right_kind(kind: str, expression: str, text: 
 @pytest.mark.parametrize(
     ("language", "expression", "text"),
     [
-        ("jsr223.graal.js", "value.op == 'u'", "valid CEL as it stands"),
+        ("jsr223.graal.js", "value.op == 'u'", "valid CEL as it is"),
         ("jsr223.graal.js", "value.op === 'u'", "column 10"),
         ("groovy", "value.op == 'u'", "language: 'groovy' can't be run here"),
         ("wasm.chicory", "filter.wasm", "language=cel"),

@@ -119,7 +119,7 @@ def test_refused_records(value: Any, schema: Schema | None, options: dict[str, s
             {"target__type": "unix", "format": "bb"},
             "requires a SimpleDateFormat-compatible pattern for string timestamps: bb",
         ),
-        ({"target__type": "unix", "format": "EEE"}, "can't be used to read texts"),
+        ({"target__type": "unix", "format": "EEE"}, "can't be used to read strings"),
         ({"target__type": "date"}, "String must be one of"),
     ],
 )

@@ -32,7 +32,7 @@ STUCK_EXIT: Final = 70
 
 
 class ContactWatch:
-    """Stops this worker's units when others may start them, and ends a worker that stands still.
+    """Stops this worker's units when others may start them, and ends a worker that is stuck.
 
     Args:
         contact: with the group's coordinator.
@@ -98,7 +98,7 @@ class ContactWatch:
                 await self._lift_fence()
             if node.view is not None and now - outside_since > self._session_s * _STALLED_SESSIONS:
                 self._fail(
-                    "the group's membership stands still though Kafka answers; the worker ends so that it can be "
+                    "the group's membership does not change though Kafka answers; the worker ends so that it can be "
                     "started again"
                 )
             if app.crashed:

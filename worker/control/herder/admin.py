@@ -156,7 +156,7 @@ class AdminOperations:
     async def explain(self, name: str) -> dict[str, Any]:
         """Why each unit is where it is; the leader knows."""
         await self.ctx.lead()
-        await self.ctx.known(name)
+        await self.ctx.require_connector(name)
         return explain_connector(
             self.ctx.node,
             name,
@@ -168,7 +168,7 @@ class AdminOperations:
         """Hand everything over; answers at once."""
         if self.ctx.start_drain is not None:
             self.ctx.start_drain()
-        units = sorted(self.ctx.node.reconciler.have)
+        units = sorted(self.ctx.node.reconciler.local_runs)
         return {
             "worker_id": self.ctx.node.worker_id,
             "draining": self.ctx.node.draining,
@@ -207,7 +207,7 @@ class AdminOperations:
             node.offsets.topic: (node.offsets.connected, node.offsets.unreadable.count),
         }
         stats.verifications = verify_numbers(self.ctx)
-        units = (*node.reconciler.have, *node.reconciler.given_up)
+        units = (*node.reconciler.local_runs, *node.reconciler.given_up)
         connectors = [self._connector_numbers(unit) for unit in units if unit.task == INSTANCE]
         if node.leader.active:
             # A stopped connector is on no worker: the leader shows it.

@@ -118,7 +118,7 @@ class HerderContext:
         with contextlib.suppress(Retriable):  # Kafka is unavailable: answer with the last known state
             await self.node.config.log.read_to_end(_CATCH_UP_S)
 
-    async def known(self, name: str) -> None:
+    async def require_connector(self, name: str) -> None:
         """Raise 404 unless the connector exists."""
         await self.catch_up(name)
         if name not in self.snapshot.connectors:

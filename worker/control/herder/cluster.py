@@ -70,7 +70,7 @@ class ClusterHerder:
 
     async def connector_info(self, name: str) -> dict[str, Any]:
         """A connector's configuration and tasks."""
-        await self.ctx.known(name)
+        await self.ctx.require_connector(name)
         snapshot = self.ctx.snapshot
         config = snapshot.connectors[name]
         tasks = [{"connector": name, "task": task} for task in range(len(snapshot.task_configs(name)))]
@@ -96,7 +96,7 @@ class ClusterHerder:
 
     async def task_infos(self, name: str) -> list[dict[str, Any]]:
         """All tasks with their configurations."""
-        await self.ctx.known(name)
+        await self.ctx.require_connector(name)
         return [
             {"id": {"connector": name, "task": task}, "config": config}
             for task, config in enumerate(self.ctx.snapshot.task_configs(name))
@@ -104,12 +104,12 @@ class ClusterHerder:
 
     async def tasks_config(self, name: str) -> dict[str, dict[str, str]]:
         """All task configurations by the tasks' names."""
-        await self.ctx.known(name)
+        await self.ctx.require_connector(name)
         return {f"{name}-{task}": config for task, config in enumerate(self.ctx.snapshot.task_configs(name))}
 
     async def connector_progress(self, name: str) -> dict[str, Any]:
         """How far a connector's job is; the worker that runs it knows."""
-        await self.ctx.known(name)
+        await self.ctx.require_connector(name)
         config = self.ctx.snapshot.connectors[name]
         kind = self.ctx.connector_type(config)
         if kind == "source":
@@ -155,7 +155,7 @@ class ClusterHerder:
         """Change single properties (KIP-477); null removes one."""
         await self.ctx.lead()
         while True:
-            await self.ctx.known(name)
+            await self.ctx.require_connector(name)
             before = self.ctx.snapshot.connectors[name]
             merged = {key: value for key, value in {**before, **patch, "name": name}.items() if value is not None}
             await self._refuse_invalid(merged)
@@ -170,7 +170,7 @@ class ClusterHerder:
         """Delete a connector; its offsets stay, its requests for snapshots go."""
         await self.ctx.lead()
         async with lock_of(self.ctx.config_locks, name):
-            await self.ctx.known(name)
+            await self.ctx.require_connector(name)
             await self.ctx.node.leader.write(
                 [connector_record(name, None), target_state_record(name, None)],
                 [instructions_record(name, [])] if self.snapshots.instructions(name) else [],

@@ -64,7 +64,7 @@ class ConsoleOperations:
 
     async def config_history(self, name: str) -> list[PastConfig]:
         """A connector's configurations that Kafka still has, the newest first."""
-        await self.ctx.known(name)
+        await self.ctx.require_connector(name)
         return self.ctx.node.config.history.of(name)
 
     async def pipeline(self) -> dict[str, Any]:

@@ -41,7 +41,7 @@ class OffsetOperations:
 
     async def connector_offsets(self, name: str) -> list[dict[str, Any]]:
         """All saved positions of a connector."""
-        await self.ctx.known(name)
+        await self.ctx.require_connector(name)
         return [{"partition": partition, "offset": offset} for partition, offset in await self._read_offsets(name)]
 
     async def alter_connector_offsets(
@@ -61,7 +61,7 @@ class OffsetOperations:
     async def reset_connector_offsets(self, name: str) -> str:
         """Forget all positions; requests for snapshots that have ended go too, for nothing else says that they have."""
         await self.ctx.lead()
-        await self.ctx.known(name)
+        await self.ctx.require_connector(name)
         ended = await self._snapshots.ended_snapshots(name)
         message = await self._reset_offsets(name)
         await self._snapshots.forget_snapshots(name, ended)
@@ -84,7 +84,7 @@ class OffsetOperations:
 
     async def _check_stopped(self, name: str) -> None:
         await self.ctx.lead()
-        await self.ctx.known(name)
+        await self.ctx.require_connector(name)
         if self.ctx.snapshot.target_state(name) != "STOPPED" or self.ctx.snapshot.task_counts.get(name, 0):
             raise RestError(
                 400,

@@ -30,7 +30,7 @@ class RuleOperations:
 
     async def unknown_lines(self, name: str, lines: int) -> dict[str, Any]:
         """The newest lines of a connector's ``unknown_table``; any worker can read them."""
-        await self.ctx.known(name)
+        await self.ctx.require_connector(name)
         return await ask_logs(self.ctx, name, "unknown", {"lines": lines})
 
     async def recent_lines(self, name: str, lines: int) -> list[dict[str, Any]]:
@@ -39,7 +39,7 @@ class RuleOperations:
         Raises:
             NotLeader: another worker runs it.
         """
-        await self.ctx.known(name)
+        await self.ctx.require_connector(name)
         unit = Unit(name, 0)
         owner = self.ctx.node.placement.table.owner(unit) if self.ctx.snapshot.task_configs(name) else None
         if owner is not None and owner != self.ctx.node.me:
@@ -59,7 +59,7 @@ class RuleOperations:
         Returns:
             They, and what could not be checked.
         """
-        await self.ctx.known(name)
+        await self.ctx.require_connector(name)
         answer = await ask_logs(self.ctx, name, "schemas", {"rules": rules})
         return answer["problems"], answer["warnings"]
 

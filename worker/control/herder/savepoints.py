@@ -45,7 +45,7 @@ class SavepointOperations:
             NotLeader: another worker runs it.
             RestError: 400 for a refusal, 409 where the job does not run, 500 for anything else.
         """
-        await self.ctx.known(name)
+        await self.ctx.require_connector(name)
         config = self.ctx.snapshot.connectors[name]
         if self.ctx.connector_type(config) == "source":
             raise RestError(400, f"Connector {name} is a source: its position is in GET /connectors/{name}/offsets")

@@ -82,12 +82,12 @@ class SnapshotOperations:
 
     async def list_snapshots(self, name: str) -> list[dict[str, Any]]:
         """All snapshots of a connector with their progress."""
-        await self.ctx.known(name)
+        await self.ctx.require_connector(name)
         return await self._read_rows(name)
 
     async def snapshot(self, name: str, snapshot: str) -> dict[str, Any]:
         """One of them."""
-        await self.ctx.known(name)
+        await self.ctx.require_connector(name)
         return await self._find_row(name, snapshot)
 
     async def steer_snapshot(self, name: str, snapshot: str, action: Literal["pause", "resume", "cancel"]) -> None:
@@ -132,13 +132,13 @@ class SnapshotOperations:
 
     async def connector_lag(self, name: str) -> dict[str, Any]:
         """How far a connector is behind its source."""
-        await self.ctx.known(name)
+        await self.ctx.require_connector(name)
         lag: dict[str, Any] = await self._read_view(name, "lag")
         return {"connector": name, **lag}
 
     async def connector_tables(self, name: str) -> list[dict[str, Any]]:
         """A connector's tables with their versions."""
-        await self.ctx.known(name)
+        await self.ctx.require_connector(name)
         tables: list[dict[str, Any]] = await self._read_view(name, "tables")
         return tables
 
@@ -171,7 +171,7 @@ class SnapshotOperations:
 
     async def _lead_known(self, name: str) -> None:
         await self.ctx.lead()
-        await self.ctx.known(name)
+        await self.ctx.require_connector(name)
 
     def _change_lock(self, name: str) -> asyncio.Lock:
         """Held from reading a connector's list until its successor is written."""

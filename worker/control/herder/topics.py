@@ -80,7 +80,7 @@ class TopicOperations:
         Raises:
             RestError: 400: the connector reads no topics, or sets no records aside; 404, 503 as the host says.
         """
-        await self.ctx.known(name)
+        await self.ctx.require_connector(name)
         config = self.ctx.snapshot.connectors[name]
         topics = [topic.strip() for key in ("topics", "source.topics") for topic in config.get(key, "").split(",")]
         pattern = config.get("topics.regex") or config.get("source.topics.pattern") or ""

@@ -83,7 +83,7 @@ class VerifyOperations:
             RestError: 404, 409 if one runs already, or too many do.
         """
         await self.ctx.lead()
-        await self.ctx.known(name)
+        await self.ctx.require_connector(name)
         runs = self.ctx.verifications
         before = runs.get(name)
         if before is not None and before.task is not None and before.body["state"] != RUNNING:
@@ -99,7 +99,7 @@ class VerifyOperations:
     async def verification(self, name: str) -> dict[str, Any] | None:
         """The last verification, or None."""
         await self.ctx.lead()
-        await self.ctx.known(name)
+        await self.ctx.require_connector(name)
         run = self.ctx.verifications.get(name)
         body = run.body if run is not None else self.ctx.node.placement.verifications.get(name)
         return None if body is None else self._show_body(name, body)
@@ -107,7 +107,7 @@ class VerifyOperations:
     async def cancel_verification(self, name: str) -> None:
         """End the verification that runs, if one does."""
         await self.ctx.lead()
-        await self.ctx.known(name)
+        await self.ctx.require_connector(name)
         run = self.ctx.verifications.get(name)
         if run is not None and run.task is not None and run.busy:
             run.task.cancel()

@@ -39,9 +39,9 @@ def find_desired_runs(
         if config is None or target == "STOPPED":
             continue
         paused = target == "PAUSED"
-        created_offset = snapshot.born.get(name, -1)
+        created_offset = snapshot.creation_offsets.get(name, -1)
         if unit.task == INSTANCE:
-            desired_runs[unit] = DesiredRun(config, None, epoch, paused, born=created_offset)
+            desired_runs[unit] = DesiredRun(config, None, epoch, paused, created_offset=created_offset)
             continue
         configs = tasks.get(name)
         if configs is None:

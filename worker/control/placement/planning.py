@@ -209,12 +209,12 @@ class _Chooser:
 
     def __init__(self, workers: Mapping[str, Worker]) -> None:
         self._workers = workers
-        self._known: dict[Requirement, frozenset[str]] = {}
+        self._eligible_workers: dict[Requirement, frozenset[str]] = {}
 
     def eligible(self, needed: Requirement) -> frozenset[str]:
-        eligible_workers = self._known.get(needed)
+        eligible_workers = self._eligible_workers.get(needed)
         if eligible_workers is None:
-            eligible_workers = self._known[needed] = frozenset(
+            eligible_workers = self._eligible_workers[needed] = frozenset(
                 worker_id
                 for worker_id, worker in self._workers.items()
                 if not worker.draining and is_match(needed, worker_id, worker.labels)

@@ -56,7 +56,7 @@ class DesiredRun:
         epoch: the placement's epoch.
         paused: whether it shall be paused.
         instructions: what operators ask of the connector, as JSON; a task gets it without a restart.
-        born: tells the connector from an earlier one of its name, whose statuses are forgotten.
+        created_offset: tells the connector from an earlier one of its name, whose statuses are forgotten.
     """
 
     connector_config: Mapping[str, str]
@@ -64,12 +64,12 @@ class DesiredRun:
     epoch: int
     paused: bool = False
     instructions: bytes = NONE
-    born: int = -1
+    created_offset: int = -1
 
     def same_run(self, desired: DesiredRun) -> bool:
         """Say whether a unit that runs by ``desired`` need not be restarted to match this desired run."""
         return (
-            self.born == desired.born
+            self.created_offset == desired.created_offset
             and (self.connector_config is desired.connector_config or self.connector_config == desired.connector_config)
             and (self.config is desired.config or self.config == desired.config)
             # A connector instance has no message for a pause: it is recreated.
@@ -214,7 +214,7 @@ class Reconciler:
         self._stop_s = stop_s
         self._backoff_s = backoff_s
         self._crash_limit = crash_limit
-        self.have: dict[Unit, LocalRun] = {}
+        self.local_runs: dict[Unit, LocalRun] = {}
         self._crashes: dict[Unit, Crashes] = {}
         #: Units that crashed too often, with the desired run that they had.
         self._given_up: dict[Unit, DesiredRun] = {}
@@ -249,24 +249,24 @@ class Reconciler:
         for unit in units:
             self._crashes.pop(unit, None)
             self._given_up.pop(unit, None)
-            if unit in self.have:
-                self.have[unit].restart = True
+            if unit in self.local_runs:
+                self.local_runs[unit].restart = True
         self.wake()
 
     def failed(self, unit: Unit) -> None:
         """The unit ended with an error."""
-        if unit in self.have:
-            self.have[unit].failed = True
+        if unit in self.local_runs:
+            self.local_runs[unit].failed = True
 
     def host_died(self, host: HostProcess, units: frozenset[Unit], culprit: Unit | None) -> dict[Unit, bool]:
         """Forget what ran in a host; returns for each unit that was to run on whether it will be started again."""
         now = time.monotonic()
-        again: dict[Unit, bool] = {}
+        will_restart: dict[Unit, bool] = {}
         for unit in units:
-            local_run = self.have.get(unit)
+            local_run = self.local_runs.get(unit)
             if local_run is None or local_run.host is not host:
                 continue
-            del self.have[unit]
+            del self.local_runs[unit]
             if unit == culprit:
                 crashes = self._crashes.setdefault(unit, Crashes())
                 crashes.times = [at for at in crashes.times if now - at < _CRASH_WINDOW_S] + [now]
@@ -274,10 +274,10 @@ class Reconciler:
                 crashes.not_before = now + min(longest, first * 2 ** (len(crashes.times) - 1))
                 if len(crashes.times) >= self._crash_limit:
                     self._given_up[unit] = local_run.desired
-            again[unit] = unit not in self._given_up
+            will_restart[unit] = unit not in self._given_up
         self._listener.changed()
         self.wake()
-        return again
+        return will_restart
 
     @property
     def given_up(self) -> Collection[Unit]:
@@ -312,21 +312,23 @@ class Reconciler:
             ]:
                 del self._given_up[unit]
                 self._crashes.pop(unit, None)
-            steps = plan_steps(desired_runs, self.have, self._blocked_units(desired_runs) | self._listener.unready())
+            steps = plan_steps(
+                desired_runs, self.local_runs, self._blocked_units(desired_runs) | self._listener.unready()
+            )
             room = max(0, _AT_ONCE - len(self._steps))
             self._more = len(steps) > room
             for kind, unit in steps[:room]:
                 if kind == "start":
                     self._start_unit(unit, desired_runs[unit])
                 elif kind == "stop":
-                    self.have[unit].busy = True
-                    self._take_step(self._stop_unit(unit, self.have[unit]))
+                    self.local_runs[unit].busy = True
+                    self._take_step(self._stop_unit(unit, self.local_runs[unit]))
                 elif kind == "instruct":
-                    self.have[unit].busy = True
-                    self._take_step(self._instruct_unit(unit, self.have[unit], desired_runs[unit].instructions))
+                    self.local_runs[unit].busy = True
+                    self._take_step(self._instruct_unit(unit, self.local_runs[unit], desired_runs[unit].instructions))
                 else:
-                    self.have[unit].busy = True
-                    self._take_step(self._pause_unit(unit, self.have[unit], desired_runs[unit]))
+                    self.local_runs[unit].busy = True
+                    self._take_step(self._pause_unit(unit, self.local_runs[unit], desired_runs[unit]))
             # A look takes time in proportion to what runs here, and thousands that start or stop ask for one each.
             await asyncio.sleep(min(_LONGEST_PAUSE_S, _PAUSE * (time.monotonic() - began)))
 
@@ -364,7 +366,7 @@ class Reconciler:
         if host is None:
             self._hostless[unit] = self._pool.why_none(environments)
             return  # host_ready or host_retired wakes
-        local_run = self.have[unit] = LocalRun(desired, host, paused=desired.paused, version=choice.version)
+        local_run = self.local_runs[unit] = LocalRun(desired, host, paused=desired.paused, version=choice.version)
         host.units.add(unit)
         self._listener.changed()
         self._take_step(self._request_start(unit, local_run, choice.problem))
@@ -393,7 +395,7 @@ class Reconciler:
             # It may have been accepted: only the host's end, or its stop, tells for sure.
             _log.error("Task host %d did not accept %s within %g s", local_run.host.number, unit, _ACCEPT_DEADLINE_S)
         except RemoteError as error:
-            if self.have.get(unit) is local_run:
+            if self.local_runs.get(unit) is local_run:
                 local_run.failed = True
                 self._listener.refused(unit, desired, f"{error.kind}: {error}")
         local_run.busy = False
@@ -418,9 +420,9 @@ class Reconciler:
             return
         except RemoteError as error:
             _log.warning("%s: its task host had nothing to stop: %s", unit, error)
-        if self.have.get(unit) is not local_run:
+        if self.local_runs.get(unit) is not local_run:
             return
-        del self.have[unit]
+        del self.local_runs[unit]
         local_run.host.units.discard(unit)
         if not in_time:
             _log.error("%s did not stop within %g s and was abandoned", unit, self._stop_s)
@@ -435,7 +437,7 @@ class Reconciler:
         except PipeClosed:
             return
         except (TimeoutError, RemoteError) as error:
-            _log.warning("%s could not be %s: %r; trying again", unit, "paused" if desired.paused else "resumed", error)
+            _log.warning("%s could not be %s: %r; retrying", unit, "paused" if desired.paused else "resumed", error)
             await asyncio.sleep(1)
         local_run.busy = False
         self.wake()
@@ -447,7 +449,7 @@ class Reconciler:
         except PipeClosed:
             return
         except (TimeoutError, RemoteError) as error:
-            _log.warning("%s could not be informed of what operators ask of it: %r; trying again", unit, error)
+            _log.warning("%s could not be informed of what operators ask of it: %r; retrying", unit, error)
             await asyncio.sleep(1)
         local_run.busy = False
         self.wake()

@@ -232,7 +232,7 @@ class StatusStore:
                 await self.log.send_all(batch.items(), 15)
             except MillraceError as error:
                 level = logging.WARNING if isinstance(error, Retriable) else logging.ERROR
-                _log.log(level, "Statuses were not written, trying again: %s", error)
+                _log.log(level, "Statuses were not written, retrying: %s", error)
                 await asyncio.sleep(_RETRY_S)
                 self._wake.set()
                 continue

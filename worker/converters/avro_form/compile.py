@@ -115,7 +115,7 @@ class _AvroCompiler:
                 struct.error,
             ),
         )
-        lines, pieces = self._write_value(schema, "value")
+        lines, expressions = self._write_value(schema, "value")
         check = self._write_check(schema, "value")
         self._code.define(
             "encode_value(value)",
@@ -125,7 +125,7 @@ class _AvroCompiler:
                 "try:",
                 *([f"    if not ({check}): raise Leave"] if check else []),
                 *indent_lines(lines),
-                f"    return join((head, {', '.join(pieces)},))",
+                f"    return join((head, {', '.join(expressions)},))",
                 "except failures:",
                 "    return slow(value)",
             ],
@@ -140,8 +140,8 @@ class _AvroCompiler:
         # tuple, which is replaced as a whole: another thread may use the function too.
         kept, out = self._code.bind("kept", (object(), b"")), self._code.new_name("b")
         self._kept.append(kept)
-        lines, pieces = self._new_value(schema, name)
-        joined = pieces[0] if len(pieces) == 1 else f"join(({', '.join(pieces)},))"
+        lines, expressions = self._new_value(schema, name)
+        joined = expressions[0] if len(expressions) == 1 else f"join(({', '.join(expressions)},))"
         return [
             f"k = {kept}",
             f"if {name} is k[0]: {out} = k[1]",
@@ -156,11 +156,15 @@ class _AvroCompiler:
         null, present = (b"\x02", b"\x00") if null_last(schema) else (b"\x00", b"\x02")
         if schema.type is Type.STRING and null == b"\x00" and not is_enum(schema, self._settings):
             return self._optional_string(name)
-        lines, pieces = self._write_present(schema, name)
-        if not lines and len(pieces) == 1:
-            return [], [f"({null!r} if {name} is None else {present!r} + {pieces[0]})"]
+        lines, expressions = self._write_present(schema, name)
+        if not lines and len(expressions) == 1:
+            return [], [f"({null!r} if {name} is None else {present!r} + {expressions[0]})"]
         out = self._code.new_name("b")
-        joined = f"{present!r} + {pieces[0]}" if len(pieces) == 1 else f"join(({present!r}, {', '.join(pieces)},))"
+        joined = (
+            f"{present!r} + {expressions[0]}"
+            if len(expressions) == 1
+            else f"join(({present!r}, {', '.join(expressions)},))"
+        )
         return [f"if {name} is None: {out} = {null!r}", "else:", *indent_lines([*lines, f"{out} = {joined}"])], [out]
 
     def _optional_string(self, name: str) -> tuple[list[str], list[str]]:
@@ -245,15 +249,15 @@ class _AvroCompiler:
         ]
         if checks:
             lines.append(f"if not ({' and '.join(checks)}): raise Leave")
-        pieces: list[str] = []
+        expressions: list[str] = []
         keeps = self._keeps
         for member, local in zip(schema.fields, locals_, strict=True):
             self._keeps = keeps or (name == "value" and member.name == _SOURCE)
-            member_lines, expressions = self._write_value(member.schema, local)
+            member_lines, member_expressions = self._write_value(member.schema, local)
             lines += member_lines
-            pieces += expressions
+            expressions += member_expressions
         self._keeps = keeps
-        return lines, pieces
+        return lines, expressions
 
     def _write_check(self, schema: Schema, name: str) -> str:
         """An expression that is true for values of the right class; empty where another step finds wrong ones."""
@@ -272,10 +276,10 @@ class _AvroCompiler:
         """The name of a function that makes the bytes of one element, defined on the way."""
         name = self._code.new_name("item")
         keeps, self._keeps = self._keeps, False
-        lines, pieces = self._write_value(schema, "item")
+        lines, expressions = self._write_value(schema, "item")
         self._keeps = keeps
         check = self._write_check(schema, "item")
-        result = pieces[0] if len(pieces) == 1 else f"join(({', '.join(pieces)},))"
+        result = expressions[0] if len(expressions) == 1 else f"join(({', '.join(expressions)},))"
         self._code.define(
             f"{name}(item)", [*([f"if not ({check}): raise Leave"] if check else []), *lines, f"return {result}"]
         )

@@ -50,7 +50,7 @@ class AvroRowForm:
         self._runs: list[list[tuple[Path, Schema, Any]]] = []
         self._count = 0
         #: By the expression of a struct or array, those whose bytes it joins: what it is in joins them itself.
-        self._pieces: dict[str, list[str]] = {}
+        self._joined_expressions: dict[str, list[str]] = {}
         self.names: dict[str, Any] = {
             f"{stem}_{name}": value
             for name, value in {
@@ -109,12 +109,12 @@ class AvroRowForm:
             nested = self._schemas[*path, part]
             absent = members[part] == "None" and (*path, part) in self._parts
             written = repr(_branch_number(nested, null=True)) if absent else members[part]
-            expressions += self._pieces.get(written, [written])
+            expressions += self._joined_expressions.get(written, [written])
         return self._joined(expressions)
 
     def _joined(self, expressions: list[str]) -> str:
         expression = f"{self._stem}_join(({', '.join(expressions)},))"
-        self._pieces[expression] = expressions
+        self._joined_expressions[expression] = expressions
         return expression
 
     def array(self, path: Path, elements: Sequence[str]) -> str:
@@ -122,8 +122,10 @@ class AvroRowForm:
         schema = self._schemas[path]
         count = long_bytes(len(elements))
         begin = _branch_number(schema, null=False) + count if schema.optional else count
-        pieces = [piece for element in elements for piece in self._pieces.get(element, [element])]
-        return self._joined([repr(begin), *pieces, repr(b"\0")])
+        expressions = [
+            expression for element in elements for expression in self._joined_expressions.get(element, [element])
+        ]
+        return self._joined([repr(begin), *expressions, repr(b"\0")])
 
     def _length(self, expression: str) -> str:
         """The expression of a length, which stays in a variable."""

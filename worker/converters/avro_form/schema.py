@@ -153,7 +153,7 @@ def null_last(schema: Schema) -> bool:
 def string_text(value: str) -> str:
     """``value`` as a JSON string in a schema's text: unlike in values, characters beyond the BMP stand as they are."""
     json_text = json.dumps(value, ensure_ascii=False)
-    return _CONTROL.sub(lambda found: f"\\u00{found[1].upper()}" if found[1] else found[0], json_text)
+    return _CONTROL.sub(lambda match: f"\\u00{match[1].upper()}" if match[1] else match[0], json_text)
 
 
 def _type_text(schema: Schema, space: str, names: _Names, *, nullable: bool = True) -> str:

@@ -195,7 +195,9 @@ def _string_bytes(schema: Schema, value: Any, settings: AvroSettings, path: str)
         try:
             return long_bytes(enum_symbols(schema).index(value))
         except ValueError:
-            raise Skippable(f"Cannot convert {path or 'the value'}: it is none of the symbols of its enum.") from None
+            raise Skippable(
+                f"Cannot convert {path or 'the value'}: it is not one of the symbols of its enum."
+            ) from None
     return add_length(encode_utf8(value))
 
 

@@ -182,18 +182,24 @@ class _ProtobufCompiler:
                 checks.append(check)
         if checks:
             lines.append(f"if not ({' and '.join(checks)}): raise Leave")
-        pieces: list[str] = []
+        expressions: list[str] = []
         kept: list[str] = []
-        for member in sorted(message.fields, key=lambda each: each.number):
+        for member in sorted(message.fields, key=lambda member: member.number):
             local = locals_[member.number]
-            before, expressions = self._write_field(member, local)
+            before, field_expressions = self._write_field(member, local)
             if keeps and member.schema.type in _KEPT and member.scalar and not member.wrapped:
-                before, expressions = self._write_kept(local, before, expressions, kept)
+                before, field_expressions = self._write_kept(local, before, field_expressions, kept)
             lines += before
-            pieces += expressions
+            expressions += field_expressions
         if kept:
             lines.insert(0, f"global {', '.join(kept)}")
-        result = "b''" if not pieces else pieces[0] if len(pieces) == 1 else f"join(({', '.join(pieces)},))"
+        result = (
+            "b''"
+            if not expressions
+            else expressions[0]
+            if len(expressions) == 1
+            else f"join(({', '.join(expressions)},))"
+        )
         self._code.define(f"{name}(value)", [*lines, f"return {result}"])
         return name
 
@@ -290,20 +296,20 @@ class _ProtobufCompiler:
     def _write_map(self, member: ProtoField, name: str) -> str:
         if member.message is None:
             raise TypeError("a map field without its entry's message")
-        pieces, lines, checks = [], [], []
+        expressions, lines, checks = [], [], []
         for part, local in zip(member.message.fields, ("key", "item"), strict=True):
             if check := self._write_check(part, local):
                 checks.append(check)
-            before, expressions = self._write_field(part, local)
+            before, field_expressions = self._write_field(part, local)
             lines += before
-            pieces += expressions
+            expressions += field_expressions
         entry = self._code.new_name("entry")
         self._code.define(
             f"{entry}(key, item)",
             [
                 *([f"if not ({' and '.join(checks)}): raise Leave"] if checks else []),
                 *lines,
-                f"return {encode_tag(member.number, SIZED)!r} + sized(join(({', '.join(pieces)},)))",
+                f"return {encode_tag(member.number, SIZED)!r} + sized(join(({', '.join(expressions)},)))",
             ],
         )
         return f"(join([{entry}(key, item) for key, item in {name}.items()]) if {name} else b'')"

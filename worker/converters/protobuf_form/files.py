@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 #: Files that may be imported without their content being given; those of google/protobuf come with the package.
-_KNOWN: Final = {
+_BUNDLED_FILES: Final = {
     "google/type/date.proto": 'syntax = "proto3"; package google.type; message Date { int32 year = 1; int32 month = 2; '
     "int32 day = 3; }",
     "google/type/timeofday.proto": 'syntax = "proto3"; package google.type; message TimeOfDay { int32 hours = 1; '
@@ -139,8 +139,8 @@ def proto_files(proto_text: str, imports: Mapping[str, str]) -> ProtoFiles:
 def _import_file(name: str, imports: Mapping[str, str]) -> Any:
     if name in imports:
         return _parse_file(imports[name], name)[0]
-    if name in _KNOWN:
-        return _parse_file(_KNOWN[name], name)[0]
+    if name in _BUNDLED_FILES:
+        return _parse_file(_BUNDLED_FILES[name], name)[0]
     if name.startswith(("google/protobuf/", "google/type/", "google/api/", "google/rpc/")):
         try:
             module = import_module(name.removesuffix(".proto").replace("/", ".") + "_pb2")

@@ -86,7 +86,7 @@ _MAX_NUMBER: Final = (1 << 29) - 1
 _RESERVED: Final = range(19_000, 20_000)
 _MAX_DEPTH: Final = 100
 #: Packages of imported types: a message of such a name would hide them.
-_TAKEN: Final = ("google", "confluent")
+_RESERVED_PACKAGES: Final = ("google", "confluent")
 
 
 @dataclass(frozen=True, slots=True)
@@ -383,7 +383,7 @@ class _Builder:
         element = proto_field.element
         plain = self.legal(self.named(element.name).rpartition(".")[2])
         name = plain
-        if name == proto_field.name or name in used_names or name in _TAKEN:
+        if name == proto_field.name or name in used_names or name in _RESERVED_PACKAGES:
             name += "Message"  # a field and a message of one name exclude each other
         # Different structs of one name (tuples, say) become different messages.
         number = 1
@@ -447,7 +447,7 @@ class _Builder:
             )
         except ValueError:
             raise Skippable(
-                f"The enum {path} has a symbol whose number is none. Correct its parameters {ENUM}.*."
+                f"The enum {path} has a symbol whose number is not an integer. Correct its parameters {ENUM}.*."
             ) from None
         if not symbols or symbols[0][1] != 0:
             raise Skippable(

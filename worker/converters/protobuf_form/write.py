@@ -191,7 +191,7 @@ def _enum_bytes(member: ProtoField, value: Any, path: str) -> bytes:
     for symbol, number in member.symbols:
         if value == (symbol if member.element.type is Type.STRING else number):
             return encode_varint(number)
-    raise Skippable(f"Cannot convert {path}: it is none of the symbols of its enum.")
+    raise Skippable(f"Cannot convert {path}: it is not one of the symbols of its enum.")
 
 
 def scalar_bytes(member: ProtoField, value: Any, path: str) -> bytes:

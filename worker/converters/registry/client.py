@@ -128,7 +128,7 @@ class SchemaRegistryClient:
 
     settings: RegistrySettings
     _session: aiohttp.ClientSession | None = None
-    _known: dict[tuple[Any, ...], Any] = field(default_factory=dict)
+    _answers: dict[tuple[Any, ...], Any] = field(default_factory=dict)
     _pending: dict[tuple[Any, ...], asyncio.Future[Any]] = field(default_factory=dict)
     _first: int = 0
 
@@ -215,8 +215,8 @@ class SchemaRegistryClient:
 
     async def _ask_once(self, key: tuple[Any, ...], ask: Callable[[], Awaitable[_T]]) -> _T:
         """The kept answer, or that of the one request in flight for it."""
-        if key in self._known:
-            kept: _T = self._known[key]
+        if key in self._answers:
+            kept: _T = self._answers[key]
             return kept
         task: asyncio.Future[_T] | None = self._pending.get(key)
         if task is None:
@@ -228,9 +228,9 @@ class SchemaRegistryClient:
     def _keep_answer(self, key: tuple[Any, ...], done: asyncio.Future[Any]) -> None:
         self._pending.pop(key, None)
         if not done.cancelled() and done.exception() is None:
-            if len(self._known) >= _ANSWERS_KEPT:
-                self._known.pop(next(iter(self._known)))
-            self._known[key] = done.result()
+            if len(self._answers) >= _ANSWERS_KEPT:
+                self._answers.pop(next(iter(self._answers)))
+            self._answers[key] = done.result()
 
     async def _request_id(self, path: str, subject: str, schema_text: str, schema_type: str) -> int:
         return await self._call_registry(_id_in, "POST", path, subject, _schema_body(schema_text, schema_type))

@@ -281,7 +281,7 @@ REGISTRY_OPTIONS: Final = (
         validator=at_least(0),
         group=_REGISTRY,
         importance=Importance.LOW,
-        doc="How often all addresses are tried again before the task's own retries take over.",
+        doc="How often all addresses are retried before the task's own retries take over.",
     ),
     ConfigKey(
         name="retries.wait.ms",

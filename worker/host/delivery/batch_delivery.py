@@ -195,7 +195,7 @@ class BatchDelivery:
                 converted.partitions,
                 converted.timestamps,
                 headers,
-                converted.places,
+                converted.partition_keys,
             ):
                 await self._skip_record(
                     self.errors.bad(ErrorStage.KAFKA_PRODUCE, error, converted.records[index]), unit

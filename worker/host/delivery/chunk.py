@@ -84,9 +84,9 @@ class RecordChunk:
         "_lock",
         "accounted",
         "append",
-        "born",
         "codec",
         "count",
+        "created_s",
         "sent",
         "transactional",
         "units",
@@ -104,7 +104,7 @@ class RecordChunk:
         self.transactional = transactional
         self.count = 0
         self.units: list[CommitUnit] = []
-        self.born = created_s
+        self.created_s = created_s
         self.sent = 0.0
         self.accounted = 0
 
@@ -112,7 +112,7 @@ class RecordChunk:
         """Let ``unit`` wait for this chunk's acknowledgement."""
         if not self.units or self.units[-1] is not unit:
             self.units.append(unit)
-            unit.held += 1
+            unit.holders += 1
 
     def build(self) -> bytearray:
         """Compress and freeze; safe in a thread as long as nothing is appended."""
@@ -129,20 +129,20 @@ class RecordChunk:
         Every chunk holds all units, so no unit is acknowledged before all chunks are.
         """
         max_records = max(1, (self.count + 1) // 2)
-        pieces: list[RecordChunk] = []
+        chunks: list[RecordChunk] = []
         for record in DefaultRecordBatch(bytes(self.build())):
             fields = record.timestamp, record.key, record.value, list(record.headers)
-            piece = pieces[-1] if pieces else None
-            if piece is None or piece.count == max_records or piece.append(piece.count, *fields) is None:
-                piece = RecordChunk(self.codec, batch_size, self.born, transactional=self.transactional)
-                pieces.append(piece)
-                piece.append(0, *fields)
-            piece.count += 1
-        for piece in pieces:
-            piece.accounted = piece.size()
+            chunk = chunks[-1] if chunks else None
+            if chunk is None or chunk.count == max_records or chunk.append(chunk.count, *fields) is None:
+                chunk = RecordChunk(self.codec, batch_size, self.created_s, transactional=self.transactional)
+                chunks.append(chunk)
+                chunk.append(0, *fields)
+            chunk.count += 1
+        for chunk in chunks:
+            chunk.accounted = chunk.size()
             for unit in self.units:
-                piece.hold(unit)
-        return pieces
+                chunk.hold(unit)
+        return chunks
 
     def records(self) -> list[tuple[bytes | None, bytes | None]]:
         """(key, value) of each record, decoded from the batch."""

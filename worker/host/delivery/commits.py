@@ -28,7 +28,7 @@ class CommitUnit:
         receipt: the batch's, for the task.
     """
 
-    __slots__ = ("done", "held", "positions", "receipt", "timestamp")
+    __slots__ = ("done", "holders", "positions", "receipt", "timestamp")
 
     def __init__(
         self,
@@ -40,13 +40,13 @@ class CommitUnit:
         self.timestamp = timestamp
         self.receipt = receipt
         #: Chunks that hold records of it, and one for its maker until all of its records are in a chunk.
-        self.held = 1
+        self.holders = 1
         self.done: Callable[[CommitUnit], None] | None = None
 
     def release(self) -> None:
         """One holder is finished; calls ``done`` when it was the last."""
-        self.held -= 1
-        if self.held == 0 and self.done is not None:
+        self.holders -= 1
+        if self.holders == 0 and self.done is not None:
             self.done(self)
 
 
@@ -89,7 +89,7 @@ class Ledger:
         self.open -= 1
         for key, _, _ in unit.positions:
             queue = self._queues.get(key)
-            while queue and queue[0][0].held == 0:
+            while queue and queue[0][0].holders == 0:
                 _, partition, offset = queue.popleft()
                 self._ready[key] = (partition, offset)
             if queue is not None and not queue:

@@ -36,7 +36,7 @@ class Converted(NamedTuple):
     values: list[bytes | None]
     keys: list[bytes | None] | None
     partitions: list[int | None] | None
-    places: list[bytes | None] | None
+    partition_keys: list[bytes | None] | None
     timestamps: list[int | None] | None
     headers: list[Headers] | None
     everywhere: frozenset[int] = frozenset()
@@ -65,7 +65,7 @@ class Converted(NamedTuple):
             copied(self.values) or [],
             copied(self.keys),
             [number for _, number in copies],
-            copied(self.places),
+            copied(self.partition_keys),
             copied(self.timestamps),
             copied(self.headers),
         )
@@ -177,12 +177,12 @@ class Conversion:
         except Retriable:  # of a converter that asks a service for each record: an outage, and not the source's
             converted: Converted | None = None
 
-        async def again() -> None:
+        async def retry_conversion() -> None:
             nonlocal converted
             del refused[before:]
             converted = await self._convert_run(run, refused)
 
-        await self._persist(again)
+        await self._persist(retry_conversion)
         return converted
 
     async def _convert_run(self, run: Sequence[SourceRecord], refused: list[Refused]) -> Converted | None:
@@ -213,11 +213,11 @@ class Conversion:
             return None
         asked = [record.partition for record in run]
         partitions: list[int | None] | None = None
-        places: list[bytes | None] | None = None
+        partition_keys: list[bytes | None] | None = None
         if asked.count(None) < len(asked):
             partitions = [partition if isinstance(partition, int) else None for partition in asked]
             if any(isinstance(partition, SameAs) for partition in asked):
-                places = [_partition_key(partition, encode_key) for partition in asked]
+                partition_keys = [_partition_key(partition, encode_key) for partition in asked]
         everywhere = (
             frozenset(index for index, partition in enumerate(asked) if partition == EVERY_PARTITION)
             if partitions
@@ -226,7 +226,7 @@ class Conversion:
         timestamps: list[int | None] | None = [record.timestamp for record in run]
         if timestamps is not None and timestamps.count(None) == len(timestamps):
             timestamps = None
-        return Converted(topic, run, values, keys, partitions, places, timestamps, heads, everywhere)
+        return Converted(topic, run, values, keys, partitions, partition_keys, timestamps, heads, everywhere)
 
     async def _prepare_encoders(
         self, topic: str, run: Sequence[SourceRecord], refused: list[Refused]

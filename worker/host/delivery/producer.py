@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, Final
 from aiokafka import errors as kafka
 
 from connectors.errors import Fatal, Fenced
-from offsets.aiokafka_internals import add_partitions_to_transaction
-from worker.host.delivery.producer_client import ProducerConnector
+from worker.host.delivery.offset_partitions import OffsetPartitions
+from worker.host.delivery.producer_client import ClientFailure, ProducerConnector
 from worker.host.delivery.producer_counts import AckedRecords, UnackedRecords
 from worker.host.delivery.producer_errors import (
     TransactionLost,
@@ -81,15 +81,12 @@ class Producer:
         self._connector = ProducerConnector(name, settings, self._log, pool)
         self._client: AIOKafkaProducer | None = None
         self._ready = asyncio.Event()
-        self._broken = asyncio.Event()
+        self._client_failure = ClientFailure()
         self._supervisor: asyncio.Task[None] | None = None
         self._routes: dict[str, TopicRoute] = {}
         self._watch: asyncio.TimerHandle | None = None
-        self._reason = ""
         self._splits: list[tuple[TopicPartitionWriter, RecordChunk, Exception]] = []
-        #: Where offsets were written in the open transaction, and where in the one before until they are added to this one.
-        self._offset_partitions: set[tuple[str, int]] = set()
-        self._last_offset_partitions: set[tuple[str, int]] = set()
+        self._offset_partitions = OffsetPartitions()
         self._dead: Exception | None = None
         self._died = asyncio.Event()
         self.unacked = UnackedRecords(settings)
@@ -184,9 +181,7 @@ class Producer:
                     f"{self.name}: Kafka refuses topic {topic!r}: {error!r}. Give its user the permissions "
                     "Describe and Write on the topic"
                 ) from error
-            self._log.warning(
-                "%s: no metadata of topic %r (%r), trying again in %.1f s", self.name, topic, error, delay
-            )
+            self._log.warning("%s: no metadata of topic %r (%r), retrying in %.1f s", self.name, topic, error, delay)
             await asyncio.sleep(delay)
         raise AssertionError("back-off never ends")
 
@@ -268,7 +263,7 @@ class Producer:
                 writer.wake.clear()
                 timeout = None
                 if linger and writer.chunk is not None and not writer.unacked:
-                    timeout = max(0.0, writer.chunk.born + linger - loop.time())
+                    timeout = max(0.0, writer.chunk.created_s + linger - loop.time())
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(timeout):
                         await writer.wake.wait()
@@ -291,25 +286,19 @@ class Producer:
             )
 
     def _join_offset_partitions(self, client: AIOKafkaProducer, writer: TopicPartitionWriter) -> None:
-        """Add the last transaction's partitions of offsets to this one together with the first partition of records.
-
-        The same task nearly always writes its offsets to the same partitions. Kafka then gets one request to add partitions a
-        transaction, not two, and the commit waits for one answer less. A partition that is not written to gets a marker only.
-        """
         if not self.settings.transactional:
             return
         if writer.topic in self.acked.uncounted:
-            self._offset_partitions.add((writer.topic, writer.partition))
-        elif self._last_offset_partitions:
-            add_partitions_to_transaction(client, self._last_offset_partitions)
-            self._last_offset_partitions = set()
+            self._offset_partitions.add(writer.topic, writer.partition)
+        else:
+            self._offset_partitions.join(client)
 
     @staticmethod
-    def _next_chunk(writer: TopicPartitionWriter, born_before: float) -> RecordChunk | None:
+    def _next_chunk(writer: TopicPartitionWriter, created_before: float) -> RecordChunk | None:
         if writer.full:
             return writer.full.popleft()
         chunk = writer.chunk
-        if chunk is None or writer.unacked or chunk.born > born_before:
+        if chunk is None or writer.unacked or chunk.created_s > created_before:
             return None
         writer.chunk = None
         return chunk
@@ -354,7 +343,7 @@ class Producer:
                 self._splits.append(
                     (writer, chunk, RecordTooLarge(f"{where}: the broker refuses the record: {error!r}{hint}"))
                 )
-                self._break_client(f"{where}: the broker refuses a batch of {chunk.count} records: {error!r}")
+                self._client_failure.report(f"{where}: the broker refuses a batch of {chunk.count} records: {error!r}")
             elif chunk.count > 1:
                 self.die(TransactionLost(f"{where}: the broker refuses a batch of {chunk.count} records: {error!r}"))
             else:
@@ -366,11 +355,7 @@ class Producer:
         elif self.settings.transactional:
             self.die(TransactionLost(f"{where} failed inside a transaction: {error!r}"))
         else:
-            self._break_client(f"{where} failed: {error!r}")
-
-    def _break_client(self, reason: str) -> None:
-        self._reason = reason
-        self._broken.set()
+            self._client_failure.report(f"{where} failed: {error!r}")
 
     def _check_stall(self) -> None:
         self._watch = None
@@ -386,17 +371,17 @@ class Producer:
             if self.settings.transactional:
                 self.die(TransactionLost(reason))
                 return
-            self._break_client(reason)
+            self._client_failure.report(reason)
         self._watch = loop.call_later(self.settings.stall_s / 2, self._check_stall)
 
     async def _replace_clients(self) -> None:
         try:
             while True:
-                await self._broken.wait()
-                self._log.warning("%s; a new producer will send what is not acknowledged", self._reason)
+                reason = await self._client_failure.wait()
+                self._log.warning("%s; a new producer will send what is not acknowledged", reason)
                 client, self._client = self._client, None
                 self._ready.clear()
-                self._broken.clear()
+                self._client_failure.clear()
                 self.rebuilds += 1
                 writers = self._writers()
                 for writer in writers:
@@ -427,11 +412,11 @@ class Producer:
         for writer, chunk, error in self._splits:
             if chunk.count > 1:
                 index = writer.unacked.index(chunk)
-                pieces = chunk.split(writer.batch_size)
+                smaller_chunks = chunk.split(writer.batch_size)
                 del writer.unacked[index]
-                for offset, piece in enumerate(pieces):
-                    writer.unacked.insert(index + offset, piece)
-                self.unacked.bytes += sum(piece.accounted for piece in pieces) - chunk.accounted
+                for offset, smaller_chunk in enumerate(smaller_chunks):
+                    writer.unacked.insert(index + offset, smaller_chunk)
+                self.unacked.bytes += sum(smaller_chunk.accounted for smaller_chunk in smaller_chunks) - chunk.accounted
                 for unit in chunk.units:
                     unit.release()
             else:
@@ -453,7 +438,7 @@ class Producer:
             Fenced: a newer producer has the transactional id.
         """
         await self._call_transaction("begin", lambda client: client.begin_transaction())
-        self._last_offset_partitions, self._offset_partitions = self._offset_partitions, set()
+        self._offset_partitions.begin_transaction()
 
     async def commit(self) -> None:
         """Commit; everything must be drained. Raises as ``begin``; after ``TransactionLost`` the outcome is unknown."""

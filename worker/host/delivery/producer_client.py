@@ -26,6 +26,30 @@ _START_DEADLINE_S: Final = 30.0
 _REFUSED_S: Final = 60.0
 
 
+class ClientFailure:
+    """Whether the client of a producer has failed and must be replaced, and why."""
+
+    __slots__ = ("_failed", "_reason")
+
+    def __init__(self) -> None:
+        self._failed = asyncio.Event()
+        self._reason = ""
+
+    def report(self, reason: str) -> None:
+        """Say that the client has failed."""
+        self._reason = reason
+        self._failed.set()
+
+    async def wait(self) -> str:
+        """Wait until the client has failed; returns the last reason."""
+        await self._failed.wait()
+        return self._reason
+
+    def clear(self) -> None:
+        """Expect no failure, of a new client."""
+        self._failed.clear()
+
+
 class ProducerConnector:
     """Connects the clients of one producer, one after another.
 

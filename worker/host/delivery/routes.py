@@ -177,11 +177,11 @@ class TopicRoute:
         partitions: Sequence[int | None] | None = None,
         timestamps: Sequence[int | None] | None = None,
         headers: Sequence[Headers] | None = None,
-        places: Sequence[bytes | None] | None = None,
+        partition_keys: Sequence[bytes | None] | None = None,
     ) -> list[tuple[int, Exception]]:
         """Append records in order; None stands for "all None" or "no headers". Does not wait: ask ``room`` before.
 
-        ``places`` are keys that choose the partition instead of ``keys``.
+        ``partition_keys`` are keys that choose the partition instead of ``keys``.
 
         Returns:
             (index, error) of records that can't be sent: too large, or for a partition that does not exist.
@@ -200,7 +200,7 @@ class TopicRoute:
         touched: set[RecordChunk] = set()
         for index, (target, value, key, timestamp, head) in enumerate(
             zip(
-                self._choose_targets(_chosen_keys(keys, places), partitions, len(values)),
+                self._choose_targets(_chosen_keys(keys, partition_keys), partitions, len(values)),
                 values,
                 keys or repeat(None),
                 times,
@@ -347,12 +347,12 @@ class TopicRoute:
 
 
 def _chosen_keys(
-    keys: Sequence[bytes | None] | None, places: Sequence[bytes | None] | None
+    keys: Sequence[bytes | None] | None, partition_keys: Sequence[bytes | None] | None
 ) -> Sequence[bytes | None] | None:
     """The key that chooses each record's partition."""
-    if places is None:
+    if partition_keys is None:
         return keys
     return [
         own_key if partition_key is None else partition_key
-        for own_key, partition_key in zip(keys or repeat(None), places, strict=False)
+        for own_key, partition_key in zip(keys or repeat(None), partition_keys, strict=False)
     ]

@@ -288,7 +288,7 @@ class TaskSession:
             pause = next(pauses)
             self.stats.retries += 1
             self.stats.last_error_ms = int(time.time() * 1000)
-            self.plan.log.warning("%s: the source is away (%s), trying again in %.1f s", self._name, fault, pause)
+            self.plan.log.warning("%s: the source is unavailable (%s), retrying in %.1f s", self._name, fault, pause)
             await asyncio.sleep(pause)
 
     async def settle(self) -> None:
@@ -363,9 +363,9 @@ class TaskSession:
                 await call()
             except Retriable as error:
                 if limit_ms is not None and limit_ms >= 0 and (time.monotonic() - began + pause) * 1000 > limit_ms:
-                    raise Fatal(f"{error} (tried again for errors.retry.timeout={limit_ms} ms)") from error
+                    raise Fatal(f"{error} (retried for errors.retry.timeout={limit_ms} ms)") from error
                 self.stats.retries += 1
-                self.plan.log.warning("%s: %s, trying again in %.1f s", self._name, error, pause)
+                self.plan.log.warning("%s: %s, retrying in %.1f s", self._name, error, pause)
                 await asyncio.sleep(pause)
             else:
                 return

@@ -62,7 +62,7 @@ ROUTES = (
             Tag.PLUGINS,
             {
                 200: Reply(
-                    "A connector stands under each name that `connector.class` may have.",
+                    "A connector is listed under each name that `connector.class` may have.",
                     list[Plugin],
                     links=make_links({"plugin": "$response.body#/0/class"}, "getPluginConfig"),
                 )

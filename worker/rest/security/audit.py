@@ -29,7 +29,7 @@ class RefusedCertificates:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         # A client with such a certificate may ask as often as it likes: it must not fill the log.
-        self._told = TokenBuckets(1 / _AGAIN_S, 1)
+        self._buckets = TokenBuckets(1 / _AGAIN_S, 1)
 
     def tell(self, subject: str, address: str, reason: str) -> None:
         """One line, unless there was one for this subject a moment ago.
@@ -39,7 +39,7 @@ class RefusedCertificates:
             address: the client's.
             reason: what is missing, and what to do about it.
         """
-        if not self._told.take(subject, self._clock()):
+        if not self._buckets.take(subject, self._clock()):
             AUDIT.warning("refused certificate subject=%s address=%s: %s", quote_text(subject), address, reason)
 
 

@@ -195,9 +195,7 @@ class Authenticator:
         looking = self._looking.get(digest)
         if looking is None:
             if len(self._looking) >= _MOST_WAITING:
-                raise RestError(
-                    503, "Too many passwords are being looked at; try again in a moment", {"Retry-After": "1"}
-                )
+                raise RestError(503, "Too many passwords are being looked at; retry in a moment", {"Retry-After": "1"})
             # Counted before the hash: many attempts at once must not get by.
             self._count_failure(address)
             looking = self._looking[digest] = asyncio.create_task(self._check_password(name, password, digest, address))
@@ -287,6 +285,6 @@ def _why_refused(name: str | None, user: User | None) -> str:
 def _slow_down(wait_s: float) -> RestError:
     return RestError(
         429,
-        "Too many wrong passwords or tokens came from this address; try again later",
+        "Too many wrong passwords or tokens came from this address; retry later",
         {"Retry-After": str(int(wait_s) + 1)},
     )

@@ -138,7 +138,7 @@ AUTH_KEYS: Final = (
         type=ConfigType.STRING,
         default="roles",
         importance=_LOW,
-        doc="The claim with the caller's roles: a list, or a text with blanks; dots lead into objects.",
+        doc="The claim with the caller's roles: a list, or a string with blanks; dots lead into objects.",
         example="realm_access.roles",
     ),
     ConfigKey(
@@ -375,7 +375,7 @@ class AuthSettings:
             )
         if not self.on and (self.users_file or self.tokens_file or self.jwt is not None):
             raise ConfigInvalid(
-                "rest.authentication is none though users or tokens are configured: everybody could do "
+                "rest.authentication=none though users or tokens are configured: everybody could do "
                 "everything. Set it to basic, bearer, both or certificate, or remove the rest.auth options"
             )
 

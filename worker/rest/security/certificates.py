@@ -31,7 +31,7 @@ class CertificateRule:
         match = self.pattern.fullmatch(subject)
         if match is None:
             return None
-        name = _GROUP.sub(lambda found: found[1] or match[int(found[2])] or "", self.replacement)
+        name = _GROUP.sub(lambda reference: reference[1] or match[int(reference[2])] or "", self.replacement)
         return name.lower() if self.case == "L" else name.upper() if self.case == "U" else name
 
 

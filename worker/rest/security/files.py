@@ -38,12 +38,12 @@ class FileWatch:
     """Files that belong together.
 
     Attributes:
-        what: what they are, for the log.
+        subject: what they are, for the log.
         paths: which there are at the moment.
         reload: reads them again; raises ConfigInvalid when they can't be used.
     """
 
-    what: str
+    subject: str
     paths: Callable[[], Sequence[str]]
     reload: Callable[[], Awaitable[None]]
 
@@ -58,24 +58,24 @@ async def watch_files(watches: Sequence[FileWatch], initial: Mapping[str, Finger
     last_seen = dict(initial)
     while True:
         await asyncio.sleep(LOOK_S)
-        paths = {file_watch.what: tuple(file_watch.paths()) for file_watch in watches}
+        paths = {file_watch.subject: tuple(file_watch.paths()) for file_watch in watches}
         current = await asyncio.to_thread(
-            lambda wanted: {subject: read_fingerprint(of) for subject, of in wanted.items()}, paths
+            lambda paths_by_subject: {subject: read_fingerprint(of) for subject, of in paths_by_subject.items()}, paths
         )
         for file_watch in watches:
-            if current[file_watch.what] == last_seen.get(file_watch.what):
+            if current[file_watch.subject] == last_seen.get(file_watch.subject):
                 continue
-            last_seen[file_watch.what] = current[file_watch.what]
+            last_seen[file_watch.subject] = current[file_watch.subject]
             try:
                 await file_watch.reload()
             except (ConfigInvalid, OSError) as error:
-                _log.error("The %s have changed and can't be used; the old ones stay: %s", file_watch.what, error)
+                _log.error("The %s have changed and can't be used; the old ones stay: %s", file_watch.subject, error)
             except Exception:  # noqa: BLE001 - an error in one file must not hide changes of the others
-                _log.exception("The %s have changed and can't be used; the old ones stay", file_watch.what)
+                _log.exception("The %s have changed and can't be used; the old ones stay", file_watch.subject)
             else:
-                _log.info("The %s have changed and were read again", file_watch.what)
+                _log.info("The %s have changed and were read again", file_watch.subject)
 
 
 def read_fingerprints(watches: Sequence[FileWatch]) -> dict[str, Fingerprint]:
     """The present state of all files, by ``what``. Blocks for a moment."""
-    return {file_watch.what: read_fingerprint(file_watch.paths()) for file_watch in watches}
+    return {file_watch.subject: read_fingerprint(file_watch.paths()) for file_watch in watches}

@@ -60,7 +60,7 @@ def read_json(data: bytes, *, numbers_as_text: bool = False) -> Any:
             json.dumps(value, ensure_ascii=False).encode()
     except UnicodeEncodeError:
         refuse_body(
-            "The request body is not valid JSON: it has a text with half of a surrogate pair (\\ud800 to \\udfff)"
+            "The request body is not valid JSON: it has a string with half of a surrogate pair (\\ud800 to \\udfff)"
         )
     except (ValueError, RecursionError) as error:
         reason = "it is nested too deeply" if isinstance(error, RecursionError) else _error_position(error)

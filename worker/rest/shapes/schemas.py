@@ -96,7 +96,8 @@ class SnapshotRequest(Struct, frozen=True, forbid_unknown_fields=True):
             Meta(
                 description="Names or patterns of tables.",
                 extra={
-                    "refusal": "The field 'tables' must be a list of names or patterns of tables, each a text that is not empty"
+                    "refusal": "The field 'tables' must be a list of names or patterns of tables, "
+                    "each a string that is not empty"
                 },
             ),
         ]
@@ -108,7 +109,9 @@ class SnapshotRequest(Struct, frozen=True, forbid_unknown_fields=True):
                 str,
                 Annotated[
                     str,
-                    Meta(pattern=r"\S", extra={"refusal": "The condition of '{key}' must be a text that is not empty"}),
+                    Meta(
+                        pattern=r"\S", extra={"refusal": "The condition of '{key}' must be a string that is not empty"}
+                    ),
                 ],
             ],
             Meta(description="Table to condition: only rows that meet it are read."),
@@ -167,14 +170,14 @@ class LevelRequest(Struct, frozen=True):
 
 
 class Error(Struct):
-    """What every error is answered with."""
+    """The answer to every request that failed."""
 
     error_code: Annotated[int, Meta(description="The status, once more.")]
     message: Annotated[str, Meta(description="What is wrong, where, and what can be done.")]
 
 
 class Root(Struct):
-    """What this worker is."""
+    """The worker's version and its Kafka cluster."""
 
     version: str
     commit: str
@@ -189,7 +192,7 @@ class Health(Struct):
 
 
 class Message(Struct):
-    """What has been done."""
+    """A sentence that says what was done."""
 
     message: str
 
@@ -242,7 +245,7 @@ class ConnectorStatus(Struct):
 
 
 class Expanded(Struct):
-    """What was asked for of one connector."""
+    """The requested parts of one connector."""
 
     status: ConnectorStatus | UnsetType = UNSET
     info: ConnectorInfo | UnsetType = UNSET
@@ -395,7 +398,7 @@ class PluginEnvironments(Struct):
 
 
 class Drained(Struct):
-    """What a worker that is taken out of service still has."""
+    """The connectors and tasks that a worker which is taken out of service still has."""
 
     worker_id: str
     draining: bool

@@ -298,8 +298,8 @@ def _make_conversion(schema: Schema, kind: Type) -> _Conversion:
     """Return the cast of a schema's values, other than null, to a type; it raises ``Skippable`` where that is impossible."""
     if schema.type not in _SOURCES:
         return _make_refusal(schema.type)
-    if kind is Type.STRING and schema.name in _TEXTS:
-        return _TEXTS[schema.name]
+    if kind is Type.STRING and schema.name in _LOGICAL_STRINGS:
+        return _LOGICAL_STRINGS[schema.name]
     if schema.name == DECIMAL:
         return _from_decimal(kind)
     return _plain_conversion(schema.type, kind)
@@ -377,7 +377,7 @@ def _instant_text(millis: int) -> str:
 
 
 #: How values of logical types are written as strings.
-_TEXTS: Final[dict[str | None, _Conversion]] = {
+_LOGICAL_STRINGS: Final[dict[str | None, _Conversion]] = {
     DATE: lambda days: _DAY.format(days * _DAY_MS),
     TIME: _OF_DAY.format,
     TIMESTAMP: _instant_text,

@@ -23,7 +23,7 @@ from worker.transforms.base import (
     struct_only,
     with_fields,
 )
-from worker.transforms.generated import Taken, struct_taker
+from worker.transforms.generated import TakenField, struct_taker
 from worker.transforms.java.conversions import class_name
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ class Flatten(Transform):
                 name="delimiter",
                 type=ConfigType.STRING,
                 default=".",
-                doc="What stands between the names of nested fields.",
+                doc="The string between the names of nested fields.",
                 example="_",
             ),
         ]
@@ -93,7 +93,7 @@ class Flatten(Transform):
             return result
 
         leaves = {leaf[0]: leaf for _, leaf in field_leaves}
-        return flat, struct_taker([Taken(*leaves[name]) for name in order], convert, "value, record")
+        return flat, struct_taker([TakenField(*leaves[name]) for name in order], convert, "value, record")
 
     def _name(self, prefix: str, name: str) -> str:
         return f"{prefix}{self.config['delimiter']}{name}" if prefix else name

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from worker.transforms.rewriting import SymbolicRecord
 
 _PURPOSE = "field insertion"
-_MARKS = "End the name with ! to make the field required, or with ? to keep it optional (the default)."
+_SUFFIXES = "End the name with ! to make the field required, or with ? to keep it optional (the default)."
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,34 +68,34 @@ class InsertField(Transform):
                 name="topic.field",
                 type=ConfigType.STRING,
                 default=None,
-                doc=f"Name of the field for the record's topic. {_MARKS}",
+                doc=f"Name of the field for the record's topic. {_SUFFIXES}",
                 example="topic",
             ),
             ConfigKey(
                 name="partition.field",
                 type=ConfigType.STRING,
                 default=None,
-                doc=f"Name of the field for the Kafka partition, if the source chose one. {_MARKS}",
+                doc=f"Name of the field for the Kafka partition, if the source chose one. {_SUFFIXES}",
                 example="partition",
             ),
             ConfigKey(
                 name="offset.field",
                 type=ConfigType.STRING,
                 default=None,
-                doc=f"Name of the field for the Kafka offset. Only a sink knows it: each record of a source fails. {_MARKS}",
+                doc=f"Name of the field for the Kafka offset. Only a sink knows it: each record of a source fails. {_SUFFIXES}",
             ),
             ConfigKey(
                 name="timestamp.field",
                 type=ConfigType.STRING,
                 default=None,
-                doc=f"Name of the field for the record's timestamp. {_MARKS}",
+                doc=f"Name of the field for the record's timestamp. {_SUFFIXES}",
                 example="ts",
             ),
             ConfigKey(
                 name="static.field",
                 type=ConfigType.STRING,
                 default=None,
-                doc=f"Name of a field with a fixed value. {_MARKS}",
+                doc=f"Name of a field with a fixed value. {_SUFFIXES}",
                 example="site",
             ),
             ConfigKey(

@@ -23,7 +23,7 @@ from worker.transforms.base import (
     struct_only,
     with_fields,
 )
-from worker.transforms.generated import FrequentMaps, Taken, map_taker, struct_taker
+from worker.transforms.generated import FrequentMaps, TakenField, map_taker, struct_taker
 from worker.transforms.rewriting import SymbolicStruct, change_side, copy_members
 
 if TYPE_CHECKING:
@@ -160,8 +160,8 @@ class ReplaceField(Transform):
             return result
 
         filled, checked = dict(defaults), {name for name, _ in required}
-        taken = [Taken(new, (old,), filled.get(new), required=new in checked) for old, new in moves]
-        return new_schema, struct_taker(taken, slow, "value, record")
+        taken_fields = [TakenField(new, (old,), filled.get(new), required=new in checked) for old, new in moves]
+        return new_schema, struct_taker(taken_fields, slow, "value, record")
 
     def _make_schemaless(self) -> ValueFunction:
         if not self._include and not self._renames:
@@ -176,22 +176,22 @@ class ReplaceField(Transform):
             return map_taker(names, {name: rename(name, name) for name in kept(names)})
 
         frequent = FrequentMaps(make, slow)
-        find, seldom = frequent.known.get, frequent.seldom
+        find, seldom = frequent.generated.get, frequent.seldom
         last: tuple[str, ...] = ()
-        last_made: Callable[[dict[str, Any]], Any] = slow
+        last_function: Callable[[dict[str, Any]], Any] = slow
 
         def convert(value: Any, record: SourceRecord) -> Any:
-            nonlocal last, last_made
+            nonlocal last, last_function
             del record
             if not isinstance(value, dict):
                 raise not_a_map(value, _PURPOSE)
             names = tuple(value)
             if names != last:
-                made = find(names)
-                if made is None:
+                function = find(names)
+                if function is None:
                     return seldom(names)(value)
-                last, last_made = names, made
-            return last_made(value)
+                last, last_function = names, function
+            return last_function(value)
 
         return convert
 

@@ -80,14 +80,14 @@ class TimestampConverter(Transform):
                 importance=Importance.HIGH,
                 example="Timestamp",
                 validator=one_of("string", "unix", "Date", "Time", "Timestamp"),
-                doc="What it becomes: a text (string), a number since 1970 (unix), or one of Connect's logical types.",
+                doc="What it becomes: a string (string), a number since 1970 (unix), or one of Connect's logical types.",
             ),
             ConfigKey(
                 name="format",
                 type=ConfigType.STRING,
                 default="",
                 example="yyyy-MM-dd'T'HH:mm:ss.SSS'Z'",
-                doc="The pattern of texts, as java.text.SimpleDateFormat takes it; in UTC and English. Needed where texts "
+                doc="The pattern of strings, as java.text.SimpleDateFormat takes it; in UTC and English. Needed where strings "
                 "are written or read.",
             ),
             ConfigKey(
@@ -117,18 +117,18 @@ class TimestampConverter(Transform):
 
     def _compile_format(self, pattern: str) -> JavaDateFormat:
         try:
-            made = JavaDateFormat(pattern)
+            date_format = JavaDateFormat(pattern)
         except ConfigInvalid as error:
             raise ConfigInvalid(
                 "TimestampConverter requires a SimpleDateFormat-compatible pattern for string timestamps: "
                 f"{pattern}: {error}"
             ) from error
-        if made.unreadable and self._target != "string":
+        if date_format.unreadable and self._target != "string":
             raise ConfigInvalid(
-                f"the pattern {pattern} can't be used to read texts: {made.unreadable} asks for rules of "
+                f"the pattern {pattern} can't be used to read strings: {date_format.unreadable} asks for rules of "
                 "weeks, which depend on the machine's locale in Java"
             )
-        return made
+        return date_format
 
     def compile(self) -> RecordFunction:
         """See ``Transform.compile``."""
@@ -178,9 +178,9 @@ class TimestampConverter(Transform):
                 return None
             result = copy(value)
             if convert is not None:
-                found = result.get(name)
-                if found is not None:
-                    result[name] = convert(found)
+                field_value = result.get(name)
+                if field_value is not None:
+                    result[name] = convert(field_value)
             return result
 
         if schema.default is not None:
@@ -204,8 +204,8 @@ class TimestampConverter(Transform):
             if not isinstance(value, dict):
                 raise not_a_map(value, _PURPOSE)
             result = dict(value)
-            found = value.get(name)
-            result[name] = None if found is None else convert(found)
+            field_value = value.get(name)
+            result[name] = None if field_value is None else convert(field_value)
             return result
 
         return convert_map

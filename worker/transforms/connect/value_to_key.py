@@ -23,7 +23,7 @@ from worker.transforms.base import (
     null_refused,
     with_fields,
 )
-from worker.transforms.generated import Taken, struct_taker
+from worker.transforms.generated import TakenField, struct_taker
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -98,17 +98,17 @@ class ValueToKey(Transform):
                 raise not_a_struct(value, schema, _PURPOSE)
             key = {}
             for name, field, default in parts:
-                found = value.get(name)
-                if found is None:
-                    found = default
-                    if found is None and not field.schema.optional:
+                field_value = value.get(name)
+                if field_value is None:
+                    field_value = default
+                    if field_value is None and not field.schema.optional:
                         raise null_refused(field)
-                key[name] = found
+                key[name] = field_value
             return key
 
         return struct_taker(
             [
-                Taken(field.name, (field.name,), default, required=not field.schema.optional)
+                TakenField(field.name, (field.name,), default, required=not field.schema.optional)
                 for field, default in ((field, defaults.get(field.name)) for field in fields)
             ],
             slow,

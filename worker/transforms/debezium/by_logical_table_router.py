@@ -199,17 +199,17 @@ class ByLogicalTableRouter(Transform):
         result.key_schema = self._key_schema(schema, topic)
 
     def _key_schema(self, schema: Schema, topic: str) -> Schema:
-        wanted = schema, topic
-        known = self._keys.get(wanted)
-        if known is None:
+        cache_key = schema, topic
+        key_schema = self._keys.get(cache_key)
+        if key_schema is None:
             fields = schema.fields
             if self._key_field is not None:
                 if schema.field(self._key_field) is not None:
                     raise Skippable(f"Cannot create field because of field name duplication {self._key_field}")
                 fields = (*fields, Field(self._key_field, STRING))
-            known = replace(schema, name=schema_name(f"{topic}.Key", self._mode), default=None, fields=fields)
-            remember(self._keys, wanted, known, self._limit)
-        return known
+            key_schema = replace(schema, name=schema_name(f"{topic}.Key", self._mode), default=None, fields=fields)
+            remember(self._keys, cache_key, key_schema, self._limit)
+        return key_schema
 
     def _find_envelope(self, schema: Schema, topic: str) -> Schema:
         cache_key = schema, topic

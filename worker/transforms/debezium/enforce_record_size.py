@@ -66,7 +66,7 @@ class EnforceRecordSize(Transform):
                 unit="bytes",
                 example="1000000",
                 doc="The size that records should not exceed. It is compared with an estimate of the record's size in a JVM "
-                "(24 bytes for a number, 56 and the UTF-8 for a text ...), not with the bytes a converter writes.",
+                "(24 bytes for a number, 56 and the UTF-8 for a string ...), not with the bytes a converter writes.",
             ),
             ConfigKey(
                 name="compression.ratio",

@@ -377,7 +377,7 @@ class EventRouter(Transform):
     def _expand_payload(self, payload: Any, schema: Schema) -> tuple[Any, Schema]:
         if not isinstance(payload, str):
             if payload is not None:
-                _log.warning("an outbox payload can't be expanded: it is no text")
+                _log.warning("an outbox payload can't be expanded: it is no string")
             return payload, schema
         try:
             value, expanded = expand_json(payload, self._payload, keep_nulls=self._keep_nulls, names=self._names)

@@ -52,12 +52,12 @@ class ExtractChangedRecordState(Transform):
             _header_key(
                 "header.changed.name",
                 "Header change name.",
-                "The header that lists the columns which an update changed. Without it there is none.",
+                "The header that lists the columns which an update changed. Without it no header is added.",
             ),
             _header_key(
                 "header.unchanged.name",
                 "Header unchanged name.",
-                "The header that lists the columns which an update left as they were. Without it there is none.",
+                "The header that lists the columns which an update left as they were. Without it no header is added.",
             ),
         ]
     )

@@ -33,11 +33,11 @@ class _Level(NamedTuple):
     """The fields that are added to one struct.
 
     Attributes:
-        own: new fields: their names and their indexes among the headers.
+        new_fields: their names and their indexes among the headers.
         below: the additions to fields that are structs themselves.
     """
 
-    own: list[tuple[str, int]]
+    new_fields: list[tuple[str, int]]
     below: dict[str, _Level]
 
 
@@ -64,7 +64,7 @@ class HeaderToValue(Transform):
                 display_name="Field names list",
                 validator=plain_items,
                 doc="The fields, one for each header, in the same order. With dots between the parts "
-                "a field stands inside a struct that is there already.",
+                "a field is put into a struct that is there already.",
                 example="timestamp,source.id",
             ),
             ConfigKey(
@@ -127,7 +127,7 @@ class HeaderToValue(Transform):
                 *path, last = name.split(".")
                 for part in path:
                     level = level.below.setdefault(part, _Level([], {}))
-                level.own.append((last, index))
+                level.new_fields.append((last, index))
             remember(self._levels, names, level_)
         return level_
 
@@ -169,7 +169,7 @@ def _extend_level(schema: Schema, level: _Level, kinds: Sequence[Schema | None])
         else field
         for field in schema.fields
     ]
-    for name, index in level.own:
+    for name, index in level.new_fields:
         kind = kinds[index]
         if kind is None:
             raise Skippable(f"fieldSchema for field {name} cannot be null.")
@@ -185,6 +185,6 @@ def _fill_value(value: Mapping[str, Any], schema: Schema, level: _Level, values:
         result[field.name] = (
             member if below is None or member is None else _fill_value(member, field.schema, below, values)
         )
-    for name, index in level.own:
+    for name, index in level.new_fields:
         result[name] = values[index]
     return result

@@ -175,8 +175,10 @@ class PartitionRouting(Transform):
         has_operation = schema.field("op") is not None
         sums = []
         for image in ("before", "after"):
-            found = [_find_path(schema, name, image if has_operation else None, self._hash) for name in self._fields]
-            sums.append(_make_sum([path for path in found if path is not None], _REMEMBERED[self._hash]))
+            optional_paths = [
+                _find_path(schema, name, image if has_operation else None, self._hash) for name in self._fields
+            ]
+            sums.append(_make_sum([path for path in optional_paths if path is not None], _REMEMBERED[self._hash]))
         return _RoutingPlan(has_operation, *sums)
 
 
@@ -208,8 +210,9 @@ def _make_sum(paths: Sequence[_Path], remembered: frozenset[Type]) -> Callable[[
         lines.append(f"{value} = {structs[way]}[{path.last!r}]")
         present.append(value)
         if path.schema.type in remembered:
-            known: dict[Any, int] = {}
-            term = f"({code.bind('known', known.get)}({value}) or {code.bind('hash', remembering(path.hash, known))}({value}))"
+            hashes_by_value: dict[Any, int] = {}
+            find = code.bind("known", hashes_by_value.get)
+            term = f"({find}({value}) or {code.bind('hash', remembering(path.hash, hashes_by_value))}({value}))"
         else:
             term = f"{code.bind('hash', path.hash)}({value})"
         terms.append(term)

@@ -101,8 +101,8 @@ def _language_hint(expression: str) -> str:
     try:
         compile_cel(expression)
     except ExpressionInvalid as error:
-        return f"language={_CEL}, and the expression in CEL; as it stands it is none: {error}"
-    return f"language={_CEL}: the expression is valid CEL as it stands (null and missing fields are errors there)"
+        return f"language={_CEL}, and the expression in CEL; as it is, it is not valid CEL: {error}"
+    return f"language={_CEL}: the expression is valid CEL as it is (null and missing fields are errors there)"
 
 
 def _guard_decision(config: Config, decide: _Outcome) -> RecordFunction:
@@ -114,13 +114,13 @@ def _guard_decision(config: Config, decide: _Outcome) -> RecordFunction:
     def concerns(topic: str) -> bool:
         if len(cache) >= TOPIC_CACHE_SIZE:
             cache.clear()
-        found = cache[topic] = pattern is None or pattern.fullmatch(topic) is not None
-        return found
+        is_match = cache[topic] = pattern is None or pattern.fullmatch(topic) is not None
+        return is_match
 
     def apply(record: SourceRecord) -> SourceRecord | None:
         if pattern is not None:
-            wanted = cache.get(record.topic)
-            if not (concerns(record.topic) if wanted is None else wanted):
+            cached = cache.get(record.topic)
+            if not (concerns(record.topic) if cached is None else cached):
                 return record
         if record.value is None and mode != "evaluate":
             return record if mode == "keep" else None
@@ -196,7 +196,7 @@ class ContentBasedRouter(Transform):
         super().__init__(config, side)
         self._expression: str = config["topic.expression"]
         self._evaluate = _compile_expression(
-            "topic.expression", config["language"], self._expression, ("text", "null"), "a text, or null"
+            "topic.expression", config["language"], self._expression, ("text", "null"), "a string, or null"
         )
 
     def compile(self) -> RecordFunction:

@@ -144,12 +144,12 @@ class TimezoneConverter(Transform):
             if plans is None:
                 return record
             table = _table_of(event) if plans.has_table else None
-            wanted = table, record.topic
-            plan = plans.known.get(wanted)
+            cache_key = table, record.topic
+            plan = plans.by_table.get(cache_key)
             if plan is None:
-                if len(plans.known) >= TOPIC_CACHE_SIZE:
-                    plans.known.clear()
-                plan = plans.known[wanted] = tuple(self._make_plan(schema, table, record.topic))
+                if len(plans.by_table) >= TOPIC_CACHE_SIZE:
+                    plans.by_table.clear()
+                plan = plans.by_table[cache_key] = tuple(self._make_plan(schema, table, record.topic))
             value = _convert_event(event, plan)
             if value is event:
                 return record
@@ -170,15 +170,15 @@ class TimezoneConverter(Transform):
             mode = self._mode if fields else "all"
         result = []
         for block in _BLOCKS:
-            own = _fields_of(fields, block)
+            block_fields = _fields_of(fields, block)
             field = schema.field(block)
-            if field is None or field.schema.type is not Type.STRUCT or (block == "source" and not own):
+            if field is None or field.schema.type is not Type.STRUCT or (block == "source" and not block_fields):
                 continue
             steps = tuple(
                 step
-                for each in field.schema.fields
-                if mode == "all" or (each.name in own) is (mode == "include")
-                if (step := self._make_step(block, each.name, each.schema)) is not None
+                for member in field.schema.fields
+                if mode == "all" or (member.name in block_fields) is (mode == "include")
+                if (step := self._make_step(block, member.name, member.schema)) is not None
             )
             if steps:
                 result.append((block, steps))
@@ -223,11 +223,11 @@ class _Plans(NamedTuple):
 
     Attributes:
         has_table: whether the source block names a table.
-        known: the fields to convert, by table and topic.
+        by_table: the fields to convert, by table and topic.
     """
 
     has_table: bool
-    known: dict[tuple[str | None, str], _Plan]
+    by_table: dict[tuple[str | None, str], _Plan]
 
 
 def _make_plans(schema: Schema | None) -> _Plans | None:
@@ -262,10 +262,12 @@ def _parse_rules(items: Sequence[str]) -> _Rules:
 
 def _fields_of(fields: set[str], block: str) -> set[str]:
     """The fields of a block among those configured; a name without block means the row's, before and after."""
-    own = {name.removeprefix(f"{block}.") for name in fields if name.startswith(f"{block}.")}
+    block_fields = {name.removeprefix(f"{block}.") for name in fields if name.startswith(f"{block}.")}
     if block in _IMAGES:
-        own |= {name for name in fields if not name.startswith(tuple(f"{each}." for each in _BLOCKS))}
-    return own
+        block_fields |= {
+            name for name in fields if not name.startswith(tuple(f"{any_block}." for any_block in _BLOCKS))
+        }
+    return block_fields
 
 
 def _has_table(schema: Schema) -> bool:

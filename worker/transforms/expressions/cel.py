@@ -250,7 +250,7 @@ class _CelCompiler:
     def _compile_matches(self, node: CallNode, bound: frozenset[str]) -> str:
         subject, pattern = node.arguments if node.of is None else (node.of, node.arguments[0])
         if not isinstance(pattern, Literal) or not isinstance(pattern.value, str):
-            raise self.invalid(pattern.start, "the expression of matches must be a text that is written out")
+            raise self.invalid(pattern.start, "the expression of matches must be a string that is written out")
         name = f"{_PREFIX}re{len(self.functions)}"
         options = re2.Options()
         options.log_errors = False
@@ -263,7 +263,7 @@ class _CelCompiler:
 
         def matches(subject_text: object) -> bool:
             if not isinstance(subject_text, str):
-                raise TypeError("matches needs a text")
+                raise TypeError("matches needs a string")
             return search(subject_text) is not None
 
         self.functions[name] = matches
@@ -278,13 +278,13 @@ def _to_sized(value: object) -> object:
 
 def _lower_ascii(string: object) -> str:
     if not isinstance(string, str):
-        raise TypeError("lowerAscii needs a text")
+        raise TypeError("lowerAscii needs a string")
     return "".join(char.lower() if char.isascii() else char for char in string)
 
 
 def _upper_ascii(string: object) -> str:
     if not isinstance(string, str):
-        raise TypeError("upperAscii needs a text")
+        raise TypeError("upperAscii needs a string")
     return "".join(char.upper() if char.isascii() else char for char in string)
 
 

@@ -110,8 +110,8 @@ class _GroovyCompiler:
             case Unary(operator="!", operand=operand):
                 inner = self._compile_condition(operand)
                 return lambda record: not inner(record)
-            case ChoiceNode(condition=condition, then=then, otherwise=otherwise):
-                test, yes, no = self._compile_condition(condition), self.value(then), self.value(otherwise)
+            case ChoiceNode(condition=condition, when_true=when_true, otherwise=otherwise):
+                test, yes, no = self._compile_condition(condition), self.value(when_true), self.value(otherwise)
                 return lambda record: yes(record) if test(record) else no(record)
             case Binary():
                 return self._compile_binary(node)
@@ -136,8 +136,7 @@ class _GroovyCompiler:
         if not _is_condition(node):
             raise self.invalid(
                 node.start,
-                "what stands here must be a comparison or another condition: write ... == true, "
-                "... != null or ... != ''",
+                "what is here must be a comparison or another condition: write ... == true, ... != null or ... != ''",
             )
         return self.value(node)
 
@@ -179,17 +178,17 @@ class _GroovyCompiler:
         ):
             raise self.invalid(
                 node.right.start,
-                "in can be taken over with a list of texts only: Java tells numbers of different sizes apart there",
+                "in can be taken over with a list of strings only: Java tells numbers of different sizes apart there",
             )
         value = self.value(node.left)
         allowed = frozenset(item.value for item in items.items if isinstance(item, Literal))
-        return lambda record: isinstance(found := value(record), str) and found in allowed
+        return lambda record: isinstance(operand := value(record), str) and operand in allowed
 
     def _compile_join(self, node: Binary) -> _Value:
         if not _is_text(node.left):
-            raise self.invalid(node.at, "+ can be taken over only behind a text that is written out, or topic")
+            raise self.invalid(node.at, "+ can be taken over only behind a string that is written out, or topic")
         if isinstance(node.right, Literal) and isinstance(node.right.value, float):
-            raise self.invalid(node.right.start, "write the number as a text")
+            raise self.invalid(node.right.start, "write the number as a string")
         left, right = self.value(node.left), self.value(node.right)
         return lambda record: left(record) + _format_value(right(record))
 
@@ -207,7 +206,7 @@ class _GroovyCompiler:
             subject, operand = of(record), argument(record)
             if not isinstance(subject, str) or not isinstance(operand, str):
                 raise _Refused(
-                    f"{name} needs texts, and there is {_describe_value(subject)} and {_describe_value(operand)}"
+                    f"{name} needs strings, and there is {_describe_value(subject)} and {_describe_value(operand)}"
                 )
             return test(subject, operand)
 
@@ -222,8 +221,8 @@ def _is_condition(node: SyntaxNode) -> bool:
             return name != "+"
         case CallNode(name=name):
             return name in _TESTS
-        case ChoiceNode(then=then, otherwise=otherwise):
-            return _is_condition(then) and _is_condition(otherwise)
+        case ChoiceNode(when_true=when_true, otherwise=otherwise):
+            return _is_condition(when_true) and _is_condition(otherwise)
     return False
 
 
@@ -257,8 +256,8 @@ class _Opaque:
 
 def _describe_value(value: Any) -> str:
     if isinstance(value, _Opaque):
-        return f"{value.path}, which is no text, number or boolean"
-    return {"NoneType": "null", "str": "a text", "bool": "a boolean"}.get(type(value).__name__, "a number")
+        return f"{value.path}, which is no string, number or boolean"
+    return {"NoneType": "null", "str": "a string", "bool": "a boolean"}.get(type(value).__name__, "a number")
 
 
 def _format_value(value: Any) -> str:
@@ -268,7 +267,7 @@ def _format_value(value: Any) -> str:
     if isinstance(value, str | int):
         return str(value)
     raise _Refused(
-        f"there is {_describe_value(value)} behind a +: only texts, integers and booleans are written as Groovy does"
+        f"there is {_describe_value(value)} behind a +: only strings, integers and booleans are written as Groovy does"
     )
 
 

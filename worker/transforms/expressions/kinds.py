@@ -8,7 +8,7 @@ from worker.transforms.expressions.syntax import Binary, CallNode, ChoiceNode, I
 
 _ARITHMETIC: Final = ("+", "-", "*", "/", "%")
 _TESTS: Final = ("has", "startsWith", "endsWith", "contains", "matches", "exists", "all", "exists_one")
-_TEXTS: Final = ("string", "type", "lowerAscii", "upperAscii")
+_STRING_FUNCTIONS: Final = ("string", "type", "lowerAscii", "upperAscii")
 _VALUES: Final = ("size", "int", "uint", "double", "bytes", "timestamp", "duration")
 
 
@@ -33,8 +33,16 @@ def kind_of(node: SyntaxNode) -> str | None:
         case Binary(operator=operator):
             return "other" if operator in _ARITHMETIC else "condition"
         case CallNode(name=name):
-            return "condition" if name in _TESTS else "text" if name in _TEXTS else "other" if name in _VALUES else None
-        case ChoiceNode(then=then, otherwise=otherwise):
-            kinds = {kind_of(then), kind_of(otherwise)}
+            return (
+                "condition"
+                if name in _TESTS
+                else "text"
+                if name in _STRING_FUNCTIONS
+                else "other"
+                if name in _VALUES
+                else None
+            )
+        case ChoiceNode(when_true=when_true, otherwise=otherwise):
+            kinds = {kind_of(when_true), kind_of(otherwise)}
             return kinds.pop() if len(kinds) == 1 else None
     return None

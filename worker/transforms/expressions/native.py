@@ -77,20 +77,21 @@ class _NativeGenerator:
                 return self.comparison(left, operator, right)
             case Binary(operator="in", left=left, right=ItemsNode(items=items, is_map=False)) if items:
                 return self.membership(left, items)
-            case CallNode(of=SyntaxNode() as of, name=name, arguments=(Literal(value=str()) as wanted,)) if (
+            case CallNode(of=SyntaxNode() as of, name=name, arguments=(Literal(value=str()) as literal,)) if (
                 name in _TEXT_TESTS
             ):
-                test = _TEXT_TESTS[name].format("{}", self.constant(wanted))
+                test = _TEXT_TESTS[name].format("{}", self.constant(literal))
                 return self.checked(of, str, test.format)
             case CallNode(of=SyntaxNode() as of, name="matches", arguments=(Literal(value=str() as pattern),)):
                 search = self.bind(self.searches[pattern])
-                return self.checked(of, str, lambda found: f"{search}({found}) is not None")
-        return self.checked(node, bool, lambda found: found)
+                return self.checked(of, str, lambda expression: f"{search}({expression}) is not None")
+        return self.checked(node, bool, lambda expression: expression)
 
     def result(self, node: SyntaxNode) -> str:
         """Generate the whole expression: a condition, or a choice between two strings or nulls."""
         if isinstance(node, ChoiceNode):
-            return f"({self.result_of(node.then)} if {self.condition(node.condition)} else {self.result_of(node.otherwise)})"
+            when_true, condition = self.result_of(node.when_true), self.condition(node.condition)
+            return f"({when_true} if {condition} else {self.result_of(node.otherwise)})"
         return self.condition(node)
 
     def result_of(self, node: SyntaxNode) -> str:
@@ -102,14 +103,14 @@ class _NativeGenerator:
         constant = self.constant(operand)
         if operand.value is None:
             return f"({self.value(node)} is {'None' if operator == '==' else 'not None'})"
-        return self.checked(node, type(operand.value), lambda found: f"{found} {operator} {constant}")
+        return self.checked(node, type(operand.value), lambda expression: f"{expression} {operator} {constant}")
 
     def membership(self, node: SyntaxNode, items: tuple[SyntaxNode, ...]) -> str:
         kinds = {type(item.value) if isinstance(item, Literal) else None for item in items}
         if kinds not in ({str}, {int}):
             raise _NotNative
         constants = ", ".join(map(self.constant, items))
-        return self.checked(node, kinds.pop() or str, lambda found: f"{found} in ({constants},)")
+        return self.checked(node, kinds.pop() or str, lambda expression: f"{expression} in ({constants},)")
 
     def constant(self, node: SyntaxNode) -> str:
         """Generate a constant whose meaning is certain: a string without escapes, a decimal number, true, false or null."""

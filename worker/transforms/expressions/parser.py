@@ -369,7 +369,9 @@ class _ExpressionParser:
         if self.groovy and (prefix or len(quote) > 1):
             raise self._make_invalid(token.start, "write a plain text in single quotes")
         if self.groovy and quote == '"' and "$" in inside:
-            raise self._make_invalid(token.start, "texts with $ inside are not put together: write + between the parts")
+            raise self._make_invalid(
+                token.start, "strings with $ inside are not put together: write + between the parts"
+            )
         content = inside if "r" in prefix else self._unescape_string(inside, token.start + len(prefix) + len(quote))
         return content.encode("latin-1" if "\\x" in inside else "utf-8", "replace") if "b" in prefix else content
 

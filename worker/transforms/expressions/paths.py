@@ -112,7 +112,7 @@ def make_resolver(path: Path, *, lenient: bool = False) -> Callable[[SourceRecor
 
     def topic(record: SourceRecord) -> PathMatch:
         if path.steps:
-            raise Unresolved(f"topic is a text: it has no {path.steps[0].name}")
+            raise Unresolved(f"topic is a string: it has no {path.steps[0].name}")
         return PathMatch(record.topic, None)
 
     def schema(record: SourceRecord) -> PathMatch:
@@ -144,7 +144,7 @@ def _read_header(path: Path, record: SourceRecord, *, lenient: bool) -> PathMatc
             None,
         )
     name, *steps = path.steps
-    header = next((each for each in reversed(record.headers) if each.key == name.name), None)
+    header = next((candidate for candidate in reversed(record.headers) if candidate.key == name.name), None)
     if header is None:
         if lenient or not steps:
             return (

@@ -117,7 +117,7 @@ class ChoiceNode(SyntaxNode):
     """``condition ? then : otherwise``."""
 
     condition: SyntaxNode
-    then: SyntaxNode
+    when_true: SyntaxNode
     otherwise: SyntaxNode
 
 
@@ -138,6 +138,6 @@ def list_children(node: SyntaxNode) -> tuple[SyntaxNode, ...]:
             return (operand,)
         case Binary(left=left, right=right):
             return left, right
-        case ChoiceNode(condition=condition, then=then, otherwise=otherwise):
-            return condition, then, otherwise
+        case ChoiceNode(condition=condition, when_true=when_true, otherwise=otherwise):
+            return condition, when_true, otherwise
     return ()

@@ -45,25 +45,25 @@ def make_writer(parts: Sequence[Part], day_text: Callable[[Sequence[Part], int],
         day_text: writes parts that have nothing of the time of day, for a day since 1970-01-01.
     """
     runs: list[tuple[Part, ...]] = []
-    pieces: list[str] = []
+    fragments: list[str] = []
     code = CodeBuilder(TWO=_TWO, THREE=_THREE, known={})
     used: set[str] = set()
     for part in parts:
         letter, count, literal = part
         if letter in _OF_DAY:
             used.add("hour" if letter in "HkKha" else _VALUES[letter])
-            pieces.append(_time_piece(letter, count))
+            fragments.append(_time_fragment(letter, count))
         elif letter:
-            if pieces and pieces[-1].startswith("{day["):
+            if fragments and fragments[-1].startswith("{day["):
                 runs[-1] = (*runs[-1], part)
             else:
-                pieces.append(f"{{day[{len(runs)}]}}")
+                fragments.append(f"{{day[{len(runs)}]}}")
                 runs.append((part,))
-        elif pieces and pieces[-1].startswith("{day["):
+        elif fragments and fragments[-1].startswith("{day["):
             runs[-1] = (*runs[-1], part)
         else:
-            pieces.append(f"{{{code.bind('literal', literal)}}}")
-    code.names["texts"] = lambda days: tuple([day_text(run, days) for run in runs])
+            fragments.append(f"{{{code.bind('literal', literal)}}}")
+    code.names["format_runs"] = lambda days: tuple([day_text(run, days) for run in runs])
     lines = [f"days, of_day = divmod(millis, {_DAY_MS})"]
     if runs:
         lines += [
@@ -71,7 +71,7 @@ def make_writer(parts: Sequence[Part], day_text: Callable[[Sequence[Part], int],
             "if day is None:",
             f"    if len(known) >= {_DAYS}:",
             "        known.clear()",
-            "    day = known[days] = texts(days)",
+            "    day = known[days] = format_runs(days)",
         ]
     if used:
         lines += [
@@ -79,11 +79,11 @@ def make_writer(parts: Sequence[Part], day_text: Callable[[Sequence[Part], int],
             "minutes, second = divmod(seconds, 60)",
             "hour, minute = divmod(minutes, 60)",
         ]
-    code.define("made(millis)", [*lines, f"return f{''.join(pieces)!r}" if pieces else "return ''"])
+    code.define("made(millis)", [*lines, f"return f{''.join(fragments)!r}" if fragments else "return ''"])
     return code.function("made", "writing of a time")
 
 
-def _time_piece(letter: str, count: int) -> str:
+def _time_fragment(letter: str, count: int) -> str:
     if letter == "a":
         return "{'PM' if hour >= 12 else 'AM'}"
     value = _VALUES[letter]
@@ -107,12 +107,12 @@ def make_reader(
         day_of: days since 1970-01-01 of year, month and day.
     """
     merged = _merge_literals(parts)
-    places = [number for number, (letter, _, _) in enumerate(merged) if letter in _DATE]
+    date_indexes = [number for number, (letter, _, _) in enumerate(merged) if letter in _DATE]
     fixed = all(_is_fixed(part, before) for part, before in zip(merged, [("", 0, ""), *merged[:-1]], strict=True))
     if (
         not fixed
-        or len(places) != len(_DATE)
-        or any(letter and letter not in _DATE for letter, _, _ in merged[places[0] : places[-1]])
+        or len(date_indexes) != len(_DATE)
+        or any(letter and letter not in _DATE for letter, _, _ in merged[date_indexes[0] : date_indexes[-1]])
     ):
         return slow
     code = CodeBuilder(slow=slow, known={})
@@ -121,8 +121,8 @@ def make_reader(
     for number, (letter, count, literal) in enumerate(merged):
         width = count if letter else len(literal)
         text = f"text[{at}:{at + width}]"
-        if places[0] <= number <= places[-1]:
-            start = at if number == places[0] else start
+        if date_indexes[0] <= number <= date_indexes[-1]:
+            start = at if number == date_indexes[0] else start
             end = at + width
             date_parts.append((letter, at - start, width, literal))
         elif letter:

@@ -355,12 +355,12 @@ class JavaDateFormat:
             for item, after in zip_longest(items, items[1:])
         )
         self._read = re.compile(expression, re.IGNORECASE).match
-        self._places = _field_indexes(self._fields)
+        self._indexes = _field_indexes(self._fields)
         self._oldest_ms = int(time.time() * 1000 - _CENTURY_BACK * _YEAR_MS)
         self._oldest_year = to_civil(self._oldest_ms // _DAY_MS)[0]
         #: Parses a string to an instant, in milliseconds since the epoch; see ``_parse``.
         self.parse: Callable[[str], int] = self._parse
-        if self._places is not None and not self.unreadable:
+        if self._indexes is not None and not self.unreadable:
             self.parse = make_reader([(item.letter, item.count, item.literal) for item in items], self._parse, days_of)
 
     def _parse(self, date_text: str) -> int:
@@ -378,10 +378,10 @@ class JavaDateFormat:
         if match is None:
             raise Skippable(f"Could not parse timestamp: value ({date_text}) does not match pattern ({self.pattern})")
         values = match.groups()
-        if self._places is not None and max(map(len, values)) <= _SHORT:
+        if self._indexes is not None and max(map(len, values)) <= _SHORT:
             numbers = [int(part) for part in values]
             numbers += _UNSET
-            year, month, day, hour, minute, second, milli = [numbers[index] for index in self._places]
+            year, month, day, hour, minute, second, milli = [numbers[index] for index in self._indexes]
             return days_of(year, month, day) * _DAY_MS + hour * 3_600_000 + minute * 60_000 + second * 1000 + milli
         return self._compute_instant(values)
 

@@ -31,14 +31,17 @@ _BLOCK: Final = struct.Struct("<QQ").unpack_from
 _H2_TURNED: Final = _H2 << 41 | _H2 >> 23
 #: What the signs of an integer's four bytes do to the places above them, by those signs.
 _SIGNS: Final = {
-    sum(0x80 << 8 * place for place in places): reduce(xor, (-1 << 8 * (place + 1) for place in places), 0) & _MASK64
+    sum(0x80 << 8 * byte_index for byte_index in byte_indexes): reduce(
+        xor, (-1 << 8 * (byte_index + 1) for byte_index in byte_indexes), 0
+    )
+    & _MASK64
     for count in range(5)
-    for places in combinations(range(4), count)
+    for byte_indexes in combinations(range(4), count)
 }
 #: Up to this string length, the powers of 31 that characters are multiplied with are precomputed.
 _POWERS_KNOWN: Final = 64
 _POWERS: Final = tuple(
-    tuple(pow(31, place, 1 << 32) for place in reversed(range(length))) for length in range(_POWERS_KNOWN + 1)
+    tuple(pow(31, exponent, 1 << 32) for exponent in reversed(range(length))) for length in range(_POWERS_KNOWN + 1)
 )
 _REMEMBERED: Final = 4096
 _LONGEST_REMEMBERED: Final = 256

@@ -76,16 +76,16 @@ class ScyllaExtractNewRecordState(Transform):
         find, add = plans.by_id.get, plans.add
 
         def apply(record: SourceRecord) -> SourceRecord | None:
-            found = extract(record)
-            if found is None or found.value is None:
-                return found
-            schema = found.value_schema
+            extracted = extract(record)
+            if extracted is None or extracted.value is None:
+                return extracted
+            schema = extracted.value_schema
             plan = (find(id(schema)) or add(schema))[1]
             if plan is None:
-                return found
-            result = found if found is not record else copy_record(found)
+                return extracted
+            result = extracted if extracted is not record else copy_record(extracted)
             result.value_schema = plan[0]
-            result.value = plan[1](found.value)
+            result.value = plan[1](extracted.value)
             return result
 
         return apply

@@ -100,9 +100,9 @@ def _plan(schema: Schema | None) -> _Plan | None:
             if image is not None:
                 flat = dict(image)
                 for cell in cells:
-                    held = image.get(cell)
-                    if held is not None:
-                        flat[cell] = held.get(_VALUE)
+                    cell_value = image.get(cell)
+                    if cell_value is not None:
+                        flat[cell] = cell_value.get(_VALUE)
                 result[name] = flat
         return result
 

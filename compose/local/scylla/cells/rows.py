@@ -122,11 +122,13 @@ def _in_order(table: EmulatedTable, changes: Sequence[Change]) -> list[Change]:
     rows = [change for change in changes if isinstance(change, EmulatedRowChange)]
     written = [change for change in rows if not change.delete]
     apart = len({change.ttl for change in written}) > 1 or len({change.key for change in rows}) < len(rows)
-    places = {key: place for place, key in enumerate(table.order({row.key for row in rows if row.key is not None}))}
+    positions = {
+        key: position for position, key in enumerate(table.order({row.key for row in rows if row.key is not None}))
+    }
 
-    def place(change: Change) -> tuple[int, int, int]:
+    def rank_change(change: Change) -> tuple[int, int, int]:
         if isinstance(change, EmulatedRowChange):
-            at = -1 if change.key is None else places[change.key]
+            at = -1 if change.key is None else positions[change.key]
             if change.key is None:
                 return 0, change.ttl or 0, 0
             if not apart:
@@ -134,7 +136,7 @@ def _in_order(table: EmulatedTable, changes: Sequence[Change]) -> list[Change]:
             return (3 if change.delete else 1 if change.insert else 2), change.ttl or 0, at
         return (4, 0, 0) if isinstance(change, RangeChange) else (5, 0, 0)
 
-    return sorted(changes, key=place)
+    return sorted(changes, key=rank_change)
 
 
 def _start_row(table: EmulatedTable, base: LogRow, key: Sequence[bytes] | None, operation: int) -> LogRow:
@@ -190,13 +192,13 @@ def log_cell(column: EmulatedColumn, elements: dict[bytes, bytes]) -> bytes:
     """The cell that the log has of a multicell column with these elements."""
     kind = column.type
     if kind.name == "udt":
-        return join_fields(elements.get(struct.pack(">h", place)) for place in range(len(kind.arguments)))
+        return join_fields(elements.get(struct.pack(">h", index)) for index in range(len(kind.arguments)))
     if kind.name == "list":
-        return join_cells([part for place in sorted(elements, key=list_order) for part in (place, elements[place])], 2)
-    places = _sort_cells(kind.arguments[0], elements)
+        return join_cells([part for path in sorted(elements, key=list_order) for part in (path, elements[path])], 2)
+    paths = _sort_cells(kind.arguments[0], elements)
     if kind.name == "set":
-        return join_cells(places)
-    return join_cells([part for place in places for part in (place, elements[place])], 2)
+        return join_cells(paths)
+    return join_cells([part for path in paths for part in (path, elements[path])], 2)
 
 
 def _deleted_kind(kind: CqlType) -> CqlType:
