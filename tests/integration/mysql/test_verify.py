@@ -309,7 +309,9 @@ def test_the_connector_is_waited_for_where_it_can_be_asked(world: World) -> None
         ]
 
     verification = build_verification(
-        world.config, worker, VerificationRequest(includes=lambda _table: True, offsets=offsets, folder=str(world.folder))
+        world.config,
+        worker,
+        VerificationRequest(includes=lambda _table: True, offsets=offsets, folder=str(world.folder)),
     )
     reports = asyncio.run(verification.run())
     assert all(report.equal for report in reports)

@@ -152,7 +152,9 @@ def test_given_partitions_go_before_keys_and_must_exist() -> None:
 def test_places_go_before_keys() -> None:
     topic_route = route(Counted(), 7)
     keys = [b"beat-%d" % number for number in range(30)]
-    topic_route.append(CommitUnit(), keys, keys, partition_keys=[b"rows" if number % 3 else None for number in range(30)])
+    topic_route.append(
+        CommitUnit(), keys, keys, partition_keys=[b"rows" if number % 3 else None for number in range(30)]
+    )
     partitions = {value: number for number, rows in content(topic_route).items() for _, value in rows}
     assert partitions == {key: choose_partition(b"rows" if number % 3 else key, 7) for number, key in enumerate(keys)}
 
