@@ -46,7 +46,7 @@ def _run_test(options: argparse.Namespace) -> int:
 def _run_lint(options: argparse.Namespace) -> int:
     from worker.development.commands import run_lint
 
-    return run_lint(options.files, waive=options.waive, may_grow=options.may_grow)
+    return run_lint(options.files)
 
 
 def _run_format(options: argparse.Namespace) -> int:
@@ -433,12 +433,6 @@ def _add_lint(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
         description="Checks names and prose against docs/glossary.md, then runs ruff and mypy over the checkout.",
     )
     lint.add_argument("files", nargs="*", metavar="FILE", help="check these only, without mypy")
-    lint.add_argument(
-        "--waive",
-        action="store_true",
-        help="write tests/wording/waivers.txt from today's counts of banned words; refused where a count grows",
-    )
-    lint.add_argument("--raise", action="store_true", dest="may_grow", help="with --waive: accept larger counts")
     lint.set_defaults(run=_run_lint)
 
 

@@ -5,13 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from tests.wording.__main__ import GLOSSARY, ROOT, WAIVERS, is_checked, main
+from tests.wording.__main__ import GLOSSARY, ROOT, is_checked, main
 from tests.wording.findings import Finding, check_markdown, check_python
 from tests.wording.glossary import read_glossary
-from tests.wording.waivers import excess, format_waivers, growths, parse_waivers, slack
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -181,61 +178,19 @@ def test_which_files_are_checked(name: str, checked: bool) -> None:
     assert is_checked(name) is checked
 
 
-counts = st.dictionaries(st.sampled_from(["a.py", "b.py", "c d.py", "e.md"]), st.integers(1, 9))
-
-
-@given(counts, counts)
-def test_waivers_that_differ_in_any_way_are_reported(today: dict[str, int], waivers: dict[str, int]) -> None:
-    assert parse_waivers(format_waivers(waivers)) == waivers
-    assert (not excess(today, waivers) and not slack(today, waivers)) == (today == waivers)
-    if not growths(today, waivers):
-        assert sum(today.values()) <= sum(waivers.values())
-        assert all(count <= waivers.get(path, count) for path, count in today.items())
-
-
-def test_moved_findings_need_no_permission_but_new_ones_do() -> None:
-    assert growths({"new.py": 3, "old.py": 1}, {"old.py": 4}) == []
-    assert [growth.path for growth in growths({"new.py": 4, "old.py": 1}, {"old.py": 4})] == ["new.py"]
-    assert [growth.path for growth in growths({"a.py": 2, "b.py": 1}, {"a.py": 1, "b.py": 2})] == ["a.py"]
-
-
-def test_a_merge_that_kept_both_sides_is_read() -> None:
-    assert parse_waivers("a.py 3\na.py 5\n\nb.py 1\n") == {"a.py": 5, "b.py": 1}
-    with pytest.raises(ValueError, match="line 1"):
-        parse_waivers("<<<<<<< HEAD")
-
-
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
     for folder in ("worker", "docs", "tests/wording"):
         (tmp_path / folder).mkdir(parents=True)
     (tmp_path / GLOSSARY).write_text(GLOSSARY_PAGE)
-    (tmp_path / WAIVERS).write_text("")
     return tmp_path
 
 
-def test_the_command_from_a_violation_to_a_waiver_and_back(checkout: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_reports_findings_until_they_are_fixed(checkout: Path, capsys: pytest.CaptureFixture[str]) -> None:
     module = checkout / "worker" / "module.py"
     module.write_text("found = 1\n")
     assert main([], checkout) == 1
     assert "worker/module.py:1: the name 'found'; write instead:" in capsys.readouterr().out
     assert main([str(module)], checkout) == 1
-    assert main(["--waive"], checkout) == 1
-    assert "--raise" in capsys.readouterr().out
-    assert (checkout / WAIVERS).read_text() == ""
-    assert main(["--waive", "--raise"], checkout) == 0
-    assert (checkout / WAIVERS).read_text() == "worker/module.py 1\n"
+    module.write_text("table = 1\n")
     assert main([], checkout) == main([str(module)], checkout) == 0
-
-    module.rename(checkout / "worker" / "other.py")
-    assert main([], checkout) == 1
-    assert main(["--waive"], checkout) == 0
-    assert (checkout / WAIVERS).read_text() == "worker/other.py 1\n"
-
-    (checkout / "worker" / "other.py").write_text("table = 1\n")
-    capsys.readouterr()
-    assert main([], checkout) == 1
-    assert "./millrace lint --waive" in capsys.readouterr().out
-    assert main(["--waive"], checkout) == 0
-    assert (checkout / WAIVERS).read_text() == ""
-    assert main([], checkout) == 0

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 from tests.wording.findings import Finding, check_markdown, check_python
 from tests.wording.glossary import Glossary, read_glossary
-from tests.wording.waivers import REWRITE, excess, format_waivers, growths, parse_waivers, slack
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -19,7 +18,6 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parents[2]
 FOLDERS = ("worker", "connectors", "offsets", "spark_jobs", "compose", "tests", "docs")
 GLOSSARY = "docs/glossary.md"
-WAIVERS = "tests/wording/waivers.txt"
 #: The glossary names the banned words; the reference is generated from strings that are checked in the code.
 _UNCHECKED = (GLOSSARY, "docs/reference/")
 _SKIPPED_FOLDERS = {"__pycache__", "build", "dist", "node_modules"}
@@ -67,75 +65,25 @@ def check_files(root: Path, names: Sequence[str]) -> list[Finding]:
         return [finding for findings in pool.map(check, names, chunksize=_FILES_PER_PROCESS) for finding in findings]
 
 
-def count_by_path(findings: Iterable[Finding]) -> dict[str, int]:
-    """Return the number of findings per file."""
-    counts: dict[str, int] = {}
-    for finding in findings:
-        counts[finding.path] = counts.get(finding.path, 0) + 1
-    return counts
-
-
-def report(root: Path, names: Sequence[str], *, whole_tree: bool) -> int:
-    """Print the findings of files that have more than their waivers allow; returns the exit code.
-
-    Of the whole tree, waivers that are larger than need be are errors too.
-    """
+def report(root: Path, names: Sequence[str]) -> int:
+    """Print the findings of files; returns the exit code."""
     findings = check_files(root, names)
-    waivers = parse_waivers((root / WAIVERS).read_text(encoding="utf-8"))
-    counts = count_by_path(findings)
-    over = excess(counts, waivers)
     for finding in findings:
-        if finding.path in over:
-            print(finding)
-    for path, number in over.items():
-        print(
-            f"{path}: {counts[path]} findings, {waivers.get(path, 0)} are waived: fix {number}, of those above any "
-            f"({GLOSSARY} has the words; after a rename or a split: {REWRITE})"
-        )
-    loose = slack(
-        dict.fromkeys(names, 0) | counts,
-        waivers if whole_tree else {name: waivers[name] for name in names if name in waivers},
-    )
-    if loose:
-        print(
-            f"{sum(loose.values())} findings fewer than {WAIVERS} allows, in {', '.join(list(loose)[:5])}"
-            f"{' ...' if len(loose) > 5 else ''}: run {REWRITE} and commit the file"
-        )
-    return 1 if over or loose else 0
-
-
-def rewrite_waivers(root: Path, *, may_grow: bool) -> int:
-    """Write the counts of today; returns 1 and writes nothing where one would grow and may not."""
-    path = root / WAIVERS
-    counts = count_by_path(check_files(root, checked_files(root)))
-    waivers = parse_waivers(path.read_text(encoding="utf-8")) if path.is_file() else {}
-    grown = growths(counts, waivers)
-    if grown and not may_grow:
-        for growth in grown:
-            print(f"{growth.path}: {growth.count} findings, {growth.waived} are waived")
-        print(f"{WAIVERS} was not written: fix what came in addition, or accept it with {REWRITE} --raise")
-        return 1
-    path.write_text(format_waivers(counts), encoding="utf-8")
-    print(
-        f"{WAIVERS}: {sum(counts.values())} findings in {len(counts)} files; "
-        f"before: {sum(waivers.values())} in {len(waivers)}"
-    )
-    return 0
+        print(finding)
+    if findings:
+        print(f"{len(findings)} findings; {GLOSSARY} has the words")
+    return 1 if findings else 0
 
 
 def main(argv: Sequence[str] | None = None, root: Path = ROOT) -> int:
     """Run the command; returns the exit code."""
     parser = argparse.ArgumentParser(prog="millrace lint", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("files", nargs="*", type=Path, metavar="FILE")
-    parser.add_argument("--waive", action="store_true", help=f"write the counts of today into {WAIVERS}")
-    parser.add_argument("--raise", action="store_true", dest="may_grow", help="with --waive: accept larger counts")
     options = parser.parse_args(argv)
-    if options.waive:
-        return rewrite_waivers(root, may_grow=options.may_grow)
     if not options.files:
-        return report(root, checked_files(root), whole_tree=True)
+        return report(root, checked_files(root))
     names = [path.resolve().relative_to(root).as_posix() for path in options.files]
-    return report(root, [name for name in names if is_checked(name)], whole_tree=False)
+    return report(root, [name for name in names if is_checked(name)])
 
 
 if __name__ == "__main__":

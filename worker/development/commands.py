@@ -240,18 +240,13 @@ def find_elsewhere(group: tuple[str, ...], groups: tuple[tuple[str, ...], ...]) 
     ]
 
 
-def run_lint(files: list[str], *, waive: bool = False, may_grow: bool = False) -> int:
+def run_lint(files: list[str]) -> int:
     """Check names and prose, format, ruff's rules and types (mypy, strict); returns the first failing exit code.
 
     Args:
         files: Check these only, without types; relative to the working directory.
-        waive: Write the waivers of names and prose instead of checking anything.
-        may_grow: With ``waive``, accept larger counts.
     """
     root = _require_checkout("millrace lint")
-    if waive:
-        options = ["--waive", *(["--raise"] if may_grow else [])]
-        return subprocess.run([sys.executable, "-m", "tests.wording", *options], cwd=root, check=False).returncode
     paths = [str(Path(name).resolve()) for name in files]
     packages = [name for name in PACKAGES if (root / name).is_dir()]
     python = [name for name in paths if name.endswith(".py")] if files else packages

@@ -80,9 +80,9 @@ class JdbcPlan:
         namespace: the source table, for messages.
         target: the table's name, for messages and positions.
         login: how to connect.
-        columns: columns to load, names as in the table; the first ``own`` are the source's and stand first in the frame, under
-            other names (Spark takes some names for paths), the others have the same names there.
-        own: see above.
+        columns: columns to load, names as in the table; the first ``row_columns`` are the source's and come first in the frame,
+            under other names (Spark takes some names for paths), the others have the same names there.
+        row_columns: how many columns are the source's.
         keys: which of them are the key; empty: rows are appended.
         into: the (quoted) table that rows are loaded into.
         setup: run once per connection.
@@ -104,7 +104,7 @@ class JdbcPlan:
     target: str
     login: Login
     columns: tuple[str, ...]
-    own: int
+    row_columns: int
     keys: tuple[str, ...]
     into: str
     setup: tuple[str, ...]

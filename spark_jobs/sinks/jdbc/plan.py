@@ -169,7 +169,7 @@ def make_plan(
         target=where[1],
         login=settings.login,
         columns=columns,
-        own=len(own_columns),
+        row_columns=len(own_columns),
         keys=() if settings.mode == INSERT else keys,
         into=into,
         setup=setup,

@@ -145,7 +145,7 @@ class _Writer:
         """Split the rows into chunks of one transaction each; with positions kept, the rows of a record stay together."""
         pending: list[pa.RecordBatch] = []
         rows = size = 0
-        own_columns = self.plan.columns[: self.plan.own]
+        own_columns = self.plan.columns[: self.plan.row_columns]
         for record_batch in batches:
             batch = record_batch.rename_columns([*own_columns, *record_batch.schema.names[len(own_columns) :]])
             for start in range(0, batch.num_rows, self.plan.batch_rows):
