@@ -10,7 +10,7 @@ from connectors.api import SourceRecord
 from connectors.errors import Fatal
 from connectors.mysql.model import BinlogPosition, TableName
 from connectors.mysql.snapshot.model import Early
-from tests.unit.connectors.mysql.synthetic import FILE, Log, description, keys, payload, reader, rotate
+from tests.unit.connectors.mysql.synthetic import FILE, Log, description, keys, reader, rotate
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
