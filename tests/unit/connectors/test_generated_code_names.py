@@ -58,7 +58,7 @@ def test_events_of_mysql(names: list[str], output: str, masked: bool) -> None:
     table = mysql.table("it's", *columns(names), key=(names[0],))
     masks = {"mask.rules": "m", "mask.m.columns": r"world\..*\..*", "mask.m.type": "md5"} if masked else None
     given_ = mysql.settings(masks, output_format=output)
-    builder = mysql.made(table, given_)
+    builder = mysql.make_builder(table, given_)
     row = mysql.decoded(table, given_, values(names))
     out: list[SourceRecord] = []
     builder.changes("c", [row], mysql.SOURCE, 0, mysql.BASE, mysql.AFTER, out)
