@@ -261,6 +261,11 @@ def quote_name(name: str) -> str:
     return name if _PLAIN.match(name) and name not in _RESERVED else '"' + name.replace('"', '""') + '"'
 
 
+def unquote_name(text: str) -> str:
+    """The name that ``quote_name`` has written."""
+    return text[1:-1].replace('""', '"') if text.startswith('"') else text
+
+
 def to_text(kind: CqlType) -> str:
     """``kind`` as ``system_schema`` writes it; ``parse_type`` of it gives an equal type."""
     if kind.name == "custom":

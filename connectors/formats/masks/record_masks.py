@@ -15,6 +15,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 from connectors.api import SourceRecord
+from connectors.cql.types import unquote_name
 from connectors.errors import ConfigInvalid
 from connectors.formats import partition_update, partition_update_raw, ums
 from connectors.formats.masks.mask_functions import value_text
@@ -333,7 +334,7 @@ class RecordMasker:
         for name in _RANGES:
             bound = row.get(name)
             for entry in (bound.get("values") or ()) if isinstance(bound, dict) else ():
-                self._refuse_bound(entry["name"], tables)
+                self._refuse_bound(unquote_name(entry["name"]), tables)
 
     def _mask(
         self, tables: Sequence[str], name: str, schema: Schema, names: tuple[str, ...], *, in_key: bool = False
