@@ -200,6 +200,8 @@ def _boolean_code(column: MySqlColumn, options: ValueOptions) -> ColumnCode:
 def _bits_code(column: MySqlColumn, options: ValueOptions) -> ColumnCode:
     del options
     size = (column.meta + 7) // 8
+    if not size:  # a damaged TABLE_MAP: no server has such a column
+        raise ValueError(f"column {column.name} is a BIT(0)")
     return ColumnCode(f"{size}s", size, 1, "$0[::-1]")
 
 
