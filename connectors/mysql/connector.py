@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from connectors.api import SourceConnector
 from connectors.errors import ConfigInvalid
-from connectors.mysql.config import options_events as ek
-from connectors.mysql.config import options_source as sk
+from connectors.mysql.config import options_events as event_keys
+from connectors.mysql.config import options_reading as reading_keys
+from connectors.mysql.config import options_source as source_keys
 from connectors.mysql.config.checks import check_server, server_tables
 from connectors.mysql.config.problems import find_problems, find_warnings
 from connectors.mysql.config.settings import CONFIG
@@ -63,7 +64,7 @@ class MySqlConnector(SourceConnector):
     async def task_configs(self, max_tasks: int) -> list[dict[str, str]]:
         """One shard of the source per task. Does not ask the server: the tasks find their tables themselves."""
         count = 1 if one_task(self.context.config) else max(1, min(max_tasks, MOST_TASKS))
-        return [{sk.TASK_SHARD: shards.format_shard(Shard(index, count))} for index in range(count)]
+        return [{reading_keys.TASK_SHARD: shards.format_shard(Shard(index, count))} for index in range(count)]
 
     @classmethod
     async def validate(cls, config: Config) -> list[ConfigProblem]:
@@ -96,7 +97,7 @@ class MySqlConnector(SourceConnector):
         Raises:
             ConfigInvalid: one that can't be resumed from; the message says why.
         """
-        prefix = config[ek.PREFIX]
+        prefix = config[event_keys.PREFIX]
         for partition, offset in offsets:
             try:
                 _check_partition(prefix, partition)
@@ -125,13 +126,17 @@ class MySqlConnector(SourceConnector):
         cls, config: Config, instructions: Sequence[Instruction], offsets: Sequence[tuple[Position, Position]]
     ) -> list[dict[str, Any]]:
         """See ``SourceConnector.snapshots``."""
-        return list_snapshots(config[ek.PREFIX], instructions, offsets)
+        return list_snapshots(config[event_keys.PREFIX], instructions, offsets)
 
     @classmethod
     async def capturable(cls, properties: Mapping[str, str]) -> dict[str, Any]:
         """See ``SourceConnector.capturable``."""
-        config = CONFIG.parse({ek.PREFIX: "none", **properties, sk.TABLES: ""})
-        return {"option": sk.TABLES, "patterns": True, "tables": [str(name) for name in await server_tables(config)]}
+        config = CONFIG.parse({event_keys.PREFIX: "none", **properties, source_keys.TABLES: ""})
+        return {
+            "option": source_keys.TABLES,
+            "patterns": True,
+            "tables": [str(name) for name in await server_tables(config)],
+        }
 
     @classmethod
     async def lag(cls, config: Config, offsets: Sequence[tuple[Position, Position]]) -> dict[str, Any]:
@@ -146,20 +151,20 @@ class MySqlConnector(SourceConnector):
     @classmethod
     def tables(cls, config: Config, offsets: Sequence[tuple[Position, Position]]) -> list[dict[str, Any]]:
         """See ``SourceConnector.tables``."""
-        mapping = logical.parse_mapping(config[ek.LOGICAL] or "")
+        mapping = logical.parse_mapping(config[event_keys.LOGICAL] or "")
         return [
             {**table, **mapping.of(TableName(*table["table"].split(".", 1))).members}
-            for table in versions.list_tables(config[ek.PREFIX], offsets)
+            for table in versions.list_tables(config[event_keys.PREFIX], offsets)
         ]
 
 
 def one_task(config: Config) -> bool:
     """Whether one task has to read all changes: they must be in one order, or keys of events are not what tasks divide by."""
     # A truncation is about the rows of all tasks.
-    ordered = bool(config[ek.TRANSACTIONS]) or "t" not in [
-        str(operation).strip() for operation in config[ek.SKIPPED] or ()
+    ordered = bool(config[event_keys.TRANSACTIONS]) or "t" not in [
+        str(operation).strip() for operation in config[event_keys.SKIPPED] or ()
     ]
-    return bool(config[ek.KEY_COLUMNS]) or (ordered and str(config[ek.OUTPUT]).lower() == "debezium")
+    return bool(config[event_keys.KEY_COLUMNS]) or (ordered and str(config[event_keys.OUTPUT]).lower() == "debezium")
 
 
 def _has_own_form(partition: Position) -> bool:

@@ -7,8 +7,9 @@ import re
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from connectors.errors import ConfigInvalid, Fatal, MillraceError, Retriable
-from connectors.mysql.config import options_events as ek
-from connectors.mysql.config import options_source as sk
+from connectors.mysql.config import options_events as event_keys
+from connectors.mysql.config import options_reading as reading_keys
+from connectors.mysql.config import options_source as source_keys
 from connectors.mysql.config.filters import MySqlTableFilter
 from connectors.mysql.config.settings import (
     connection_settings,
@@ -122,13 +123,13 @@ async def check_server(config: Config) -> Findings:
             await _check_opened(opened, config, findings)
     except TimeoutError:
         findings.error(
-            sk.HOST,
-            f"The server did not answer all questions within {DEADLINE_S:.0f} s; check {sk.HOST} and the way to it",
+            source_keys.HOST,
+            f"The server did not answer all questions within {DEADLINE_S:.0f} s; check {source_keys.HOST} and the way to it",
         )
     except ConfigInvalid as error:
         findings.error(_option_of_refusal(config, str(error)), str(error))
     except MillraceError as error:
-        findings.error(sk.HOST, f"The server can't be asked: {error}")
+        findings.error(source_keys.HOST, f"The server can't be asked: {error}")
     finally:
         if opened is not None:
             opened.close()
@@ -149,7 +150,7 @@ async def server_tables(config: Config) -> list[TableName]:
             return sorted(await catalog.captured_tables(opened, lambda _: True))
     except TimeoutError:
         raise Retriable(
-            f"The server did not answer within {DEADLINE_S:.0f} s; check {sk.HOST} and the way to it"
+            f"The server did not answer within {DEADLINE_S:.0f} s; check {source_keys.HOST} and the way to it"
         ) from None
     finally:
         if opened is not None:
@@ -158,10 +159,10 @@ async def server_tables(config: Config) -> list[TableName]:
 
 def _option_of_refusal(config: Config, message: str) -> str:
     if "database.password" in message:
-        return sk.PASSWORD if config[sk.PASSWORD] is not None else sk.USER
+        return source_keys.PASSWORD if config[source_keys.PASSWORD] is not None else source_keys.USER
     if "ssl" in message or "TLS" in message:
-        return sk.SSL_MODE
-    return sk.USER if "account" in message else sk.HOST
+        return source_keys.SSL_MODE
+    return source_keys.USER if "account" in message else source_keys.HOST
 
 
 async def _check_opened(opened: Any, config: Config, findings: Findings) -> None:
@@ -170,9 +171,11 @@ async def _check_opened(opened: Any, config: Config, findings: Findings) -> None
     grants = parse_grants([str(row[0]) for row in await connection.query_rows(opened, "SHOW GRANTS")])
     binlog_variables(info, config, findings)
     _check_gtids(info, config, findings)
-    account = f"'{config[sk.USER]}'@'%'"
+    account = f"'{config[source_keys.USER]}'@'%'"
     if not grants.may("REPLICATION SLAVE"):
-        findings.error(sk.USER, f"The account may not read the binlog: GRANT REPLICATION SLAVE ON *.* TO {account}")
+        findings.error(
+            source_keys.USER, f"The account may not read the binlog: GRANT REPLICATION SLAVE ON *.* TO {account}"
+        )
     if info.is_on("log_bin"):
         await _check_positions(opened, info, account, config, settings, findings)
     await _check_tables(opened, info, grants, config, settings, findings)
@@ -184,55 +187,59 @@ def binlog_variables(info: ServerInfo, config: Config, findings: Findings) -> No
     variables = info.variables
     if not info.is_on("log_bin"):
         findings.error(
-            sk.HOST, f"{info.address} writes no binlog: set log_bin and server_id in its configuration and restart it"
+            source_keys.HOST,
+            f"{info.address} writes no binlog: set log_bin and server_id in its configuration and restart it",
         )
         return
     if (form := variables.get("binlog_format", "ROW").upper()) != "ROW":
         findings.error(
-            sk.HOST,
+            source_keys.HOST,
             f"binlog_format is {form}, which does not tell which rows have changed: SET GLOBAL binlog_format "
             "= ROW, the same in the server's configuration, and reconnect its clients",
         )
     if (image := variables.get("binlog_row_image", "FULL").upper()) != "FULL":
         findings.warn(
-            sk.HOST,
+            source_keys.HOST,
             f"binlog_row_image is {image}: columns that it leaves out are null in events. For whole rows: SET "
             "GLOBAL binlog_row_image = FULL",
         )
     metadata = variables.get("binlog_row_metadata")
     if metadata is None:
         findings.warn(
-            sk.HOST,
+            source_keys.HOST,
             f"{info.version_text} does not write the names of columns into the binlog: they are taken from "
             "information_schema, and changes made before an ALTER TABLE and read after it can stop the "
             "connector",
         )
     elif metadata.upper() != "FULL":
         findings.warn(
-            sk.HOST,
+            source_keys.HOST,
             f"binlog_row_metadata is {metadata}: names of columns are taken from information_schema, and "
             "changes made before an ALTER TABLE and read after it can stop the connector. Better: SET GLOBAL "
             "binlog_row_metadata = FULL, the same in the server's configuration",
         )
-    if info.server_id and info.server_id == config[sk.SERVER_ID]:
+    if info.server_id and info.server_id == config[source_keys.SERVER_ID]:
         findings.error(
-            sk.SERVER_ID,
-            f"{sk.SERVER_ID}={info.server_id} is the server's own number (SELECT @@server_id): choose "
+            source_keys.SERVER_ID,
+            f"{source_keys.SERVER_ID}={info.server_id} is the server's own number (SELECT @@server_id): choose "
             "another one, or 0",
         )
-    if config[ek.QUERY]:
+    if config[event_keys.QUERY]:
         name = "binlog_annotate_row_events" if info.mariadb else "binlog_rows_query_log_events"
         if not info.is_on(name):
-            findings.warn(ek.QUERY, f"{ek.QUERY}=true, but the server does not log statements: SET GLOBAL {name} = ON")
+            findings.warn(
+                event_keys.QUERY,
+                f"{event_keys.QUERY}=true, but the server does not log statements: SET GLOBAL {name} = ON",
+            )
 
 
 def _check_gtids(info: ServerInfo, config: Config, findings: Findings) -> None:
     if info.has_gtids:
         return
     fix = "SET GLOBAL enforce_gtid_consistency = ON, then SET GLOBAL gtid_mode step by step to ON"
-    if "," in config[sk.HOST]:
-        findings.warn(sk.HOST, f"Without GTIDs the stream can't continue at another server: {fix}")
-    for name in (sk.GTID_INCLUDES, sk.GTID_EXCLUDES):
+    if "," in config[source_keys.HOST]:
+        findings.warn(source_keys.HOST, f"Without GTIDs the stream can't continue at another server: {fix}")
+    for name in (source_keys.GTID_INCLUDES, source_keys.GTID_EXCLUDES):
         if config[name]:
             findings.warn(name, f"{name} has no effect: the server has no GTIDs ({fix})")
 
@@ -248,7 +255,7 @@ async def _check_positions(
         await connection.binary_logs(opened)
     except Fatal as error:
         findings.error(
-            sk.USER,
+            source_keys.USER,
             f"The account may not ask for the position in the binlog: GRANT {right} ON *.* TO {account} ({error})",
         )
         return
@@ -279,7 +286,7 @@ async def _check_positions(
     ]
     if missing or named:
         findings.warn(
-            sk.DATABASES,
+            source_keys.DATABASES,
             f"The server does not write changes of {', '.join([*missing, *named])} into its binlog "
             "(binlog_do_db, binlog_ignore_db): take these out of its configuration",
         )
@@ -288,10 +295,10 @@ async def _check_positions(
 async def _check_tables(
     opened: Any, info: ServerInfo, grants: Grants, config: Config, settings: StreamSettings, findings: Findings
 ) -> None:
-    account = f"'{config[sk.USER]}'@'%'"
+    account = f"'{config[source_keys.USER]}'@'%'"
     table_filter = MySqlTableFilter(event_settings(config, info.flavor))
     names = await catalog.captured_tables(opened, table_filter.matches, table_filter.database)
-    option = sk.TABLES if config[sk.TABLES] else sk.DATABASES
+    option = source_keys.TABLES if config[source_keys.TABLES] else source_keys.DATABASES
     if not names:
         findings.warn(
             option, f"There is no table to capture yet, or the account can't see it: GRANT SELECT ON *.* TO {account}"
@@ -299,11 +306,11 @@ async def _check_tables(
     if settings.guardrail and len(names) > settings.guardrail:
         complain = findings.error if settings.guardrail_fails else findings.warn
         complain(
-            sk.GUARDRAIL,
-            f"{len(names)} tables are to be captured, more than {sk.GUARDRAIL}={settings.guardrail}: name "
-            f"fewer in {sk.TABLES}, or raise it",
+            source_keys.GUARDRAIL,
+            f"{len(names)} tables are to be captured, more than {source_keys.GUARDRAIL}={settings.guardrail}: name "
+            f"fewer in {source_keys.TABLES}, or raise it",
         )
-    if config[ek.LOGICAL]:
+    if config[event_keys.LOGICAL]:
         await _check_logical(opened, names, config, info, findings)
     refused: list[TableName] = []
     for name in names[:_TRIED]:
@@ -327,52 +334,54 @@ async def _check_logical(
     mapping = logical.parse_mapping(settings.logical)
     for expression in mapping.unused(names):
         findings.warn(
-            ek.LOGICAL,
-            f"{ek.LOGICAL}: {expression} matches no captured table yet: expressions match whole names of the form "
-            f"database.table (a dot is written \\.); check it, {sk.TABLES} and {sk.DATABASES}",
+            event_keys.LOGICAL,
+            f"{event_keys.LOGICAL}: {expression} matches no captured table yet: expressions match whole names of the form "
+            f"database.table (a dot is written \\.); check it, {source_keys.TABLES} and {source_keys.DATABASES}",
         )
     try:
         tables = await catalog.read_definitions(opened, [name for name in names if mapping.concerns(name)])
         partitions = logical.Partitions(mapping)
         complaints = [partitions.add(name, columns.key_columns(table, settings)) for name, table in tables.items()]
     except ConfigInvalid as error:
-        findings.error(ek.LOGICAL, str(error))
+        findings.error(event_keys.LOGICAL, str(error))
         return
     differences = logical.compare_columns(tables.values(), mapping)
     for complaint in [*filter(None, complaints), *differences.types]:
-        findings.error(ek.LOGICAL, complaint)
+        findings.error(event_keys.LOGICAL, complaint)
     for complaint in differences.missing:
-        findings.warn(ek.LOGICAL, complaint)
+        findings.warn(event_keys.LOGICAL, complaint)
     keyed = any(columns.key_columns(table, settings) for table in tables.values())
     if keyed and not settings.topics.key_enabled and settings.output_format == "debezium":
         findings.warn(
-            ek.TOPIC_KEY_ENABLE,
-            f"{ek.TOPIC_KEY_ENABLE}=false with {ek.LOGICAL}: rows of two partitions may have the "
+            event_keys.TOPIC_KEY_ENABLE,
+            f"{event_keys.TOPIC_KEY_ENABLE}=false with {event_keys.LOGICAL}: rows of two partitions may have the "
             "same key, and a compacted topic keeps only one of them. Remove the option",
         )
 
 
 async def _split_columns(opened: Any, names: Collection[TableName], config: Config, findings: Findings) -> None:
     """``snapshot.split.columns``: the columns are there and can be divided, and the tables have no key."""
-    option = config[sk.SNAPSHOT_SPLIT] or ""
+    option = config[reading_keys.SNAPSHOT_SPLIT] or ""
     chosen = {name: column for name in names if (column := split.chosen_column(option, name)) is not None}
     if option and not chosen:
-        findings.warn(sk.SNAPSHOT_SPLIT, f"{sk.SNAPSHOT_SPLIT} names no table that is captured")
-    if option and config[sk.SNAPSHOT_THREADS] < 2:
+        findings.warn(reading_keys.SNAPSHOT_SPLIT, f"{reading_keys.SNAPSHOT_SPLIT} names no table that is captured")
+    if option and config[reading_keys.SNAPSHOT_THREADS] < 2:
         findings.warn(
-            sk.SNAPSHOT_SPLIT, f"{sk.SNAPSHOT_SPLIT} has no effect with one connection: raise {sk.SNAPSHOT_THREADS}"
+            reading_keys.SNAPSHOT_SPLIT,
+            f"{reading_keys.SNAPSHOT_SPLIT} has no effect with one connection: raise {reading_keys.SNAPSHOT_THREADS}",
         )
     looked_up = list(chosen)[:_TRIED]
     tables = await catalog.read_definitions(opened, looked_up) if looked_up else {}
     for name in looked_up:
         if name in tables and tables[name].key:
             findings.warn(
-                sk.SNAPSHOT_SPLIT, f"{name} has a key and is divided by that: {sk.SNAPSHOT_SPLIT} has no effect on it"
+                reading_keys.SNAPSHOT_SPLIT,
+                f"{name} has a key and is divided by that: {reading_keys.SNAPSHOT_SPLIT} has no effect on it",
             )
         elif columns := await lookup.read_shape(opened, name):
             complaint = split.split_column(name, chosen[name], columns)
             if isinstance(complaint, str):
-                findings.error(sk.SNAPSHOT_SPLIT, complaint)
+                findings.error(reading_keys.SNAPSHOT_SPLIT, complaint)
 
 
 async def _own_tables(
@@ -386,21 +395,24 @@ async def _own_tables(
     signal = settings.signal_table
     if signal is not None and signal not in there:
         findings.warn(
-            sk.SIGNALS,
+            reading_keys.SIGNALS,
             f"The signal table {signal} is not there: CREATE TABLE {catalog.quote_name(signal)} {_SIGNAL_COLUMNS}",
         )
     elif signal is not None and len(there[signal].columns) != 3:
-        findings.warn(sk.SIGNALS, f"The signal table {signal} must have three columns: {_SIGNAL_COLUMNS}")
+        findings.warn(reading_keys.SIGNALS, f"The signal table {signal} must have three columns: {_SIGNAL_COLUMNS}")
     beat = settings.heartbeat_table
     if beat is None:
         return
     heartbeats = heartbeat_settings(config)
     needed = ("INSERT", "UPDATE") if beat in there else ("CREATE", "INSERT", "UPDATE")
     if beat not in there and not heartbeats.create:
-        findings.warn(sk.HEARTBEAT_TABLE, f"The heartbeat table {beat} is not there: {setup_text(heartbeats)}")
+        findings.warn(
+            reading_keys.HEARTBEAT_TABLE, f"The heartbeat table {beat} is not there: {setup_text(heartbeats)}"
+        )
     elif not all(grants.may(right, beat) for right in needed):
         findings.warn(
-            sk.HEARTBEAT_TABLE, f"The account may not write the heartbeat table {beat}: {setup_text(heartbeats)}"
+            reading_keys.HEARTBEAT_TABLE,
+            f"The account may not write the heartbeat table {beat}: {setup_text(heartbeats)}",
         )
 
 
@@ -414,19 +426,19 @@ async def _check_replica(info: ServerInfo, config: Config, findings: Findings) -
         opened = await connection.connect_first(settings, server_name="the replica of snapshot.hostname")
         replica_info = await connection.server_info(opened)
     except MillraceError as error:
-        findings.error(sk.SNAPSHOT_HOST, str(error))
+        findings.error(reading_keys.SNAPSHOT_HOST, str(error))
         return
     finally:
         if opened is not None:
             opened.close()
     if replica_info.flavor != info.flavor:
         findings.error(
-            sk.SNAPSHOT_HOST,
+            reading_keys.SNAPSHOT_HOST,
             f"{replica_info.address} is {replica_info.flavor}, the source is {info.flavor}: it is no replica",
         )
     elif not (info.has_gtids and replica_info.has_gtids):
         findings.error(
-            sk.SNAPSHOT_HOST,
+            reading_keys.SNAPSHOT_HOST,
             "Without GTIDs there is no way to tell how far the replica is: SET GLOBAL gtid_mode step by step "
-            f"to ON on both servers, or leave {sk.SNAPSHOT_HOST} out",
+            f"to ON on both servers, or leave {reading_keys.SNAPSHOT_HOST} out",
         )

@@ -8,8 +8,9 @@ from connectors.errors import ConfigInvalid
 from connectors.formats.masks import masking
 from connectors.formats.masks.options import RULES
 from connectors.java_regex import regex_list
-from connectors.mysql.config import options_events as ek
-from connectors.mysql.config import options_source as sk
+from connectors.mysql.config import options_events as event_keys
+from connectors.mysql.config import options_reading as reading_keys
+from connectors.mysql.config import options_source as source_keys
 from connectors.mysql.config.settings import (
     CONFIG,
     connection_settings,
@@ -46,60 +47,61 @@ def find_problems(config: Config) -> list[ConfigProblem]:
         )
 
     for include_option, exclude_option in (
-        (sk.DATABASES, sk.NOT_DATABASES),
-        (sk.TABLES, sk.NOT_TABLES),
-        (ek.COLUMNS, ek.NOT_COLUMNS),
+        (source_keys.DATABASES, source_keys.NOT_DATABASES),
+        (source_keys.TABLES, source_keys.NOT_TABLES),
+        (event_keys.COLUMNS, event_keys.NOT_COLUMNS),
     ):
         if text_of(config, include_option) and text_of(config, exclude_option):
             complain(exclude_option, f'"{include_option}" is already specified')
-    if text_of(config, sk.GTID_INCLUDES) and text_of(config, sk.GTID_EXCLUDES):
-        complain(sk.GTID_EXCLUDES, "Cannot specify GTID excludes when includes are provided.")
-    if config[sk.QUEUE] <= config[sk.BATCH]:
-        complain(sk.QUEUE, f"Must be larger than the maximum batch size ({config[sk.BATCH]})")
+    if text_of(config, source_keys.GTID_INCLUDES) and text_of(config, source_keys.GTID_EXCLUDES):
+        complain(source_keys.GTID_EXCLUDES, "Cannot specify GTID excludes when includes are provided.")
+    if config[reading_keys.QUEUE] <= config[reading_keys.BATCH]:
+        complain(reading_keys.QUEUE, f"Must be larger than the maximum batch size ({config[reading_keys.BATCH]})")
     # Lists are split at commas when they are parsed; what counts is the text.
     for name in (
-        sk.DATABASES,
-        sk.NOT_DATABASES,
-        sk.TABLES,
-        sk.NOT_TABLES,
-        ek.COLUMNS,
-        ek.NOT_COLUMNS,
-        sk.SNAPSHOT_TABLES,
-        sk.GTID_INCLUDES,
-        sk.GTID_EXCLUDES,
-        ek.SOURCE_TYPES,
-        ek.DATA_TYPES,
+        source_keys.DATABASES,
+        source_keys.NOT_DATABASES,
+        source_keys.TABLES,
+        source_keys.NOT_TABLES,
+        event_keys.COLUMNS,
+        event_keys.NOT_COLUMNS,
+        reading_keys.SNAPSHOT_TABLES,
+        source_keys.GTID_INCLUDES,
+        source_keys.GTID_EXCLUDES,
+        event_keys.SOURCE_TYPES,
+        event_keys.DATA_TYPES,
     ):
         complaint = regex_list(name, text_of(config, name))
         if complaint is not None:
             complaints.append(ConfigProblem(name, complaint))
-    for name, reason in ek.REFUSED.items():
+    for name, reason in event_keys.REFUSED.items():
         if text_of(config, name):
             complaints.append(
                 ConfigProblem(name, f"{name}={config.raw[name]} would give other data than here: {reason}")
             )
-    if lower_option(config, sk.SNAPSHOT_QUERIES) == "custom":
+    if lower_option(config, reading_keys.SNAPSHOT_QUERIES) == "custom":
         complain(
-            sk.SNAPSHOT_QUERIES, f"custom queries are Java classes, which can't run here; use {sk.SNAPSHOT_SELECTS}"
+            reading_keys.SNAPSHOT_QUERIES,
+            f"custom queries are Java classes, which can't run here; use {reading_keys.SNAPSHOT_SELECTS}",
         )
-    complaints += _catch_problems(config, sk.SNAPSHOT, snapshot_plan)
-    complaints += _catch_problems(config, sk.SNAPSHOT_SELECTS, snapshot_overrides)
-    complaints += _catch_problems(config, sk.HOST, connection_settings)
+    complaints += _catch_problems(config, reading_keys.SNAPSHOT, snapshot_plan)
+    complaints += _catch_problems(config, reading_keys.SNAPSHOT_SELECTS, snapshot_overrides)
+    complaints += _catch_problems(config, source_keys.HOST, connection_settings)
     complaints += _topic_problems(config)
     complaints += masking.find_problems(config.raw)
-    if config[ek.QUERY] and masking.rule_names(config.raw):
+    if config[event_keys.QUERY] and masking.rule_names(config.raw):
         complain(
-            ek.QUERY,
+            event_keys.QUERY,
             f"must be false with {RULES}: the text of a statement holds the values that are to be masked",
         )
-    if config[sk.SSL_KEYSTORE_PASSWORD] is not None and not config[sk.SSL_KEYSTORE]:
-        complain(sk.SSL_KEYSTORE, f"{sk.SSL_KEYSTORE_PASSWORD} is given, the file is not")
-    if "kafka" in signal_channels(config) and not config[sk.SIGNAL_BROKERS]:
+    if config[source_keys.SSL_KEYSTORE_PASSWORD] is not None and not config[source_keys.SSL_KEYSTORE]:
+        complain(source_keys.SSL_KEYSTORE, f"{source_keys.SSL_KEYSTORE_PASSWORD} is given, the file is not")
+    if "kafka" in signal_channels(config) and not config[reading_keys.SIGNAL_BROKERS]:
         complain(
-            sk.SIGNAL_BROKERS,
-            f"the channel kafka of {sk.CHANNELS} needs the addresses of the cluster with the signal topic",
+            reading_keys.SIGNAL_BROKERS,
+            f"the channel kafka of {reading_keys.CHANNELS} needs the addresses of the cluster with the signal topic",
         )
-    if config[sk.HEARTBEAT] and lower_option(config, ek.OUTPUT) != "ums":
+    if config[reading_keys.HEARTBEAT] and lower_option(config, event_keys.OUTPUT) != "ums":
         complaints += find_compacted_topics(config)
     return complaints
 
@@ -113,23 +115,23 @@ def _catch_problems(config: Config, name: str, parse: Callable[[Config], object]
 
 
 def _topic_problems(config: Config) -> list[ConfigProblem]:
-    strategy = str(config[ek.STRATEGY] or "").rpartition(".")[2]
-    if strategy not in ek.STRATEGIES:
+    strategy = str(config[event_keys.STRATEGY] or "").rpartition(".")[2]
+    if strategy not in event_keys.STRATEGIES:
         return [
             ConfigProblem(
-                ek.STRATEGY,
+                event_keys.STRATEGY,
                 invalid(
-                    ek.STRATEGY,
-                    config[ek.STRATEGY],
+                    event_keys.STRATEGY,
+                    config[event_keys.STRATEGY],
                     "this class can't run here, and records would go to other topics; known are "
-                    + ", ".join(ek.STRATEGIES),
+                    + ", ".join(event_keys.STRATEGIES),
                 ),
             )
         ]
-    if ek.STRATEGIES[strategy][2]:
+    if event_keys.STRATEGIES[strategy][2]:
         return [
-            ConfigProblem(name, f"{ek.STRATEGY}={strategy} needs {name}")
-            for name in (ek.TOPIC_REGEX, ek.TOPIC_REPLACEMENT)
+            ConfigProblem(name, f"{event_keys.STRATEGY}={strategy} needs {name}")
+            for name in (event_keys.TOPIC_REGEX, event_keys.TOPIC_REPLACEMENT)
             if not config[name]
         ]
     return []
@@ -142,7 +144,7 @@ def find_warnings(config: Config) -> list[ConfigProblem]:
     def warn(name: str, reason: str) -> None:
         complaints.append(ConfigProblem(name, reason))
 
-    for name, reason in ek.NOTES.items():
+    for name, reason in event_keys.NOTES.items():
         value = config.raw.get(name)
         if value is not None and not _is_default(config, name):
             warn(name, f"{name} has no effect: {reason}")
@@ -150,33 +152,36 @@ def find_warnings(config: Config) -> list[ConfigProblem]:
     for channel in signal_channels(config):
         if channel not in ("source", "kafka"):
             warn(
-                sk.CHANNELS,
-                f"{sk.CHANNELS}: there is no channel {channel} here; "
+                reading_keys.CHANNELS,
+                f"{reading_keys.CHANNELS}: there is no channel {channel} here; "
                 f"{_CHANNELS.get(channel, 'channels are source and kafka')}",
             )
-    mode = lower_option(config, sk.SNAPSHOT)
-    if mode in sk.OLD_MODES:
-        warn(sk.SNAPSHOT, f"{sk.SNAPSHOT}={mode} is an old word for {sk.OLD_MODES[mode]}")
+    mode = lower_option(config, reading_keys.SNAPSHOT)
+    if mode in reading_keys.OLD_MODES:
+        warn(reading_keys.SNAPSHOT, f"{reading_keys.SNAPSHOT}={mode} is an old word for {reading_keys.OLD_MODES[mode]}")
     complaints += _order_warnings(config)
-    if config[sk.HEARTBEAT_QUERY] and not config[sk.HEARTBEAT]:
-        warn(sk.HEARTBEAT_QUERY, f"{sk.HEARTBEAT_QUERY} is never run, since {sk.HEARTBEAT} is 0")
-    if config[HEARTBEAT_TO_TABLES] and not config[sk.HEARTBEAT]:
-        warn(HEARTBEAT_TO_TABLES, f"{HEARTBEAT_TO_TABLES} has no effect, since {sk.HEARTBEAT} is 0")
-    for name in (sk.SNAPSHOT_PORT, sk.SNAPSHOT_USER, sk.SNAPSHOT_PASSWORD):
-        if config[name] is not None and not config[sk.SNAPSHOT_HOST]:
-            warn(name, f"{name} has no effect without {sk.SNAPSHOT_HOST}")
+    if config[reading_keys.HEARTBEAT_QUERY] and not config[reading_keys.HEARTBEAT]:
+        warn(
+            reading_keys.HEARTBEAT_QUERY,
+            f"{reading_keys.HEARTBEAT_QUERY} is never run, since {reading_keys.HEARTBEAT} is 0",
+        )
+    if config[HEARTBEAT_TO_TABLES] and not config[reading_keys.HEARTBEAT]:
+        warn(HEARTBEAT_TO_TABLES, f"{HEARTBEAT_TO_TABLES} has no effect, since {reading_keys.HEARTBEAT} is 0")
+    for name in (reading_keys.SNAPSHOT_PORT, reading_keys.SNAPSHOT_USER, reading_keys.SNAPSHOT_PASSWORD):
+        if config[name] is not None and not config[reading_keys.SNAPSHOT_HOST]:
+            warn(name, f"{name} has no effect without {reading_keys.SNAPSHOT_HOST}")
     if ssl_mode(config) in ("disabled", "preferred", "required"):
-        for name in (sk.SSL_TRUSTSTORE, sk.SSL_TRUSTSTORE_PASSWORD):
+        for name in (source_keys.SSL_TRUSTSTORE, source_keys.SSL_TRUSTSTORE_PASSWORD):
             if config[name] is not None:
                 warn(
                     name,
-                    f"{name} has no effect with {sk.SSL_MODE}={ssl_mode(config)}, which does not look at the server's "
+                    f"{name} has no effect with {source_keys.SSL_MODE}={ssl_mode(config)}, which does not look at the server's "
                     "certificate; set verify_ca or verify_identity",
                 )
     if replica_settings(config) is not None and mode in ("no_data", "never", "schema_only"):
         warn(
-            sk.SNAPSHOT_HOST,
-            f"{sk.SNAPSHOT_HOST} is used only by snapshots on demand: {sk.SNAPSHOT}={mode} makes none",
+            reading_keys.SNAPSHOT_HOST,
+            f"{reading_keys.SNAPSHOT_HOST} is used only by snapshots on demand: {reading_keys.SNAPSHOT}={mode} makes none",
         )
     return complaints
 
@@ -189,25 +194,28 @@ def _order_warnings(config: Config) -> list[ConfigProblem]:
         complaints.append(ConfigProblem(name, reason))
 
     tasks = str(config.raw.get("tasks.max", "1")).strip()
-    if config[ek.QUERY] and any(masking.is_debezium_option(name) for name in config.raw):
-        warn(ek.QUERY, f"{ek.QUERY}=true shows values of masked columns in the text of statements (source.query)")
-    if config[ek.TRANSACTIONS] and tasks not in ("", "1"):
+    if config[event_keys.QUERY] and any(masking.is_debezium_option(name) for name in config.raw):
         warn(
-            ek.TRANSACTIONS,
-            f"{ek.TRANSACTIONS}=true needs all changes in one order: the connector has one task, not {tasks}",
+            event_keys.QUERY,
+            f"{event_keys.QUERY}=true shows values of masked columns in the text of statements (source.query)",
+        )
+    if config[event_keys.TRANSACTIONS] and tasks not in ("", "1"):
+        warn(
+            event_keys.TRANSACTIONS,
+            f"{event_keys.TRANSACTIONS}=true needs all changes in one order: the connector has one task, not {tasks}",
         )
     if (
-        "t" not in [str(operation).strip() for operation in config[ek.SKIPPED] or ()]
+        "t" not in [str(operation).strip() for operation in config[event_keys.SKIPPED] or ()]
         and tasks not in ("", "1")
-        and lower_option(config, ek.OUTPUT) != "ums"
+        and lower_option(config, event_keys.OUTPUT) != "ums"
     ):
         warn(
-            ek.SKIPPED,
-            f"{ek.SKIPPED} without t: a truncation needs all changes in one order, so the connector has one task, "
+            event_keys.SKIPPED,
+            f"{event_keys.SKIPPED} without t: a truncation needs all changes in one order, so the connector has one task, "
             f"not {tasks}",
         )
-    if config[ek.TRANSACTIONS] and lower_option(config, ek.OUTPUT) == "ums":
-        warn(ek.TRANSACTIONS, f"{ek.TRANSACTIONS} has no effect with {ek.OUTPUT}=ums")
+    if config[event_keys.TRANSACTIONS] and lower_option(config, event_keys.OUTPUT) == "ums":
+        warn(event_keys.TRANSACTIONS, f"{event_keys.TRANSACTIONS} has no effect with {event_keys.OUTPUT}=ums")
     return complaints
 
 
@@ -224,13 +232,13 @@ def _unknown_options(config: Config) -> list[ConfigProblem]:
             name in CONFIG.keys
             or name in aliases
             or masking.is_debezium_option(name)
-            or name.startswith(("mask.", f"{sk.SNAPSHOT_SELECTS}.", "topic.creation."))
+            or name.startswith(("mask.", f"{reading_keys.SNAPSHOT_SELECTS}.", "topic.creation."))
         ):
             continue
-        family = next((prefix for prefix in ek.FAMILIES if name.startswith(prefix)), None)
+        family = next((prefix for prefix in event_keys.FAMILIES if name.startswith(prefix)), None)
         if family is not None:
-            complaints.append(ConfigProblem(name, f"{name} has no effect: {ek.FAMILIES[family]}"))
-        elif name.startswith(ek.COMPLETE):
+            complaints.append(ConfigProblem(name, f"{name} has no effect: {event_keys.FAMILIES[family]}"))
+        elif name.startswith(event_keys.COMPLETE):
             complaints.append(
                 ConfigProblem(name, f"{name} is no option of this connector and has no effect; is it spelled right?")
             )

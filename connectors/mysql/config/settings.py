@@ -11,8 +11,9 @@ from connectors.errors import ConfigInvalid
 from connectors.formats.masks import masking
 from connectors.formats.masks.options import SOURCE_KEYS as MASK_KEYS
 from connectors.java_regex import compile_java, split_regexes
-from connectors.mysql.config import options_events as ek
-from connectors.mysql.config import options_source as sk
+from connectors.mysql.config import options_events as event_keys
+from connectors.mysql.config import options_reading as reading_keys
+from connectors.mysql.config import options_source as source_keys
 from connectors.mysql.events.contract import MySqlEventSettings, TopicSettings, UmsSettings
 from connectors.mysql.model import (
     MARIADB,
@@ -44,12 +45,12 @@ if TYPE_CHECKING:
 #: The options of the connector, one declaration each. Debezium's names, defaults and words keep their meaning.
 CONFIG: Final = ConfigDef(
     [
-        *sk.CONNECTION_KEYS,
-        *ek.EVENT_KEYS,
+        *source_keys.CONNECTION_KEYS,
+        *event_keys.EVENT_KEYS,
         *MASK_KEYS,
-        *sk.READING_KEYS,
-        *ek.ACCEPTED_KEYS,
-        *ek.REFUSED_KEYS,
+        *reading_keys.READING_KEYS,
+        *event_keys.ACCEPTED_KEYS,
+        *event_keys.REFUSED_KEYS,
     ]
 )
 
@@ -111,13 +112,13 @@ def task_shard(config: Config) -> Shard:
     Raises:
         ConfigInvalid: ``task.shard`` is not a shard.
     """
-    shard_source = config[sk.TASK_SHARD]
+    shard_source = config[reading_keys.TASK_SHARD]
     if not shard_source:
         return Shard()
     try:
         return shards.parse_shard(shard_source)
     except ValueError as error:
-        raise ConfigInvalid(invalid(sk.TASK_SHARD, shard_source, str(error))) from None
+        raise ConfigInvalid(invalid(reading_keys.TASK_SHARD, shard_source, str(error))) from None
 
 
 def _read_failures(mode: str) -> Failures:
@@ -138,19 +139,21 @@ def snapshot_plan(config: Config) -> SnapshotPlan:
     Raises:
         ConfigInvalid: it names a Java class.
     """
-    mode = lower_option(config, sk.SNAPSHOT)
-    mode = sk.OLD_MODES.get(mode, mode)
+    mode = lower_option(config, reading_keys.SNAPSHOT)
+    mode = reading_keys.OLD_MODES.get(mode, mode)
     if mode == "configuration_based":
         return SnapshotPlan(
-            snapshot="initial" if config[sk.BASED_DATA] else "never",
-            stream=config[sk.BASED_STREAM],
-            on_purged=config[sk.BASED_DATA_ERROR],
+            snapshot="initial" if config[reading_keys.BASED_DATA] else "never",
+            stream=config[reading_keys.BASED_STREAM],
+            on_purged=config[reading_keys.BASED_DATA_ERROR],
             begin="now",
         )
     plan = _PLANS.get(mode)
     if plan is None:
         raise ConfigInvalid(
-            invalid(sk.SNAPSHOT, mode, "custom modes are Java classes, which can't run here; choose another mode")
+            invalid(
+                reading_keys.SNAPSHOT, mode, "custom modes are Java classes, which can't run here; choose another mode"
+            )
         )
     return plan
 
@@ -162,17 +165,17 @@ def snapshot_overrides(config: Config) -> Overrides:
         ConfigInvalid: a statement is missing, or no SELECT.
     """
     overrides = Overrides({}, {})
-    for item in (part.strip() for part in str(config[sk.SNAPSHOT_SELECTS] or "").split(",")):
+    for item in (part.strip() for part in str(config[reading_keys.SNAPSHOT_SELECTS] or "").split(",")):
         if not item:
             continue
-        option = f"{sk.SNAPSHOT_SELECTS}.{item}"
+        option = f"{reading_keys.SNAPSHOT_SELECTS}.{item}"
         statement = (config.raw.get(option) or "").strip().rstrip(";")
         if not re.match(r"\(*\s*(SELECT|WITH)\b", statement, re.IGNORECASE):
             raise ConfigInvalid(
                 invalid(
                     option,
                     config.raw.get(option),
-                    f"a SELECT of the columns of {item} is expected, since {sk.SNAPSHOT_SELECTS} names the table",
+                    f"a SELECT of the columns of {item} is expected, since {reading_keys.SNAPSHOT_SELECTS} names the table",
                 )
             )
         condition = select_condition(item, statement)
@@ -185,11 +188,11 @@ def snapshot_overrides(config: Config) -> Overrides:
 
 def version_topic(config: Config) -> str:
     """The topic of table versions; "" if none is configured."""
-    topic = config[ek.VERSION_TOPIC]
+    topic = config[event_keys.VERSION_TOPIC]
     if topic is None:
         return (
-            f"{config[ek.PREFIX]}{config[ek.DELIMITER]}table-versions"
-            if lower_option(config, ek.OUTPUT) == "ums"
+            f"{config[event_keys.PREFIX]}{config[event_keys.DELIMITER]}table-versions"
+            if lower_option(config, event_keys.OUTPUT) == "ums"
             else ""
         )
     return "" if topic.lower() == "none" else topic
@@ -201,38 +204,38 @@ def stream_settings(config: Config) -> StreamSettings:
     Raises:
         ConfigInvalid: ``snapshot.mode``, ``snapshot.select.statement.overrides`` or ``task.shard`` can't be used.
     """
-    channels = frozenset(str(item).strip().lower() for item in config[sk.CHANNELS] or ())
+    channels = frozenset(str(item).strip().lower() for item in config[reading_keys.CHANNELS] or ())
     plan = snapshot_plan(config)
     return StreamSettings(
-        prefix=config[ek.PREFIX],
+        prefix=config[event_keys.PREFIX],
         shard=task_shard(config),
-        max_batch=config[sk.BATCH],
-        max_queue=max(config[sk.QUEUE], config[sk.BATCH]),
-        poll_s=config[sk.POLL] / 1000,
-        rollback_rows=config[sk.BUFFER],
-        failures=_read_failures(lower_option(config, sk.FAILURES)),
-        inconsistent=_read_failures(lower_option(config, sk.INCONSISTENT)),
+        max_batch=config[reading_keys.BATCH],
+        max_queue=max(config[reading_keys.QUEUE], config[reading_keys.BATCH]),
+        poll_s=config[reading_keys.POLL] / 1000,
+        rollback_rows=config[reading_keys.BUFFER],
+        failures=_read_failures(lower_option(config, reading_keys.FAILURES)),
+        inconsistent=_read_failures(lower_option(config, reading_keys.INCONSISTENT)),
         plan=plan,
-        snapshot_tables=tuple(split_regexes(text_of(config, sk.SNAPSHOT_TABLES))),
+        snapshot_tables=tuple(split_regexes(text_of(config, reading_keys.SNAPSHOT_TABLES))),
         new_tables=config[NEW_TABLES] and plan.snapshot != "never",
         overrides=snapshot_overrides(config),
-        gtid_includes=tuple(split_regexes(text_of(config, sk.GTID_INCLUDES))),
-        gtid_excludes=tuple(split_regexes(text_of(config, sk.GTID_EXCLUDES))),
-        gtid_filter=config[sk.GTID_FILTER_DML],
-        query=config[ek.QUERY],
+        gtid_includes=tuple(split_regexes(text_of(config, source_keys.GTID_INCLUDES))),
+        gtid_excludes=tuple(split_regexes(text_of(config, source_keys.GTID_EXCLUDES))),
+        gtid_filter=config[source_keys.GTID_FILTER_DML],
+        query=config[event_keys.QUERY],
         channels=channels & {"source", "kafka"},
-        signal_table=table_name(config[sk.SIGNALS]) if "source" in channels else None,
-        signal_topic=config[sk.SIGNAL_TOPIC] or f"{config[ek.PREFIX]}-signal",
-        signal_brokers=config[sk.SIGNAL_BROKERS] or "",
-        signal_group=config[sk.SIGNAL_GROUP],
-        heartbeat_s=config[sk.HEARTBEAT] / 1000,
+        signal_table=table_name(config[reading_keys.SIGNALS]) if "source" in channels else None,
+        signal_topic=config[reading_keys.SIGNAL_TOPIC] or f"{config[event_keys.PREFIX]}-signal",
+        signal_brokers=config[reading_keys.SIGNAL_BROKERS] or "",
+        signal_group=config[reading_keys.SIGNAL_GROUP],
+        heartbeat_s=config[reading_keys.HEARTBEAT] / 1000,
         heartbeat_to_tables=config[HEARTBEAT_TO_TABLES],
-        heartbeat_table=table_name(config[sk.HEARTBEAT_TABLE]),
+        heartbeat_table=table_name(config[reading_keys.HEARTBEAT_TABLE]),
         version_topic=version_topic(config),
-        progress_topic=config[sk.PROGRESS_TOPIC] or "",
-        progress_s=config[sk.PROGRESS_INTERVAL] / 1000,
-        guardrail=config[sk.GUARDRAIL],
-        guardrail_fails=lower_option(config, sk.GUARDRAIL_ACTION) == "fail",
+        progress_topic=config[reading_keys.PROGRESS_TOPIC] or "",
+        progress_s=config[reading_keys.PROGRESS_INTERVAL] / 1000,
+        guardrail=config[source_keys.GUARDRAIL],
+        guardrail_fails=lower_option(config, source_keys.GUARDRAIL_ACTION) == "fail",
     )
 
 
@@ -260,9 +263,9 @@ def split_statements(statements: str | None) -> tuple[str, ...]:
 
 def ssl_mode(config: Config) -> str:
     """The mode in our words; see ``SSL_MODES``."""
-    mode = lower_option(config, sk.SSL_MODE)
+    mode = lower_option(config, source_keys.SSL_MODE)
     if mode:
-        return sk.SSL_MODES[mode]
+        return source_keys.SSL_MODES[mode]
     return "disabled" if connector_class(config) == "mariadbconnector" else "preferred"
 
 
@@ -272,10 +275,10 @@ def _tls_settings(config: Config) -> MySqlTlsSettings | None:
         return None
     return MySqlTlsSettings(
         mode=cast("Any", mode),
-        truststore=config[sk.SSL_TRUSTSTORE] or None,
-        truststore_password=config[sk.SSL_TRUSTSTORE_PASSWORD],
-        keystore=config[sk.SSL_KEYSTORE] or None,
-        keystore_password=config[sk.SSL_KEYSTORE_PASSWORD],
+        truststore=config[source_keys.SSL_TRUSTSTORE] or None,
+        truststore_password=config[source_keys.SSL_TRUSTSTORE_PASSWORD],
+        keystore=config[source_keys.SSL_KEYSTORE] or None,
+        keystore_password=config[source_keys.SSL_KEYSTORE_PASSWORD],
     )
 
 
@@ -286,43 +289,43 @@ def connection_settings(config: Config) -> ConnectionSettings:
         ConfigInvalid: ``task.shard`` is not a shard.
     """
     owned_shard = task_shard(config)
-    server_id = config[sk.SERVER_ID]
+    server_id = config[source_keys.SERVER_ID]
     if server_id:
-        server_id = (server_id + owned_shard.index * config[sk.SERVER_ID_OFFSET] - 1) % 0xFFFFFFFF + 1
-    interval_s = config[sk.KEEP_ALIVE_INTERVAL] / 1000
+        server_id = (server_id + owned_shard.index * config[source_keys.SERVER_ID_OFFSET] - 1) % 0xFFFFFFFF + 1
+    interval_s = config[source_keys.KEEP_ALIVE_INTERVAL] / 1000
     return ConnectionSettings(
-        host=config[sk.HOST],
-        port=config[sk.PORT],
-        user=config[sk.USER],
-        password=config[sk.PASSWORD],
+        host=config[source_keys.HOST],
+        port=config[source_keys.PORT],
+        user=config[source_keys.USER],
+        password=config[source_keys.PASSWORD],
         server_id=server_id,
         tls=_tls_settings(config),
-        connect_timeout_s=config[sk.CONNECT_TIMEOUT] / 1000,
-        keepalive=config[sk.KEEP_ALIVE],
+        connect_timeout_s=config[source_keys.CONNECT_TIMEOUT] / 1000,
+        keepalive=config[source_keys.KEEP_ALIVE],
         keepalive_s=interval_s,
         heartbeat_s=min(10.0, interval_s / 3),
-        silence_s=interval_s if config[sk.KEEP_ALIVE] else 3600.0,
-        net_write_timeout_s=config[sk.NET_WRITE_TIMEOUT] or 3600,
-        net_read_timeout_s=config[sk.NET_READ_TIMEOUT] or None,
-        statements=split_statements(config[sk.STATEMENTS]),
+        silence_s=interval_s if config[source_keys.KEEP_ALIVE] else 3600.0,
+        net_write_timeout_s=config[source_keys.NET_WRITE_TIMEOUT] or 3600,
+        net_read_timeout_s=config[source_keys.NET_READ_TIMEOUT] or None,
+        statements=split_statements(config[source_keys.STATEMENTS]),
         time_zone="+00:00",
         verify_checksums=True,
-        name=f"millrace {config[ek.PREFIX]}",
+        name=f"millrace {config[event_keys.PREFIX]}",
     )
 
 
 def replica_settings(config: Config) -> ConnectionSettings | None:
     """How to connect to the replica that snapshots read; None if none is configured."""
-    host = config[sk.SNAPSHOT_HOST]
+    host = config[reading_keys.SNAPSHOT_HOST]
     if not host:
         return None
     source = connection_settings(config)
     return msgspec.structs.replace(
         source,
         host=host,
-        port=config[sk.SNAPSHOT_PORT] or source.port,
-        user=config[sk.SNAPSHOT_USER] or source.user,
-        password=config[sk.SNAPSHOT_PASSWORD] or source.password,
+        port=config[reading_keys.SNAPSHOT_PORT] or source.port,
+        user=config[reading_keys.SNAPSHOT_USER] or source.user,
+        password=config[reading_keys.SNAPSHOT_PASSWORD] or source.password,
         server_id=0,
     )
 
@@ -336,15 +339,15 @@ def value_options(config: Config, server: str) -> ValueOptions:
     """
     return ValueOptions(
         decimal_mode=cast("Any", lower_option(config, DECIMALS)),
-        time_mode=cast("Any", lower_option(config, ek.TIMES)),
-        bigint_unsigned_mode=cast("Any", lower_option(config, ek.UNSIGNED)),
-        binary_mode=cast("Any", lower_option(config, ek.BINARIES)),
-        enable_time_adjuster=config[ek.TIME_ADJUSTER],
-        charset_errors=lower_option(config, ek.CHARSET_ERRORS),
+        time_mode=cast("Any", lower_option(config, event_keys.TIMES)),
+        bigint_unsigned_mode=cast("Any", lower_option(config, event_keys.UNSIGNED)),
+        binary_mode=cast("Any", lower_option(config, event_keys.BINARIES)),
+        enable_time_adjuster=config[event_keys.TIME_ADJUSTER],
+        charset_errors=lower_option(config, event_keys.CHARSET_ERRORS),
         flavor=server,
-        comments=config[ek.SCHEMA_COMMENTS],
-        failures=cast("Any", lower_option(config, sk.CONVERTING_FAILURES)),
-        invalid_dates="fail" if lower_option(config, sk.FAILURES) == "fail" else "epoch",
+        comments=config[event_keys.SCHEMA_COMMENTS],
+        failures=cast("Any", lower_option(config, reading_keys.CONVERTING_FAILURES)),
+        invalid_dates="fail" if lower_option(config, reading_keys.FAILURES) == "fail" else "epoch",
     )
 
 
@@ -358,99 +361,99 @@ def event_settings(config: Config, server: str) -> MySqlEventSettings:
     Raises:
         ConfigInvalid: a masking rule can't be used.
     """
-    skipped = frozenset(str(item).strip() for item in config[ek.SKIPPED] or ())
-    signals = config[sk.SIGNALS]
+    skipped = frozenset(str(item).strip() for item in config[event_keys.SKIPPED] or ())
+    signals = config[reading_keys.SIGNALS]
     return MySqlEventSettings(
         topics=_topic_settings(config),
         connector=flavor_of(config, server),
-        output_format=cast("Any", lower_option(config, ek.OUTPUT)),
-        tombstones=config[ek.TOMBSTONES],
-        schema_changes=config[ek.SCHEMA_CHANGES],
-        transactions=config[ek.TRANSACTIONS] and lower_option(config, ek.OUTPUT) == "debezium",
+        output_format=cast("Any", lower_option(config, event_keys.OUTPUT)),
+        tombstones=config[event_keys.TOMBSTONES],
+        schema_changes=config[event_keys.SCHEMA_CHANGES],
+        transactions=config[event_keys.TRANSACTIONS] and lower_option(config, event_keys.OUTPUT) == "debezium",
         skipped=skipped & frozenset("cudtr"),
-        skip_unchanged=config[ek.SKIP_UNCHANGED],
-        key_columns=config[ek.KEY_COLUMNS] or "",
-        databases=text_of(config, sk.DATABASES),
-        not_databases=text_of(config, sk.NOT_DATABASES),
-        tables=text_of(config, sk.TABLES),
-        not_tables=text_of(config, sk.NOT_TABLES),
-        columns=text_of(config, ek.COLUMNS),
-        not_columns=text_of(config, ek.NOT_COLUMNS),
-        builtin_tables=not config[sk.IGNORE_BUILTIN],
-        logical=config[ek.LOGICAL] or "",
+        skip_unchanged=config[event_keys.SKIP_UNCHANGED],
+        key_columns=config[event_keys.KEY_COLUMNS] or "",
+        databases=text_of(config, source_keys.DATABASES),
+        not_databases=text_of(config, source_keys.NOT_DATABASES),
+        tables=text_of(config, source_keys.TABLES),
+        not_tables=text_of(config, source_keys.NOT_TABLES),
+        columns=text_of(config, event_keys.COLUMNS),
+        not_columns=text_of(config, event_keys.NOT_COLUMNS),
+        builtin_tables=not config[source_keys.IGNORE_BUILTIN],
+        logical=config[event_keys.LOGICAL] or "",
         signal_tables=(signals,)
-        if signals and "source" in (str(item).strip().lower() for item in config[sk.CHANNELS] or ())
+        if signals and "source" in (str(item).strip().lower() for item in config[reading_keys.CHANNELS] or ())
         else (),
         masks=masking.parse_rules(config.raw),
-        source_types=text_of(config, ek.SOURCE_TYPES),
-        source_data_types=text_of(config, ek.DATA_TYPES),
-        schema_names=cast("Any", lower_option(config, ek.SCHEMA_NAMES)),
-        field_names=cast("Any", lower_option(config, ek.FIELD_NAMES)),
-        comments=config[ek.SCHEMA_COMMENTS],
-        context_headers=config[ek.EXTENDED_HEADERS],
+        source_types=text_of(config, event_keys.SOURCE_TYPES),
+        source_data_types=text_of(config, event_keys.DATA_TYPES),
+        schema_names=cast("Any", lower_option(config, event_keys.SCHEMA_NAMES)),
+        field_names=cast("Any", lower_option(config, event_keys.FIELD_NAMES)),
+        comments=config[event_keys.SCHEMA_COMMENTS],
+        context_headers=config[event_keys.EXTENDED_HEADERS],
         ums=UmsSettings(
-            topic_per=cast("Any", lower_option(config, ek.UMS_TOPICS)),
-            before=config[ek.UMS_BEFORE],
-            max_rows=config[ek.UMS_ROWS],
-            max_bytes=config[ek.UMS_BYTES],
-            instance=config[ek.UMS_INSTANCE] or "",
+            topic_per=cast("Any", lower_option(config, event_keys.UMS_TOPICS)),
+            before=config[event_keys.UMS_BEFORE],
+            max_rows=config[event_keys.UMS_ROWS],
+            max_bytes=config[event_keys.UMS_BYTES],
+            instance=config[event_keys.UMS_INSTANCE] or "",
         ),
     )
 
 
 def _topic_settings(config: Config) -> TopicSettings:
-    kind, unicode_names, routed = ek.STRATEGIES.get(
-        str(config[ek.STRATEGY] or "").rpartition(".")[2], ("default", False, False)
+    kind, unicode_names, routed = event_keys.STRATEGIES.get(
+        str(config[event_keys.STRATEGY] or "").rpartition(".")[2], ("default", False, False)
     )
     return TopicSettings(
-        prefix=config[ek.PREFIX],
+        prefix=config[event_keys.PREFIX],
         strategy=cast("Any", kind),
         unicode=unicode_names,
-        delimiter=config[ek.DELIMITER],
-        heartbeat_prefix=config[ek.HEARTBEAT_PREFIX],
-        transaction=config[ek.TRANSACTION_TOPIC],
+        delimiter=config[event_keys.DELIMITER],
+        heartbeat_prefix=config[event_keys.HEARTBEAT_PREFIX],
+        transaction=config[event_keys.TRANSACTION_TOPIC],
         versions=version_topic(config),
-        regex=(config[ek.TOPIC_REGEX] or "") if routed else "",
-        replacement=config[ek.TOPIC_REPLACEMENT] or "",
-        key_enabled=config[ek.TOPIC_KEY_ENABLE],
-        key_field=config[ek.TOPIC_KEY_FIELD],
-        key_regex=config[ek.TOPIC_KEY_REGEX] or "",
-        key_replacement=config[ek.TOPIC_KEY_REPLACEMENT] or "",
+        regex=(config[event_keys.TOPIC_REGEX] or "") if routed else "",
+        replacement=config[event_keys.TOPIC_REPLACEMENT] or "",
+        key_enabled=config[event_keys.TOPIC_KEY_ENABLE],
+        key_field=config[event_keys.TOPIC_KEY_FIELD],
+        key_regex=config[event_keys.TOPIC_KEY_REGEX] or "",
+        key_replacement=config[event_keys.TOPIC_KEY_REPLACEMENT] or "",
     )
 
 
 def snapshot_settings(config: Config) -> SnapshotSettings:
     """How snapshots are read."""
     return SnapshotSettings(
-        threads=config[sk.SNAPSHOT_THREADS],
-        split_columns=config[sk.SNAPSHOT_SPLIT] or "",
-        chunk_rows=config[sk.SNAPSHOT_ROWS],
-        rows_per_s=config[sk.SNAPSHOT_RATE],
-        adaptive=config[sk.SNAPSHOT_ADAPTIVE],
-        replica=bool(config[sk.SNAPSHOT_HOST]),
-        locks=lower_option(config, sk.SNAPSHOT_LOCKS) != "none",
-        lock_timeout_s=max(1, -(-config[sk.SNAPSHOT_LOCK_TIMEOUT] // 1000)),
-        order=cast("Any", lower_option(config, sk.SNAPSHOT_ORDER)),
-        delay_s=config[sk.SNAPSHOT_DELAY] / 1000,
+        threads=config[reading_keys.SNAPSHOT_THREADS],
+        split_columns=config[reading_keys.SNAPSHOT_SPLIT] or "",
+        chunk_rows=config[reading_keys.SNAPSHOT_ROWS],
+        rows_per_s=config[reading_keys.SNAPSHOT_RATE],
+        adaptive=config[reading_keys.SNAPSHOT_ADAPTIVE],
+        replica=bool(config[reading_keys.SNAPSHOT_HOST]),
+        locks=lower_option(config, reading_keys.SNAPSHOT_LOCKS) != "none",
+        lock_timeout_s=max(1, -(-config[reading_keys.SNAPSHOT_LOCK_TIMEOUT] // 1000)),
+        order=cast("Any", lower_option(config, reading_keys.SNAPSHOT_ORDER)),
+        delay_s=config[reading_keys.SNAPSHOT_DELAY] / 1000,
     )
 
 
 def heartbeat_settings(config: Config) -> HeartbeatSettings:
     """Return the settings of the heartbeats that are written into the source."""
-    table = config[sk.HEARTBEAT_TABLE] or ""
-    interval_s = config[sk.HEARTBEAT] / 1000
+    table = config[reading_keys.HEARTBEAT_TABLE] or ""
+    interval_s = config[reading_keys.HEARTBEAT] / 1000
     return HeartbeatSettings(
         interval_s=interval_s or (HEARTBEAT_S if table else 0.0),
         table=table,
-        source=config[ek.PREFIX],
-        action_query=(config[sk.HEARTBEAT_QUERY] or "").strip() if interval_s else "",
-        create=config[sk.HEARTBEAT_TABLE_CREATE],
-        user=config[sk.USER],
+        source=config[event_keys.PREFIX],
+        action_query=(config[reading_keys.HEARTBEAT_QUERY] or "").strip() if interval_s else "",
+        create=config[reading_keys.HEARTBEAT_TABLE_CREATE],
+        user=config[source_keys.USER],
         timeout_s=HEARTBEAT_TIMEOUT_S,
-        late_s=config[sk.HEARTBEAT_LATE] / 1000,
+        late_s=config[reading_keys.HEARTBEAT_LATE] / 1000,
     )
 
 
 def signal_channels(config: Config) -> list[str]:
     """The signal channels that are asked for, in lower case."""
-    return [str(item).strip().lower() for item in config[sk.CHANNELS] or () if str(item).strip()]
+    return [str(item).strip().lower() for item in config[reading_keys.CHANNELS] or () if str(item).strip()]
