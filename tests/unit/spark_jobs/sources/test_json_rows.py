@@ -228,7 +228,7 @@ def test_a_records_schema_that_nobody_looked_at_is_an_error_and_those_of_other_t
     )
     table = Table(event("c", ROW))
     assert table.rows([other]) == []
-    assert "none of those" in table.reported[0][1]
+    assert "not one of those" in table.reported[0][1]
     table = Table(event("c", ROW), foreign=frozenset({classify_value(other)[1]}))
     assert [row["id"] for row in table.rows([other, event("c", ROW)])] == [1]
     assert table.reported == []
