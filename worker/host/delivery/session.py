@@ -19,7 +19,7 @@ from worker.host.delivery.batch_delivery import BatchDelivery, unit_of
 from worker.host.delivery.commits import Ledger
 from worker.host.delivery.fast_path import count_encoded
 from worker.host.delivery.producer import Producer
-from worker.host.delivery.producer_figures import ProducerFigures
+from worker.host.delivery.producer_counts import ProducerFigures
 from worker.host.delivery.refusals import SourceRefusals
 from worker.host.errors import retry_pauses
 from worker.host.instructions import InstructionSchedule
