@@ -211,15 +211,17 @@ class _AvroMapper:
         if kind == "enum":
             return self._map_enum(avro, name, optional, default)
         self._open.add(name)
-        members = []
+        members: dict[str, _Mapped] = {}
         parameters = [(RECORD_DOC, avro["doc"])] if self._settings.metadata and "doc" in avro else []
         for member in avro["fields"]:
+            if member["name"] in members:
+                raise Skippable(f"The Avro record {name} has two fields with the name {member['name']}.")
             if self._settings.metadata and "doc" in member:
                 parameters.append((FIELD_DOC + member["name"], member["doc"]))
-            members.append((member["name"], self.map(member["type"], inner, default=member.get("default"))))
+            members[member["name"]] = self.map(member["type"], inner, default=member.get("default"))
         self._open.discard(name)
-        fields = tuple(Field(member, mapped.schema) for member, mapped in members)
-        readers = [(member, mapped.read) for member, mapped in members]
+        fields = tuple(Field(member, mapped.schema) for member, mapped in members.items())
+        readers = [(member, mapped.read) for member, mapped in members.items()]
         schema = self._finish_schema(
             avro, Type.STRUCT, optional, default, name=name, parameters=parameters, fields=fields
         )
