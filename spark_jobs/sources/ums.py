@@ -211,7 +211,8 @@ class UmsSource(Source):
         """The reader of the job's messages for ``millrace verify``; raises as ``MessageRows``."""
         from spark_jobs.sources.messages import MessageRows, read_ums
 
-        return MessageRows(properties, _KEYS, read_ums)
+        # A message's key names its table and is no key of a row.
+        return MessageRows({**properties, "source.key.encoding": "bytes"}, _KEYS, read_ums)
 
     def changes(self, batch: Batch) -> list[TableChanges]:
         """See ``Source.changes``; runs one Spark job that looks for schemas."""

@@ -115,7 +115,7 @@ def ums(op: str, key: int, name: str) -> tuple[Any, Any]:
         "schema": {"namespace": "mysql.crm.shop.orders.0.0.0", "fields": fields},
         "payload": [{"tuple": row}],
     }
-    return "data_increment_data.mysql.crm.shop.orders.0.0.0", message
+    return b"data_increment_data.mysql.crm.shop.orders.0.0.0", message
 
 
 @pytest.mark.parametrize(("form", "make_message"), [("plain", plain), ("ums", ums)])

@@ -179,7 +179,7 @@ async def test_rows_of_ums() -> None:
         "ratio": 0.5,
         "raw": "AQI=",
     }
-    key = b'"data_increment_data.mysql.crm.shop.t.2.0.0"'
+    key = b"data_increment_data.mysql.crm.shop.t.2.0.0"
     assert await read(reader, key, document) == [
         RowChange("mysql.crm.shop.t", {"id": 7}, image),
         RowChange("mysql.crm.shop.t", {"id": 8}, None),
