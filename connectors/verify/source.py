@@ -97,4 +97,4 @@ def token_chunks() -> list[tuple[int, int]]:
 def no_tables(option: str, user: object, *, names: Mapping[str, Any]) -> str:
     """The complaint that nothing is to be compared."""
     others = f" It captures {', '.join(sorted(names))}." if names else ""
-    return f"no table is captured and wanted: check {option}, --tables, and what {user!r} may read.{others}"
+    return f"no table is captured and selected: check {option}, --tables, and what {user!r} may read.{others}"

@@ -1,4 +1,4 @@
-"""The check of names and prose: a planted violation of every kind is reported, and waivers only shrink."""
+"""The check of names and prose: a planted violation of every kind is reported."""
 
 from __future__ import annotations
 

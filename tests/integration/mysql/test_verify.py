@@ -338,7 +338,7 @@ def test_what_cannot_be_done(world: World, capsys: pytest.CaptureFixture[str]) -
             "only MySQL, MariaDB, Scylla and Cassandra connectors can be verified",
         ),
         ((), {"value.converter": "StringConverter"}, "verify reads JSON and Avro"),
-        (("--tables", "nothing"), {}, "no table is captured and wanted"),
+        (("--tables", "nothing"), {}, "no table is captured and selected"),
         (("--rest", "http://127.0.0.1:9", "--timeout", "1"), {}, "is a worker there?"),
     ):
         code, tables, error = world.verify(capsys, *more, **config)
