@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 import msgspec
 
-from connectors.errors import Fatal
+from connectors.errors import ConfigInvalid
 from connectors.formats.ums import BEFORE, DELETE, OPERATION, SIGNALS, WITH_ROWS
 from connectors.options import ConfigDef
 from connectors.schema import DECIMAL
@@ -87,8 +87,7 @@ class MessageRows:
         read_images: reads the images of rows in a message.
 
     Raises:
-        ConfigInvalid: an option is missing or wrong.
-        Fatal: the job changes keys in a way that can't be followed.
+        ConfigInvalid: an option is missing or wrong, or the job changes keys in a way that can't be followed.
     """
 
     def __init__(
@@ -104,7 +103,9 @@ class MessageRows:
             {name: text for name, text in properties.items() if name in names or name.startswith(prefixes)}
         )
         if (self._config.get(SHARDS) or REFUSE) == SEPARATE:
-            raise Fatal(f"{SHARDS}={SEPARATE} makes the numbers of a shard part of the key, which no message has")
+            raise ConfigInvalid(
+                f"{SHARDS}={SEPARATE} makes the numbers of a shard part of the key, which no message has"
+            )
         self._read_images = read_images
         self._declared = declared_keys(self._config)
         self._tables = tuple(self._config.get(TABLES) or ())
@@ -117,7 +118,7 @@ class MessageRows:
     def _make_reader(encoding: str, options: Mapping[str, str], *, is_key: bool) -> _ContentReader:
         if encoding == "avro":
             return _AvroContent(AvroConverter(options, is_key=is_key))
-        return _ContentReader() if encoding == "json" else _NoContent()
+        return _ContentReader() if encoding == "json" else _RawContent()
 
     async def read(self, message: Message) -> list[RowChange]:
         """The changes of rows that a message says, in order.
@@ -168,12 +169,12 @@ class _ContentReader:
         """Release what it holds."""
 
 
-class _NoContent(_ContentReader):
-    """Leaves bytes alone."""
+class _RawContent(_ContentReader):
+    """Leaves bytes as they are."""
 
     async def read(self, topic: str, data: bytes | None) -> Content:
-        del topic, data
-        return Content(None, None)
+        del topic
+        return Content(None, data)
 
 
 class _AvroContent(_ContentReader):

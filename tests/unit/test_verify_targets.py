@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from connectors.errors import ConfigInvalid, MillraceError
+from connectors.errors import ConfigInvalid
 from connectors.verify.differences import RowDifference
 from connectors.verify.rows import ChecksumRange, TableReport
 from worker.verify.rows import tables_by_topic
@@ -64,13 +64,15 @@ def test_flows_that_can_not_be_compared(change: dict[str, str], message: str) ->
     ("change", "message"),
     [
         ({"source.format": "partition-update"}, "partition-update: an update of a partition is no image of a row"),
-        ({"source.format": "nothing"}, "there is no such form"),
+        ({"source.format": "nothing"}, r"there is no such form\. Verify reads .* forms: debezium, plain, ums"),
+        ({"source.format": "json:Nothing"}, "the form can't be loaded where verify runs"),
+        ({"source.format": "json:JSONDecoder"}, "its class has no method read_messages"),
         ({"source.value.encoding": "avro", "source.key.encoding": "avro"}, "source.schema.registry.url is missing"),
         ({"sink.shards": "separate"}, "sink.shards=separate makes the numbers of a shard part of the key"),
     ],
 )
 def test_topics_that_can_not_be_read(change: dict[str, str], message: str) -> None:
-    with pytest.raises(MillraceError, match=message):
+    with pytest.raises(ConfigInvalid, match=message):
         open_messages({"source.format": "debezium", **change})
 
 

@@ -11,7 +11,7 @@ import pickle
 import time
 from contextlib import suppress
 from importlib.metadata import EntryPoint, entry_points
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 import msgspec
 
@@ -34,10 +34,46 @@ if TYPE_CHECKING:
     from connectors.verify.events import RowChange
     from connectors.verify.rows import TableReport
 
-_SINKS: Final = "millrace.sinks"
-_SOURCES: Final = "millrace.sources"
 _SETTLE_S: Final = 5.0
 _decode: Final = msgspec.json.Decoder().decode
+
+
+class _FlowPart(NamedTuple):
+    """A part of a flow that has to be readable.
+
+    Attributes:
+        group: of the entry points of its classes.
+        option: names the class.
+        noun: the word for it in messages.
+        method: of the class, makes what reads it.
+        reason: the attribute with the reason why a class lacks the method.
+        offer: the beginning of the list of those that have it.
+    """
+
+    group: str
+    option: str
+    noun: str
+    method: str
+    reason: str
+    offer: str
+
+
+_SINK: Final = _FlowPart(
+    "millrace.sinks",
+    "sink.type",
+    "sink",
+    "read_back",
+    "not_read_back",
+    "Verify reads the targets of these sinks back",
+)
+_SOURCE: Final = _FlowPart(
+    "millrace.sources",
+    "source.format",
+    "form",
+    "read_messages",
+    "no_rows",
+    "Verify reads topics of flows in these forms",
+)
 
 
 class VerifiedTarget(Protocol):
@@ -215,11 +251,9 @@ def open_target(connector: Mapping[str, str]) -> VerifiedTarget:
     Raises:
         ConfigInvalid: it can't be read back, or the flow changes rows on their way.
     """
-    kind = connector.get("sink.type", "")
     if connector.get("sinks"):
         raise ConfigInvalid(f"sinks={connector['sinks']}: verify reads targets of flows with one sink, in sink.type")
-    sinks = {entry.name: entry for entry in entry_points(group=_SINKS)}
-    read_back = _find_reader(kind, sinks)
+    read_back = _find_method(_SINK, connector)
     steps = sorted(name for name in connector if name.startswith(("steps", "transform.step", "mask.")))
     if steps:
         raise ConfigInvalid(f"{steps[0]}: the flow changes rows on their way, so that they are not those of its topics")
@@ -228,7 +262,7 @@ def open_target(connector: Mapping[str, str]) -> VerifiedTarget:
     try:
         target: VerifiedTarget = read_back(connector)
     except ImportError as error:
-        raise _lacks_client(kind, error) from error
+        raise _lacks_client(_SINK, connector["sink.type"], error) from error
     return target
 
 
@@ -238,47 +272,46 @@ def open_messages(connector: Mapping[str, str]) -> FlowMessages:
     Raises:
         ConfigInvalid: rows can't be read from messages of their form, or an option is missing.
     """
-    form = connector.get("source.format", "")
-    entry = {entry.name: entry for entry in entry_points(group=_SOURCES)}.get(form)
-    source: Any = None if entry is None else entry.load()
-    if source is None or not hasattr(source, "read_messages"):
-        reason = getattr(source, "no_rows", "") or "there is no such form, or its class has no method read_messages"
-        raise ConfigInvalid(f"source.format={form}: {reason}. Verify reads topics of flows in other forms")
-    messages: FlowMessages = source.read_messages(connector)
+    messages: FlowMessages = _find_method(_SOURCE, connector)(connector)
     return messages
 
 
-def _find_reader(kind: str, sinks: Mapping[str, EntryPoint]) -> Callable[[Mapping[str, str]], VerifiedTarget]:
-    """The method ``read_back`` of the class that ``sink.type`` names; raises as ``open_target``."""
-    entry = sinks.get(kind) or (EntryPoint(kind, kind, _SINKS) if ":" in kind else None)
-    reason = "there is no such sink"
+def _find_method(part: _FlowPart, connector: Mapping[str, str]) -> Callable[[Mapping[str, str]], Any]:
+    """The method of the class that a flow's option names.
+
+    Raises:
+        ConfigInvalid: there is no such class, it has no such method, or a client is not installed.
+    """
+    name = connector.get(part.option, "")
+    entries = {entry.name: entry for entry in entry_points(group=part.group)}
+    entry = entries.get(name) or (EntryPoint(name, name, part.group) if ":" in name else None)
+    reason = f"there is no such {part.noun}"
     if entry is not None:
         try:
-            sink = entry.load()
+            loaded = entry.load()
         except (ImportError, AttributeError) as error:
-            raise _lacks_client(kind, error) from error
-        if hasattr(sink, "read_back"):
-            read_back: Callable[[Mapping[str, str]], VerifiedTarget] = sink.read_back
-            return read_back
-        reason = getattr(sink, "not_read_back", "") or "its class has no method read_back"
+            raise _lacks_client(part, name, error) from error
+        method: Callable[[Mapping[str, str]], Any] | None = getattr(loaded, part.method, None)
+        if method is not None:
+            return method
+        reason = getattr(loaded, part.reason, "") or f"its class has no method {part.method}"
     raise ConfigInvalid(
-        f"sink.type={kind}: {reason}. Verify reads the targets of these sinks back: "
-        f"{', '.join(_list_readable(sinks.values()))}"
+        f"{part.option}={name}: {reason}. {part.offer}: {', '.join(_list_readable(entries.values(), part.method))}"
     )
 
 
-def _lacks_client(kind: str, error: Exception) -> ConfigInvalid:
+def _lacks_client(part: _FlowPart, name: str, error: Exception) -> ConfigInvalid:
     return ConfigInvalid(
-        f"sink.type={kind}: the sink can't be loaded where verify runs: {error}; install what jobs need there "
+        f"{part.option}={name}: the {part.noun} can't be loaded where verify runs: {error}; install what jobs need there "
         "(pip install 'millrace[spark]')"
     )
 
 
-def _list_readable(sinks: Iterable[EntryPoint]) -> list[str]:
-    """The names of the sinks whose targets can be read back."""
+def _list_readable(entries: Iterable[EntryPoint], method: str) -> list[str]:
+    """The names of the classes that have the method."""
     names = []
-    for entry in sinks:
+    for entry in entries:
         with suppress(ImportError):  # a client that is not installed
-            if hasattr(entry.load(), "read_back"):
+            if hasattr(entry.load(), method):
                 names.append(entry.name)
     return sorted(names)

@@ -270,3 +270,11 @@ def test_bytes_that_do_not_match_their_schema() -> None:
     for data in (b"", b"\x08ab", b"\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff"):
         with pytest.raises(Skippable, match="does not match its Avro schema"):
             reader.decode(data)
+
+
+def test_a_record_with_two_fields_of_one_name_is_refused() -> None:
+    text = (
+        '{"type": "record", "name": "n.R", "fields": [{"name": "a", "type": "int"}, {"name": "a", "type": "string"}]}'
+    )
+    with pytest.raises(Skippable, match=r"record n\.R has two fields with the name a"):
+        avro_reader(text, SETTINGS)

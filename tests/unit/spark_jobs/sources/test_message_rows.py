@@ -145,6 +145,13 @@ async def test_flat_rows_and_their_deletes() -> None:
     assert await read(reader, KEY, {"id": 1, "change": "delete"}) == [RowChange("s.shop.t", KEY, None)]
 
 
+async def test_a_tombstone_whose_key_is_not_decoded_is_not_skipped() -> None:
+    reader = PlainSource.read_messages({"source.key.columns": "id", "source.key.encoding": "bytes"})
+    assert await read(reader, b"k", {"id": 1}) == [RowChange("s.shop.t", KEY, {"id": 1})]
+    with pytest.raises(ValueError, match="what it says of the row lacks id"):
+        await read(reader, b"k", None)
+
+
 def ums(protocol: str, *rows: list[str | None]) -> dict[str, Any]:
     """A UMS message."""
     kinds = {"ums_id_": "long", "ums_ts_": "datetime", "ums_op_": "string", "ums_uid_": "string", "id": "long"}
