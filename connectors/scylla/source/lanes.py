@@ -113,15 +113,24 @@ class StreamRead:
 
 @dataclass(slots=True)
 class LaneWindow:
-    """A window of some groups of a lane, all of which stand at its start."""
+    """A window of some groups of a lane, all of which stand at its start.
+
+    Attributes:
+        start_ms, end_ms: from (inclusive) and to (exclusive).
+        groups: the groups.
+        reads: what is left to be read of it.
+        rows: read so far.
+        bounds: the members of offsets that name the window.
+        is_young: whether it is read so early that it is looked at again; None: not decided yet.
+    """
 
     start_ms: int
     end_ms: int
     groups: tuple[GroupState, ...]
     reads: deque[StreamRead]
     rows: int = 0
-    #: The members of offsets that name the window.
     bounds: Position = field(default_factory=dict)
+    is_young: bool | None = None
 
 
 @dataclass(slots=True)
@@ -219,7 +228,8 @@ def _plan_partial(state: GroupState, safe_ms: int, streams_per_query: int) -> La
             left.remove(stream)
             reads.append(StreamRead((stream,), max(lower, time, key=order_of), upper, skip=(time, seq)))
     reads.extend(_make_reads(left, lower, upper, streams_per_query))
-    return LanePlan(LaneWindow(state.start_ms, state.end_ms, (state,), reads))
+    # What was delivered of it before the restart is not known to a second look, which would find it late.
+    return LanePlan(LaneWindow(state.start_ms, state.end_ms, (state,), reads, is_young=False))
 
 
 def _make_reads(streams: Sequence[bytes], lower: bytes, upper: bytes, limit: int) -> deque[StreamRead]:

@@ -60,6 +60,8 @@ class RecheckZone:
     groups: tuple[GroupState, ...]
     start_ms: int
     end_ms: int
+    #: Whether a window is under way whose rows are in ``times`` and whose end is not in ``end_ms`` yet.
+    is_reading: bool = False
     #: (end of a window, when it was read), in order.
     reads: list[tuple[int, float]] = field(default_factory=list)
     times: dict[bytes, set[bytes]] = field(default_factory=dict)
@@ -99,25 +101,43 @@ class Recheck:
 
     # The making side.
 
+    @property
+    def kept_times(self) -> int:
+        """The number of times of rows that are remembered."""
+        return self._count
+
     def young(self, window: LaneWindow) -> bool:
-        """Whether ``window`` is read so early that rows of it may still come."""
-        return window.end_ms > self._now_ms() - self._confidence.ceiling_ms
+        """Whether ``window`` is read so early that rows of it may still come.
+
+        It is decided at the first page of a window: rows of pages that were not seen would count as late.
+        """
+        if window.is_young is None:
+            window.is_young = window.end_ms > self._now_ms() - self._confidence.ceiling_ms
+        return window.is_young
 
     def saw(self, task: LaneTask, window: LaneWindow, stream: bytes, rows: list[LogRow]) -> None:
         """Rows of a young window were read."""
+        if not window.is_young:
+            return
         zone = self._extend_zone(task, window)
         times = zone.times.setdefault(stream, set())
         before = len(times)
         times.update([row[TIME] for row in rows])
         zone.count += len(times) - before
         self._count += len(times) - before
+        if self._count > MOST_TIMES:
+            self._close_zone(id(task))
+            window.is_young = False
 
     def window_read(self, task: LaneTask, window: LaneWindow) -> None:
         """A young window was read to its end."""
+        if not window.is_young:
+            return
         zone = self._extend_zone(task, window)
+        zone.is_reading = False
         zone.end_ms = window.end_ms
         zone.reads.append((window.end_ms, self._now_ms()))
-        if zone.end_ms - zone.start_ms >= ZONE_MS or self._count > MOST_TIMES:
+        if zone.end_ms - zone.start_ms >= ZONE_MS:
             self._close_zone(id(task))
 
     def _extend_zone(self, task: LaneTask, window: LaneWindow) -> RecheckZone:
@@ -129,6 +149,7 @@ class Recheck:
             zone = self._open[id(task)] = RecheckZone(
                 task.section.feed, window.groups, window.start_ms, window.start_ms
             )
+        zone.is_reading = True
         return zone
 
     def _close_zone(self, key: int) -> None:
@@ -146,23 +167,29 @@ class Recheck:
     # In the background.
 
     async def run(self) -> None:
-        """Look again at whatever is old enough, until cancelled."""
+        """Look again every second until cancelled."""
         while True:
             await asyncio.sleep(1)
-            old = self._now_ms() - self._confidence.ceiling_ms
-            for key, zone in list(self._open.items()):
-                if zone.end_ms < old - ZONE_MS:  # its lane is gone, or far from the head
-                    self._close_zone(key)
-            while self._waiting and self._waiting[0].end_ms < old:
-                zone = self._waiting.popleft()
-                self._count -= zone.count
-                try:
-                    await self._check_zone(zone)
-                except Retriable as error:
-                    self.left_out += 1
-                    self._log.debug("%s: a time range could not be read again: %s", zone.feed.table, error)
-                # A thousand lanes that started together are due together: their first reads must not wait for this.
-                await asyncio.sleep(min(_PAUSE_S, _SPREAD_S / (len(self._waiting) + 1)))
+            await self.look_again()
+
+    async def look_again(self) -> None:
+        """Look again at whatever is old enough."""
+        old = self._now_ms() - self._confidence.ceiling_ms
+        for key, zone in list(self._open.items()):
+            if not zone.is_reading and zone.end_ms < old - ZONE_MS:  # its lane is gone, or far from the head
+                self._close_zone(key)
+        due: list[RecheckZone] = []
+        while self._waiting and self._waiting[0].end_ms < old:
+            due.append(self._waiting.popleft())
+        for zone in due:
+            self._count -= zone.count
+            try:
+                await self._check_zone(zone)
+            except Retriable as error:
+                self.left_out += 1
+                self._log.debug("%s: a time range could not be read again: %s", zone.feed.table, error)
+            # A thousand lanes that started together are due together: their first reads must not wait for this.
+            await asyncio.sleep(min(_PAUSE_S, _SPREAD_S / len(due)))
 
     async def _check_zone(self, zone: RecheckZone) -> None:
         owners = {stream: state for state in zone.groups for stream in state.group.streams}
