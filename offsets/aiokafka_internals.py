@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from aiokafka import TopicPartition
-from aiokafka.errors import BrokerResponseError, kafka_errors
+from aiokafka.client import AIOKafkaClient
+from aiokafka.errors import BrokerResponseError, NodeNotReadyError, kafka_errors
 
 if TYPE_CHECKING:
     import asyncio
     from collections.abc import Awaitable, Callable, Iterable
 
     from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
-    from aiokafka.client import AIOKafkaClient
     from aiokafka.cluster import ClusterMetadata
 
 
@@ -26,6 +26,26 @@ class InvalidRecordError(BrokerResponseError):  # type: ignore[misc]  # aiokafka
 
 # Else such an answer is an unknown error, which looks like an outage.
 kafka_errors[InvalidRecordError.errno] = InvalidRecordError
+
+
+_get_random_node = AIOKafkaClient.get_random_node
+
+
+def choose_broker(client: AIOKafkaClient) -> int:
+    """A broker that ``client`` knows.
+
+    Raises:
+        NodeNotReadyError: it knows none: a broker that has just started accepts clients before it knows its cluster.
+    """
+    node: int | None = _get_random_node(client)
+    if node is None:
+        raise NodeNotReadyError("Kafka has named none of its brokers yet")
+    return node
+
+
+# aiokafka looks for coordinators with what this gives, and takes no broker for a mistake of the caller: ``AssertionError``.
+# The error in its place is one that it waits and tries again after.
+AIOKafkaClient.get_random_node = choose_broker
 
 
 def client_of(owner: Any) -> AIOKafkaClient:

@@ -33,6 +33,8 @@ _PORT: Final = 9092
 #: A broker that failed is replaced as leader and coordinator after that many seconds, at least and at most.
 _FAILOVER_S: Final = (0.3, 4.0)
 _LOADING_S: Final = 0.3
+#: So long a broker that came back answers without knowing brokers, at most: it has not read the cluster's metadata yet.
+_UNAWARE_S: Final = 1.0
 _MARKER_S: Final = 0.02
 
 Reply = "Callable[..., None]"
@@ -86,6 +88,8 @@ class Broker:
         self.name = f"kafka-{number}"
         self.process = cluster.loop.spawn(self.name)
         self.connections: list[ServerConnection] = []
+        #: When it knows the cluster.
+        self.aware_s = 0.0
 
     def handle(self, request: Any, reply: Callable[..., None]) -> None:
         """Answer a request, now or later."""
@@ -97,6 +101,9 @@ class Broker:
     def _metadata(self, request: Any, reply: Callable[..., None]) -> None:
         cluster = self.cluster
         names = sorted(cluster.topics) if request.topics is None else request.topics
+        if cluster.loop.time() < self.aware_s:
+            reply(0, [], CLUSTER_ID, -1, [(_UNKNOWN_TOPIC, name, False, []) for name in request.topics or ()])
+            return
         # Not None for no rack: clients keep brokers in sets, and the hash of None is an address.
         brokers = [(broker.number, broker.name, _PORT, "") for broker in cluster.brokers if broker.process.alive]
         topics: list[Any] = [
@@ -431,6 +438,7 @@ class Cluster:
         if broker.process.alive:
             return
         broker.process = self.loop.spawn(broker.name)
+        broker.aware_s = self.loop.time() + _UNAWARE_S * self.loop.random.random()
         broker.connections.clear()
         for key, coordinator in list(self._coordinators.items()):
             if coordinator == number:  # it came back before another took over, and has to read what it knew
