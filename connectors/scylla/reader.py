@@ -95,6 +95,10 @@ class ScyllaReader:
         self._error: BaseException | None = None
         self._extra: list[asyncio.Task[None]] = []
         self._output = ReaderOutput(settings.max_batch)
+        #: Runs of the page under way that are to be encoded together, of one definition, with the groups that they are of.
+        self._runs: list[tuple[GroupState, StreamRun]] = []
+        self._runs_of: TableVersion | None = None
+        self._run_rows = 0
         self._report = ReaderReport(task_metrics, self.fetcher, self.confidence, self.rules.head_ms)
 
     # What the task calls.
@@ -253,7 +257,9 @@ class ScyllaReader:
                 task.open = None
             else:
                 task.open = open_
-            yield
+            if not self._runs or self._run_rows >= min(SLICE, self._output.room()):
+                self._encode_runs(feed)
+                yield
         if ends and read is not None:
             if task.open is not None:
                 self._close_stream(task, task.open)
@@ -261,6 +267,7 @@ class ScyllaReader:
                 for stream in read.streams:
                     owner = owners[stream]
                     owner.done |= owner.bit[stream]
+        self._encode_runs(feed)
         if item.ends_window:
             if recheck is not None:
                 recheck.window_read(task, window)
@@ -292,15 +299,40 @@ class ScyllaReader:
                 open_.version = version
             run = StreamRun(owner.partition, open_.offset, part, open_.skip, last and index == final, may_be_bad)
             fast = feed.fast.get(version.version)
-            for part_run in (run,) if fast is None else fast.split_deletions(run):
-                offset = None if fast is None else fast.take(part_run, len(self._output.records), self._output.encoded)
-                if offset is None:
-                    self._feed_builder(feed, version, owner, part_run)
+            for part_run, is_encodable in ((run, False),) if fast is None else fast.split_run(run):
+                if is_encodable:
+                    self._hold_run(feed, version, owner, part_run)
                 else:
-                    self._output.moved[owner.name] = (owner.partition, offset)
+                    self._feed_builder(feed, version, owner, part_run)
+
+    def _hold_run(self, feed: TableFeed, version: TableVersion, owner: GroupState, run: StreamRun) -> None:
+        """Let a run be encoded together with those that follow it."""
+        if self._runs_of is not version:
+            self._encode_runs(feed)
+            self._runs_of = version
+        self._runs.append((owner, run))
+        self._run_rows += len(run.rows)
+
+    def _encode_runs(self, feed: TableFeed) -> None:
+        """Encode the runs that are held; make records of those that can't be."""
+        held, version, output = self._runs, self._runs_of, self._output
+        if not held or version is None:
+            return
+        self._runs, self._run_rows = [], 0
+        fast = feed.fast[version.version]
+        if fast.take([run for _, run in held], len(output.records), output.encoded):
+            for owner, run in {owner.name: (owner, run) for owner, run in held}.values():
+                output.moved[owner.name] = (owner.partition, fast.offset_of(run))
+            return
+        for owner, run in held:
+            if len(held) > 1 and fast.take([run], len(output.records), output.encoded):
+                output.moved[owner.name] = (owner.partition, fast.offset_of(run))
+            else:
+                self._feed_builder(feed, version, owner, run)
 
     def _feed_builder(self, feed: TableFeed, version: TableVersion, owner: GroupState, run: StreamRun) -> None:
         """Make records of a run."""
+        self._encode_runs(feed)
         output = self._output
         records, bad = len(output.records), len(output.bad)
         feed.builder(version).feed(run, output.records, output.bad)

@@ -41,9 +41,13 @@ class ReaderOutput:
         """Whether there is anything for a batch."""
         return bool(self.records or self.encoded.count or self.moved or self.bad)
 
+    def room(self) -> int:
+        """How many records a batch may still take; below one: it has its size."""
+        return self._max_batch - len(self.records) - self.encoded.count - len(self.bad)
+
     def is_full(self) -> bool:
         """Whether a batch has its size."""
-        return len(self.records) + self.encoded.count + len(self.bad) >= self._max_batch
+        return self.room() <= 0
 
     def make_batch(self) -> Batch:
         """A batch of everything that is there."""

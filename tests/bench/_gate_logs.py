@@ -138,7 +138,7 @@ async def _scylla(columns: Sequence[Any], rows: list[Any]) -> Callable[[], None]
             records: list[SourceRecord] = []
             for first in range(start, min(start + _ALIVE, len(rows)), _RUN):
                 run = StreamRun(partition, offset, rows[first : first + _RUN], None, last=True, may_be_bad=False)
-                if fast is None or fast.take(run, 0, parts) is None:
+                if fast is None or not fast.take([run], 0, parts):
                     builder.feed(run, records, [])
             parts.collect()
             encoder.encode(records)

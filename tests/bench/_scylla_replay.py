@@ -83,7 +83,7 @@ def replay(recorded: RecordedPages, seconds: float) -> float:
             for start in range(0, len(rows), _RUN):
                 parts = EncodedParts()
                 run = StreamRun(partition, offset, rows[start : start + _RUN], None, True, False)
-                if feed.take(run, 0, parts) is None:
+                if not feed.take([run], 0, parts):
                     raise RuntimeError("the fast path does not take a run")
                 count += parts.count
                 parts.collect()

@@ -130,7 +130,7 @@ async def scylla(rows: int) -> Callable[[], Turn]:
             freed = time.process_time()
             parts = EncodedParts()
             for run in chunk:
-                fast.take(run, 0, parts)
+                fast.take([run], 0, parts)
             if parts.count != sum(len(run.rows) for run in chunk):
                 raise RuntimeError("the fast path does not take all rows")
             parts.collect()

@@ -245,7 +245,7 @@ async def _fast_us(version: TableVersion, settings: ScyllaEventSettings, pages: 
             parts = EncodedParts()
             run = StreamRun(partition, offset, rows[start : start + 500], None, True, False)
             began = time.process_time()
-            if feed.take(run, 0, parts) is None:
+            if not feed.take([run], 0, parts):
                 raise RuntimeError("the fast path does not take a run")
             count += parts.count
             encoded = parts.collect()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import struct
 from itertools import chain, groupby
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final
 
 from connectors.codegen import CodeBuilder
@@ -30,7 +31,7 @@ from connectors.scylla.positions import OFFSET_SEQ, OFFSET_TIME
 from connectors.wire import EVENT, ROW, Encoding, Fixed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
     from connectors.api import Position, SourceRecord
     from connectors.encoded_parts import EncodedParts
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
 CHUNK_ROWS: Final = 64
 _IMAGES: Final = frozenset({PREIMAGE, POSTIMAGE})
 _WRITES: Final = _IMAGES | {INSERT, UPDATE}
+_OPERATION_OF: Final = itemgetter(OPERATION)
 #: Members of ``source`` that follow from the time of the change.
 _TIMES: Final = {"ts_ms": "ms", "ts_us": "us", "ts_ns": "ms * 1000000"}
 _NOW: Final = {"ts_ms": "now_ms", "ts_us": "now_us", "ts_ns": "now_ns"}
@@ -123,6 +125,11 @@ def _envelope_shape(builder: DebeziumBuilder) -> Shape:
     return shape
 
 
+def _find_last_change(rows: list[LogRow]) -> LogRow | None:
+    """The last row that is no image."""
+    return next((row for row in reversed(rows) if row[OPERATION] not in _IMAGES), None)
+
+
 class FastFeed:
     """Encodes the rows of one table version; not thread-safe, does not block.
 
@@ -132,7 +139,7 @@ class FastFeed:
         masker: masks these records; None: no one does.
     """
 
-    __slots__ = ("_build", "_builder", "_deletions", "_masker", "_writer")
+    __slots__ = ("_build", "_builder", "_encodable", "_masker", "_writer")
 
     def __init__(self, builder: DebeziumBuilder, writer: RowWriter, masker: RecordMasker | None = None) -> None:
         self._builder = builder
@@ -140,48 +147,68 @@ class FastFeed:
         self._writer = writer
         generator = _RowsGenerator(builder, writer)
         self._build = generator.function()
-        self._deletions = generator.deletions
+        #: Operations that rows to be encoded may have.
+        self._encodable = _WRITES | generator.deletions
 
-    def split_deletions(self, run: StreamRun) -> Iterable[StreamRun]:
-        """Split a run, so that deletions that have to be records leave the rows around them to ``take``."""
-        if self._deletions or all(row[OPERATION] in _WRITES for row in run.rows):
-            return (run,)
-        parts = [list(rows) for _, rows in groupby(run.rows, lambda row: row[OPERATION] in _WRITES)]
+    def split_run(self, run: StreamRun) -> Iterable[tuple[StreamRun, bool]]:
+        """Split a run, so that deletions that have to be records leave the rows around them to ``take``.
+
+        Returns:
+            The parts in order, each with whether ``take`` may be asked for it.
+        """
+        encodable = self._encodable
+        if run.skip is not None:
+            return ((run, False),)
+        if encodable.issuperset(map(_OPERATION_OF, run.rows)):
+            return ((run, _find_last_change(run.rows) is not None),)
+        if ROW_DELETE in encodable:
+            return ((run, False),)
+        parts = [(list(rows), writes) for writes, rows in groupby(run.rows, lambda row: row[OPERATION] in _WRITES)]
         final = len(parts) - 1
-        return [run._replace(rows=rows, last=run.last and index == final) for index, rows in enumerate(parts)]
+        return [
+            (
+                run._replace(rows=rows, last=run.last and index == final),
+                writes and _find_last_change(rows) is not None,
+            )
+            for index, (rows, writes) in enumerate(parts)
+        ]
 
-    def take(self, run: StreamRun, after: int, parts: EncodedParts) -> Position | None:
-        """Encode a run's rows.
+    def take(self, runs: Sequence[StreamRun], after: int, parts: EncodedParts) -> bool:
+        """Encode runs, which may be of several streams: a page of many streams has few rows of each.
 
         Args:
-            run: the rows.
+            runs: at least one; those for which ``split_run`` says that they may be asked for.
             after: how many records of the batch come before them.
             parts: gets what is encoded.
 
         Returns:
-            The source offset of the last record; None: the run has to go the general way.
+            Whether they were encoded. If not, nothing was, and at least one of them has to go the general way.
         """
-        builder, rows = self._builder, run.rows
-        if (
-            run.skip is not None
-            or builder.has_open_ranges
-            or (run.may_be_bad and BadCell in map(type, chain.from_iterable(rows)))
+        rows = runs[0].rows if len(runs) == 1 else [row for run in runs for row in run.rows]
+        builder = self._builder
+        if builder.has_open_ranges or (
+            any(run.may_be_bad for run in runs) and BadCell in map(type, chain.from_iterable(rows))
         ):
-            return None
+            return False
         clock = builder.clock()
         try:
             keys, values = self.encode(rows, clock)
         except Exception:  # noqa: BLE001 - the general way finds out what it is, and reports it
-            return None
-        last = next((row for row in reversed(rows) if row[OPERATION] not in _IMAGES), None)
+            return False
+        parts.add(self._writer, after, keys, values, lambda: self._make_records(runs, clock))
+        return True
+
+    @staticmethod
+    def offset_of(run: StreamRun) -> Position:
+        """The source offset of the last record of an encoded run."""
+        last = _find_last_change(run.rows)
         if last is None:
-            return None
-        parts.add(self._writer, after, keys, values, lambda: self._records(run, clock))
+            raise ValueError("a run of images alone has no record")
         return {**run.offset, OFFSET_TIME: uuid_text(last[TIME]), OFFSET_SEQ: last[SEQ]}
 
-    def _records(self, run: StreamRun, clock: Clock) -> list[SourceRecord]:
+    def _make_records(self, runs: Sequence[StreamRun], clock: Clock) -> list[SourceRecord]:
         """The same records the general way."""
-        records = self._builder.plain_records(run, clock)
+        records = [record for run in runs for record in self._builder.plain_records(run, clock)]
         return records if self._masker is None else [self._masker.mask(record) for record in records]
 
     def encode(self, rows: list[LogRow], clock: Clock) -> tuple[list[bytes] | None, list[bytes | None]]:
@@ -217,8 +244,8 @@ class _RowsGenerator:
         self._writer = writer
         self._code = CodeBuilder(Odd=ScyllaOddRowError, time_parts=struct.Struct(">IHH8x").unpack)
         self._used = {TIME, OPERATION}
-        #: Whether deletions are encoded too, see ``function``.
-        self.deletions = True
+        #: Operations of deletions that are encoded too, see ``function``.
+        self.deletions = frozenset({ROW_DELETE} if builder.has_clustering else {ROW_DELETE, PARTITION_DELETE})
         #: Lines before the loop.
         self._before_loop: list[str] = []
 
@@ -266,14 +293,12 @@ class _RowsGenerator:
         images = {name: self._write_image((name,)) for name in ("before", "after")} if schemas.is_legacy else {}
         written = members | ({"after": images["after"]} if images else {})
         deleted = members | ({"before": images["before"]} if images else {})
-        deletes = f"r{OPERATION} == {ROW_DELETE}"
-        if not self._builder.has_clustering:
-            deletes += f" or r{OPERATION} == {PARTITION_DELETE}"
+        deletes = " or ".join(f"r{OPERATION} == {operation}" for operation in sorted(self.deletions))
         tombstone = [(1, "ends.append(len(values))")] if self._settings.tombstones and key is not None else []
         try:
             deletion = [(1, f"add_value({value.build((), deleted)})"), *add_key, *tombstone]
         except ValueError:  # the runtime wants them as records
-            self.deletions = False
+            self.deletions = frozenset()
             deletion = [(1, "raise Odd")]
         return [
             (0, f"if r{TIME} != last:"),

@@ -59,10 +59,12 @@ def log_rows() -> list[tuple[Any, ...]]:
     ]
 
 
-async def one_life(saved: SavedOffsets, paths: Paths | None, kill_after: int, max_batch: int) -> tuple[Any, bool, int]:
+async def one_life(
+    saved: SavedOffsets, paths: Paths | None, kill_after: int, *, max_batch: int, fetch_size: int
+) -> tuple[Any, bool, int]:
     """Deliver until the reader is killed after a batch: the records, whether it came to the end, how many were encoded."""
     options = scylla_reading(
-        confidence_ms=0, streams_per_query=2, heartbeat_ms=60_000, fetch_size=7, max_batch=max_batch
+        confidence_ms=0, streams_per_query=2, heartbeat_ms=60_000, fetch_size=fetch_size, max_batch=max_batch
     )
     log: Any = Log(log_rows())
     reader = ScyllaReader(log, options, Metrics(), LOG, refresh=no_refresh, rules=WindowRules(head_ms=50, first_ms=400))
@@ -96,14 +98,16 @@ async def one_life(saved: SavedOffsets, paths: Paths | None, kill_after: int, ma
     raise AssertionError("the reader gave up")
 
 
-async def all_lives(paths: Paths | None, kill_after: int, max_batch: int) -> tuple[dict[str, list[Delivered]], int]:
+async def all_lives(
+    paths: Paths | None, kill_after: int, *, max_batch: int, fetch_size: int = 7
+) -> tuple[dict[str, list[Delivered]], int]:
     """Everything that comes over all kills, by stream."""
     saved = SavedOffsets()
     by_stream: dict[str, list[Delivered]] = {}
     count = 0
     ended = False
     while not ended:
-        delivered, ended, encoded = await one_life(saved, paths, kill_after, max_batch)
+        delivered, ended, encoded = await one_life(saved, paths, kill_after, max_batch=max_batch, fetch_size=fetch_size)
         count += encoded
         for record in delivered:
             assert record.position is not None
@@ -112,10 +116,12 @@ async def all_lives(paths: Paths | None, kill_after: int, max_batch: int) -> tup
 
 
 @pytest.mark.parametrize(("kill_after", "max_batch"), [(1000, 1000), (1, 1), (1, 5), (2, 9), (3, 20)])
-async def test_kills_lose_and_repeat_nothing(kill_after: int, max_batch: int) -> None:
+@pytest.mark.parametrize("fetch_size", [7, 1000])
+async def test_kills_lose_and_repeat_nothing(kill_after: int, max_batch: int, fetch_size: int) -> None:
+    """With pages of few rows, and with whole windows of several streams in a page, which are encoded together."""
     json = JsonConverter({"schemas.enable": "false"})
-    expected, none = await all_lives(None, 1000, 1000)
+    expected, none = await all_lives(None, 1000, max_batch=1000)
     assert none == 0
-    delivered, encoded = await all_lives(Paths(json, json), kill_after, max_batch)
+    delivered, encoded = await all_lives(Paths(json, json), kill_after, max_batch=max_batch, fetch_size=fetch_size)
     assert delivered == expected
     assert encoded > 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -95,13 +96,18 @@ class Both:
         bad: list[BadRecord] = []
         ends = []
         parts = EncodedParts()
-        split = runs if self.fast is None else [part for run in runs for part in self.fast.split_deletions(run)]
-        for run in split:
-            offset = None if self.fast is None else self.fast.take(run, len(out), parts)
-            if offset is None:
-                self.other.feed(run, out, bad)
-            else:
-                ends.append((len(out) + parts.count, offset))
+        fast = self.fast
+        split = [(run, False) for run in runs] if fast is None else [part for run in runs for part in fast.split_run(run)]
+        for is_encodable, group in groupby(split, lambda part: part[1]):
+            held = [run for run, _ in group]
+            if fast is not None and is_encodable and fast.take(held, len(out), parts):
+                ends.append((len(out) + parts.count, fast.offset_of(held[-1])))
+                continue
+            for run in held:
+                if fast is not None and is_encodable and fast.take([run], len(out), parts):
+                    ends.append((len(out) + parts.count, fast.offset_of(run)))
+                else:
+                    self.other.feed(run, out, bad)
         self.encoded = parts.count
         batch = Batch(out, encoded=parts.collect())
         return asyncio.run(self.paths.deliver(batch)), bad, ends
