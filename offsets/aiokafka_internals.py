@@ -44,7 +44,7 @@ def choose_broker(client: AIOKafkaClient) -> int:
 
 
 # aiokafka looks for coordinators with what this gives, and takes no broker for a mistake of the caller: ``AssertionError``.
-# The error in its place is one that it waits and tries again after.
+# It waits after the error that comes in its place, and retries.
 AIOKafkaClient.get_random_node = choose_broker
 
 

@@ -315,17 +315,17 @@ class ScyllaReader:
 
     def _encode_runs(self, feed: TableFeed) -> None:
         """Encode the runs that are held; make records of those that can't be."""
-        held, version, output = self._runs, self._runs_of, self._output
-        if not held or version is None:
+        runs, version, output = self._runs, self._runs_of, self._output
+        if not runs or version is None:
             return
         self._runs, self._run_rows = [], 0
         fast = feed.fast[version.version]
-        if fast.take([run for _, run in held], len(output.records), output.encoded):
-            for owner, run in {owner.name: (owner, run) for owner, run in held}.values():
+        if fast.take([run for _, run in runs], len(output.records), output.encoded):
+            for owner, run in {owner.name: (owner, run) for owner, run in runs}.values():
                 output.moved[owner.name] = (owner.partition, fast.offset_of(run))
             return
-        for owner, run in held:
-            if len(held) > 1 and fast.take([run], len(output.records), output.encoded):
+        for owner, run in runs:
+            if len(runs) > 1 and fast.take([run], len(output.records), output.encoded):
                 output.moved[owner.name] = (owner.partition, fast.offset_of(run))
             else:
                 self._feed_builder(feed, version, owner, run)

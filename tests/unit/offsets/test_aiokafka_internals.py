@@ -1,4 +1,4 @@
-"""What the product changes in aiokafka."""
+"""The product's changes of aiokafka."""
 
 from __future__ import annotations
 

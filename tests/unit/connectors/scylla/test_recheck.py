@@ -26,16 +26,18 @@ CEILING_MS = 30_000
 
 
 class World:
-    """One lane of two streams, whose windows are read by hand; the clock stands still until it is moved."""
+    """One lane of two streams, whose windows are read by hand, with a clock that only the test moves."""
 
     def __init__(self, rows: list[tuple[Any, ...]], position: ReadPosition) -> None:
         self.now_ms = float(int(time.time() * 1000))
         (self.group,) = groups_of([2], None)
         self.state = GroupState(self.group, positions.source_partition(self.group), position)
-        self.log: Any = Log(rows)
+        self.log = Log(rows)
+        session: Any = self.log
+        make_builder: Any = Builder
         self.confidence = Confidence(2_000, CEILING_MS)
-        self.recheck = Recheck(self.log, scylla_reading(), self.confidence, lambda: self.now_ms, LOG)
-        section = LaneSection(TableFeed(TABLE, (VERSION,), Builder), self.state.start_ms, None, False)
+        self.recheck = Recheck(session, scylla_reading(), self.confidence, lambda: self.now_ms, LOG)
+        section = LaneSection(TableFeed(TABLE, (VERSION,), make_builder), self.state.start_ms, None, False)
         self.task = LaneTask(section, Lane([self.state], 480_000))
 
     def plan(self) -> LaneWindow:
@@ -119,7 +121,7 @@ async def test_a_row_that_was_not_there_is_late() -> None:
     world.log.streams[late[0]] = [late]
     world.now_ms += 2 * CEILING_MS + recheck.ZONE_MS
     await world.recheck.look_again()
-    assert [found.rows for found in world.recheck.due(world.state)] == [[late]]
+    assert [late_rows.rows for late_rows in world.recheck.due(world.state)] == [[late]]
     assert world.confidence.late_rows == 1
 
 

@@ -97,13 +97,15 @@ class Both:
         ends = []
         parts = EncodedParts()
         fast = self.fast
-        split = [(run, False) for run in runs] if fast is None else [part for run in runs for part in fast.split_run(run)]
+        split = (
+            [(run, False) for run in runs] if fast is None else [part for run in runs for part in fast.split_run(run)]
+        )
         for is_encodable, group in groupby(split, lambda part: part[1]):
-            held = [run for run, _ in group]
-            if fast is not None and is_encodable and fast.take(held, len(out), parts):
-                ends.append((len(out) + parts.count, fast.offset_of(held[-1])))
+            group_runs = [run for run, _ in group]
+            if fast is not None and is_encodable and fast.take(group_runs, len(out), parts):
+                ends.append((len(out) + parts.count, fast.offset_of(group_runs[-1])))
                 continue
-            for run in held:
+            for run in group_runs:
                 if fast is not None and is_encodable and fast.take([run], len(out), parts):
                     ends.append((len(out) + parts.count, fast.offset_of(run)))
                 else:
