@@ -122,6 +122,7 @@ class TableReport(msgspec.Struct):
         ranges: by number of the range (first key divided by ``width``).
         condition: of the rows that a snapshot would send again to repair what differs; empty: the whole table; None: the source
             takes no snapshots on request.
+        source_table: of a flow, whose ``table`` is a topic: the table of the source whose rows the topic has.
         note: what else is to be known.
     """
 
@@ -138,6 +139,7 @@ class TableReport(msgspec.Struct):
     width: int = 0
     ranges: dict[int, ChecksumRange] = msgspec.field(default_factory=dict)
     condition: str | None = None
+    source_table: str | None = None
     note: str = ""
 
     @property

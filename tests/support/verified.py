@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import subprocess
+import sys
 from typing import TYPE_CHECKING, Any
 
 from aiokafka import AIOKafkaProducer
@@ -30,6 +32,13 @@ def verify(worker: MillraceWorker, connector: str, **request: Any) -> dict[str, 
     assert run["state"] == "completed", run
     result: dict[str, Any] = run["result"]
     return result
+
+
+def run_verify(*arguments: str) -> tuple[int, str]:
+    """Exit code and output of ``millrace verify``. Blocks."""
+    command = [sys.executable, "-m", "worker.cli", "verify", *arguments]
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)  # noqa: S603
+    return done.returncode, done.stdout
 
 
 def tables(result: dict[str, Any]) -> dict[str, Any]:

@@ -14,7 +14,7 @@ import msgspec
 
 from connectors.errors import ConfigInvalid, MillraceError, Retriable
 from connectors.options import MASK
-from worker.control.state.verifications import repair_request
+from worker.control.state.verifications import choose_sender, repair_request, topics_to_repair
 from worker.launch import read_connector
 from worker.properties import load_properties
 from worker.rest.client import send_get
@@ -99,12 +99,22 @@ def _request_repair(options: argparse.Namespace, reports: Sequence[TableReport])
     """Ask the worker for a snapshot of what differs; says what was asked for."""
     if not (options.rest and options.connector):
         raise ConfigInvalid("it needs --rest and --connector: the connector sends the rows again")
-    request = repair_request({"tables": [table_body(report) for report in reports]})
+    result = {"tables": [table_body(report) for report in reports]}
+    request = repair_request(result)
     if request is None:
         return "no row can be sent again"
+    topics = topics_to_repair(result)
+    sender = choose_sender(topics, _ask_writers(options.rest)) if topics else options.connector
     body = json.dumps(request).encode()
-    snapshot = json.loads(send_get(_endpoint_url(options.rest, options.connector, "snapshots"), body=body))
-    return f"the snapshot {snapshot['id']} sends again {', '.join(request['tables'])}"
+    snapshot = json.loads(send_get(_endpoint_url(options.rest, sender, "snapshots"), body=body))
+    return f"the snapshot {snapshot['id']} of {sender} sends again {', '.join(request['tables'])}"
+
+
+def _ask_writers(url: str) -> dict[str, set[str]]:
+    """The topics of each source connector of a cluster. Blocks."""
+    connectors = json.loads(send_get(f"{url.rstrip('/')}/connectors?expand=status"))
+    sources = [name for name, views in connectors.items() if views["status"]["type"] == "source"]
+    return {name: set(ask_worker(url, name, "topics")[name]["topics"]) for name in sources}
 
 
 def _endpoint_url(url: str, connector: str, path: str) -> str:
@@ -199,6 +209,7 @@ def table_body(report: TableReport) -> dict[str, Any]:
         "differences": [msgspec.to_builtins(row) for row in report.differences],
         "key_ranges": [list(bounds) for bounds in report.bad_ranges()],
         "condition": report.condition,
+        "source_table": report.source_table,
         "note": report.note,
     }
 

@@ -198,7 +198,10 @@ class TargetVerification:
                 changing = await asyncio.to_thread(comparison.look_again, 0)
             await asyncio.to_thread(comparison.finish, 0)
             report = comparison.reports[topic]
-        report.topics = [self._target.name(self._tables[topic][0])] if topic in self._tables else []
+        if topic in self._tables:
+            report.source_table = self._tables[topic][0]
+            report.topics = [self._target.name(report.source_table)]
+            report.condition = ""
         return swap_sides(report)
 
     async def _add_messages(self, add: Any, messages: Sequence[Any]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import secrets
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -303,8 +304,17 @@ def test_topics_of_a_flow_are_compared_with_its_target(view: View, shop: Shop) -
     expect(row.get_by_role("cell").nth(1)).to_have_text("20")
     expect(row.get_by_role("cell").nth(2)).to_have_text("21")
     expect(page.get_by_text("rows that are not in the target")).to_be_visible()
-    expect(page.get_by_role("button", name="Send rows again")).to_have_count(0)
+    path = f"/connectors/{shop.database}/snapshots"
+    before = len(shop.worker.request("GET", path)[1])
+    page.get_by_role("button", name="Send rows again").click()
+    dialog = page.get_by_role("dialog")
+    expect(dialog.get_by_text(f"{config['source.topics']} (the whole table)")).to_be_visible()
+    dialog.get_by_role("button", name="Send again").click()
+    expect(dialog.get_by_text(f"of {shop.database} sends them")).to_be_visible()
     view.check()
+    assert len(shop.worker.request("GET", path)[1]) == before + 1
+    dialog.get_by_role("button", name="Watch the snapshot").click()
+    expect(page).to_have_url(re.compile(f"connectors/{shop.database}/snapshots"))
     shop.worker.request("DELETE", f"/connectors/{name}")
     shop.sql("DROP TABLE copies")
 

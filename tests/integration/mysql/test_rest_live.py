@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import secrets
-import sys
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
@@ -13,26 +11,12 @@ import pymysql
 
 from compose.local.worker import MillraceWorker
 from tests.support.eventually import eventually
+from tests.support.verified import run_verify
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from compose.local.mariadb import MariaDb
-
-
-async def verify(*arguments: str) -> tuple[int | None, str]:
-    """Exit code and output of the command."""
-    process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-m",
-        "worker.cli",
-        "verify",
-        *arguments,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.STDOUT,
-    )
-    output, _ = await process.communicate()
-    return process.returncode, output.decode()
 
 
 def test_snapshots_are_steered_and_the_topic_is_verified(mariadb: MariaDb, bootstrap: str, tmp_path: Path) -> None:
@@ -91,7 +75,7 @@ def test_snapshots_are_steered_and_the_topic_is_verified(mariadb: MariaDb, boots
             "UPDATE t SET id = 9000 WHERE id = 10",
         ):
             cursor.execute(statement)
-        code, output = asyncio.run(verify("--connector", name, "--rest", worker.url, "--bootstrap", bootstrap))
+        code, output = run_verify("--connector", name, "--rest", worker.url, "--bootstrap", bootstrap)
         assert code == 0, output
         assert "equal, 4999 rows in the source, 4999 on the topic" in output
 
@@ -128,12 +112,12 @@ def test_snapshots_are_steered_and_the_topic_is_verified(mariadb: MariaDb, boots
         for statement in ("SET sql_log_bin = 0", "INSERT INTO t VALUES (9500, 1, 1, NOW(3))", "SET sql_log_bin = 1"):
             cursor.execute(statement)
         command = ("--connector", name, "--rest", worker.url, "--bootstrap", bootstrap)
-        code, output = asyncio.run(verify(*command, "--repair"))
+        code, output = run_verify(*command, "--repair")
         assert code == 1, output
         assert "sends again" in output
         repair = next(row for row in ask("GET", "snapshots") if row["priority"] == 1)["id"]
         eventually(lambda: state(repair)["state"] == "completed", "the row is sent")
         assert state(repair)["rows_done"] == 1
-        code, output = asyncio.run(verify(*command))
+        code, output = run_verify(*command)
         assert code == 0, output
         cursor.execute(f"DROP DATABASE {name}")

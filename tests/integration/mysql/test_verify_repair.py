@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
 import secrets
+import sqlite3
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +14,7 @@ import pytest
 
 from compose.local.worker import MillraceWorker
 from tests.support.eventually import eventually
-from tests.support.verified import tables, verify
+from tests.support.verified import run_verify, tables, verify
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -137,4 +139,76 @@ def test_what_differs_is_sent_again_and_a_restart_is_survived(mariadb: MariaDb, 
         compared = tables(verify(worker, name))
         assert compared["b"]["extra"] == 1
         assert re.search(r"extra|only", worker.request("POST", f"/connectors/{name}/verify/repair")[1]["message"])
+        cursor.execute(f"DROP DATABASE {name}")
+
+
+@pytest.mark.slow
+def test_rows_that_a_target_lacks_come_again_through_the_pipeline(
+    mariadb: MariaDb, bootstrap: str, tmp_path: Path
+) -> None:
+    """The flow's source connector sends them, and a real Spark job writes them."""
+    name = f"target_{secrets.token_hex(4)}"
+    target = tmp_path / "target.db"
+    login = {"host": "127.0.0.1", "port": int(mariadb.port or 0), "user": mariadb.user, "password": mariadb.password}
+    with (
+        closing(pymysql.connect(**login, autocommit=True)) as connection,
+        connection.cursor() as cursor,
+        MillraceWorker(
+            tmp_path, bootstrap, group=name, port=None, processes=1, properties={"offset.flush.interval.ms": "300"}
+        ) as worker,
+    ):
+        for statement in (
+            f"CREATE DATABASE {name}",
+            f"USE {name}",
+            "CREATE TABLE a (id BIGINT PRIMARY KEY, v INT)",
+            "INSERT INTO a SELECT seq, seq FROM seq_1_to_20",
+        ):
+            cursor.execute(statement)
+        worker.create(
+            name,
+            {
+                "connector.class": "io.debezium.connector.mariadb.MariaDbConnector",
+                "topic.prefix": name,
+                "database.hostname": "127.0.0.1",
+                "database.port": str(mariadb.port),
+                "database.user": mariadb.user,
+                "database.password": mariadb.password,
+                "database.include.list": name,
+            },
+        )
+        flow = f"{name}-flow"
+        worker.create(
+            flow,
+            {
+                "connector.class": "spark",
+                "source.topics": f"{name}.{name}.a",
+                "source.format": "debezium",
+                "checkpoint.location": str(tmp_path / "checkpoint"),
+                "kafka.bootstrap.servers": bootstrap,
+                "sink.type": "jdbc",
+                "sink.jdbc.url": f"jdbc:sqlite:{target}",
+                "sink.jdbc.table": "copy",
+                "spark.driver.memory": "512m",
+            },
+        )
+
+        def copied() -> dict[int, int]:
+            with closing(sqlite3.connect(target)) as copies:
+                return dict(copies.execute("SELECT id, v FROM copy WHERE ums_active_ = 1"))
+
+        whole = {number: number for number in range(1, 21)}
+        eventually(lambda: copied() == whole, "the flow has copied the table", within=180, ignore=(sqlite3.Error,))
+        with closing(sqlite3.connect(target)) as copies:
+            copies.execute("DELETE FROM copy WHERE id = 7")
+            copies.execute("UPDATE copy SET v = -1 WHERE id = 8")
+            copies.commit()
+        command = ("--connector", flow, "--rest", worker.url, "--bootstrap", bootstrap, "--settle", "0.2")
+        code, output = run_verify(*command, "--repair")
+        assert code == 1, output
+        assert f"of {name} sends again" in output
+        eventually(lambda: copied() == whole, "the rows are in the target again", within=60, ignore=(sqlite3.Error,))
+        code, output = run_verify(*command, "--json")
+        assert code == 0, output
+        assert json.loads(output)["equal"]
+        worker.request("DELETE", f"/connectors/{flow}")
         cursor.execute(f"DROP DATABASE {name}")

@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import orjson
+import pytest
 
+from connectors.errors import ConfigInvalid
 from worker.config.source_config import SOURCE_CONFIG
 from worker.control.state.verifications import (
     INTERVAL,
@@ -17,10 +19,12 @@ from worker.control.state.verifications import (
     VERIFY_KEYS,
     VerificationTable,
     bounded,
+    choose_sender,
     due_ms,
     metric_values,
     repair_request,
     scheduled_request,
+    topics_to_repair,
     verification_record,
 )
 from worker.protocol import VERIFICATION
@@ -177,3 +181,18 @@ def test_the_options_are_those_of_every_source() -> None:
         False,
         True,
     ]
+
+
+def test_a_flow_is_repaired_by_the_connector_that_writes_its_topics() -> None:
+    orders = {**table("s.shop.orders", missing=1), "source_table": "shop.orders"}
+    equal = {**table("s.shop.items"), "source_table": "shop.items"}
+    result = {"tables": [orders, equal]}
+    assert topics_to_repair(result) == ["s.shop.orders"]
+    assert repair_request(result) == {"tables": [r"shop\.orders"], "priority": 1}
+    assert topics_to_repair({"tables": [table("shop.orders", missing=1)]}) == []
+    writers = {"shop": {"s.shop.orders", "s.shop.items"}, "other": {"o.shop.orders"}}
+    assert choose_sender(["s.shop.orders"], writers) == "shop"
+    with pytest.raises(ConfigInvalid, match="no connector of this cluster writes lost"):
+        choose_sender(["s.shop.orders", "lost"], writers)
+    with pytest.raises(ConfigInvalid, match=r"several connectors \(other, shop\)"):
+        choose_sender(["s.shop.orders", "o.shop.orders"], writers)

@@ -133,12 +133,12 @@ function RepairDialog({ name, tables, onClose }) {
   const parts = tables.map((table) => `${table.table} (${table.condition ? counted(table.missing + table.different, "row") : "the whole table"})`);
   return html`<${Dialog} title="Send rows again" onClose=${onClose}>
     ${state.snapshot
-      ? html`<p role="status">The snapshot ${state.snapshot.id} sends them. Compare again when it has ended.</p>`
-      : html`<p class="long">A snapshot reads from the source and sends again: ${parts.join(", ")}. Every reader of the topics gets these rows once more. Rows that are only on a topic stay there.</p>`}
+      ? html`<p role="status">The snapshot ${state.snapshot.id} of ${state.snapshot.connector} sends them. Compare again when it has ended.</p>`
+      : html`<p class="long">A snapshot reads from the source and sends again: ${parts.join(", ")}. Every reader of the topics gets these rows once more. Rows that the source does not have stay where they are.</p>`}
     ${state.error && html`<${Notice} title="It was refused">${state.error}</${Notice}>`}
     <${Calls} calls=${[curl("POST", path)]} open />
     <div class="dialog-actions">${state.snapshot
-      ? html`<${Button} onClick=${() => go(placeHref(["connectors", name, "snapshots"]))}>Watch the snapshot</${Button}><${Button} kind="primary" onClick=${onClose}>Done</${Button}>`
+      ? html`<${Button} onClick=${() => go(placeHref(["connectors", state.snapshot.connector, "snapshots"]))}>Watch the snapshot</${Button}><${Button} kind="primary" onClick=${onClose}>Done</${Button}>`
       : html`<${Button} onClick=${onClose}>Cancel</${Button}><${Button} kind="primary" busy=${state.busy} onClick=${send}>Send again</${Button}>`}</div>
   </${Dialog}>`;
 }
@@ -165,7 +165,7 @@ function Run({ name, run, sides, onAgain }) {
   return html`<p role="status">${result.equal ? "All tables are equal" : `${different.length} of ${counted(result.tables.length, "table")} ${different.length === 1 ? "differs" : "differ"}`}, compared in ${secondsText((run.ended_ms - run.started_ms) / 1000)} at ${new Date(run.ended_ms).toLocaleTimeString()}.
       ${different.length > 0 && html` <${Button} kind="small" onClick=${() => onAgain(different.map((table) => exactly(table.table)).join("|"))}>Compare these again</${Button}>`}
       ${fixable.length > 0 && html` <${Button} kind="small" onClick=${() => setRepairing(true)}>Send rows again …</${Button}>`}</p>
-    ${run.repair && html`<p class="muted">The snapshot <a href=${placeHref(["connectors", name, "snapshots"])}>${run.repair}</a> was asked to send the rows again.</p>`}
+    ${run.repair && html`<p class="muted">The snapshot <a href=${placeHref(["connectors", run.repair_connector ?? name, "snapshots"])}>${run.repair}</a> was asked to send the rows again.</p>`}
     ${repairing && html`<${RepairDialog} name=${name} tables=${fixable} onClose=${() => setRepairing(false)} />`}
     ${notes.length > 0 && html`<${Notice} tone="warning">${notes.join("\n")}</${Notice}>`}
     ${result.tables.length === 0 && html`<${Empty} title="No table fits">The connector captures no table of this name.</${Empty}>`}

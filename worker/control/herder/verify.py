@@ -19,17 +19,19 @@ from typing import TYPE_CHECKING, Any, Final
 import orjson
 from aiokafka.errors import KafkaError
 
-from connectors.errors import MillraceError
+from connectors.errors import ConfigInvalid, MillraceError
 from worker.control.herder.offsets import read_positions
 from worker.control.state.verifications import (
     INTERVAL,
     RUNNING,
     SCHEDULED,
     bounded,
+    choose_sender,
     due_ms,
     metric_values,
     repair_request,
     scheduled_request,
+    topics_to_repair,
     verification_record,
 )
 from worker.rest.facade import RestError
@@ -133,7 +135,7 @@ class VerifyOperations:
                 f"The last verification of connector {name} found no row that can be sent again: rows that are only on the "
                 "topic are not deleted by a snapshot",
             )
-        return await self._request_repair(name, request)
+        return await self._request_repair(name, body["result"], request)
 
     async def close_verifications(self) -> None:
         """End all processes; what ran is continued by the next leader."""
@@ -169,8 +171,21 @@ class VerifyOperations:
         if name in self.ctx.snapshot.connectors:
             await self.ctx.node.leader.write(placement=[verification_record(name, body)])
 
-    async def _request_repair(self, name: str, request: Mapping[str, Any]) -> dict[str, Any]:
-        return await self._snapshots.create_snapshot(name, request)
+    async def _request_repair(self, name: str, result: Mapping[str, Any], request: Mapping[str, Any]) -> dict[str, Any]:
+        """Ask for the snapshot: the connector itself, or the source of a flow's topics."""
+        topics, sender = topics_to_repair(result), name
+        if topics:
+            state = self.ctx.node.status.state
+            writers = {
+                other: state.topics(other)
+                for other, config in self.ctx.snapshot.connectors.items()
+                if self.ctx.connector_type(config) == "source"
+            }
+            try:
+                sender = choose_sender(topics, writers)
+            except ConfigInvalid as error:
+                raise RestError(409, f"Connector {name}: {error}") from None
+        return {**await self._snapshots.create_snapshot(sender, request), "connector": sender}
 
     async def _watch_verifications(self) -> None:
         while True:
@@ -228,7 +243,8 @@ class VerifyOperations:
             if body["state"] == "completed" and body["request"].get("repair"):
                 request = repair_request(body["result"])
                 if request is not None:
-                    body["repair"] = (await self._request_repair(name, request))["id"]
+                    asked = await self._request_repair(name, body["result"], request)
+                    body.update(repair=asked["id"], repair_connector=asked["connector"])
                     await self._save_body(name, body)
         except (RestError, MillraceError, KafkaError) as error:
             _log.warning("Connector %s: the end of its verification could not be kept: %s", name, error)
@@ -304,6 +320,7 @@ def _new_body(request: Mapping[str, Any]) -> dict[str, Any]:
         "error": None,
         "result": None,
         "repair": None,
+        "repair_connector": None,
         "request": dict(request),
     }
 

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 
+from connectors.errors import ConfigInvalid
 from connectors.options import ConfigKey, ConfigType, Importance, at_least
 from worker.protocol import VERIFICATION
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Container, Mapping, Sequence
 
     from offsets.records import Pair
 
@@ -237,13 +238,46 @@ def repair_request(result: Mapping[str, Any] | None) -> dict[str, Any] | None:
         condition = table["condition"]
         if condition is None or not table["missing"] + table["different"]:
             continue
-        name = _exact_pattern(table["table"])
+        name = _exact_pattern(table.get("source_table") or table["table"])
         tables.append(name)
         if condition:
             conditions[name] = condition
     if not tables:
         return None
     return {"tables": tables, "priority": 1, **({"conditions": conditions} if conditions else {})}
+
+
+def topics_to_repair(result: Mapping[str, Any] | None) -> list[str]:
+    """Of a flow's verification: the topics with rows that a snapshot sends again; none of a source's."""
+    tables = (result or {"tables": []})["tables"]
+    return [table["table"] for table in tables if table.get("source_table") and table["missing"] + table["different"]]
+
+
+def choose_sender(topics: Sequence[str], writers: Mapping[str, Container[str]]) -> str:
+    """The source connector that can send the rows of a flow's topics again.
+
+    Args:
+        topics: the topics, at least one.
+        writers: the topics that each source connector of the cluster writes.
+
+    Raises:
+        ConfigInvalid: no connector writes one of them, or they have several.
+    """
+    senders: set[str] = set()
+    for topic in topics:
+        names = sorted(name for name, written in writers.items() if topic in written)
+        if not names:
+            raise ConfigInvalid(
+                f"no connector of this cluster writes {topic}, as far as its tracked topics say: ask the one that does for "
+                "a snapshot"
+            )
+        senders.update(names)
+    if len(senders) > 1:
+        raise ConfigInvalid(
+            f"the rows of {', '.join(topics)} come from several connectors ({', '.join(sorted(senders))}): verify the "
+            "topics of one of them (tables), or ask each for a snapshot"
+        )
+    return senders.pop()
 
 
 def _exact_pattern(table: str) -> str:

@@ -9,8 +9,7 @@ from worker.rest.facade import RestError
 from worker.rest.operations import FORWARD, UNKNOWN, Operation, Reply, Tag
 from worker.rest.routing import RequiredAccess, RestRoute
 from worker.rest.shapes import bodies
-from worker.rest.shapes.schemas import Snapshot
-from worker.rest.shapes.verify_schemas import VerifyRequest, VerifyRun
+from worker.rest.shapes.verify_schemas import RepairSnapshot, VerifyRequest, VerifyRun
 
 if TYPE_CHECKING:
     from aiohttp import web
@@ -109,13 +108,14 @@ ROUTES = (
             "repairVerified",
             "Send again the rows that the last verification found to be missing or different, by a snapshot of them.",
             Tag.CONNECTORS,
-            {202: Reply("The snapshot, as `POST .../snapshots` answers it.", Snapshot)},
+            {202: Reply("The snapshot, as `POST .../snapshots` answers it, and its connector.", RepairSnapshot)},
             {
                 404: "There is no such connector, or it was not verified.",
-                409: "It still runs, or nothing can be sent again.",
+                409: "It still runs, nothing can be sent again, or no one connector writes the flow's topics.",
             },
             note="MySQL and MariaDB: the rows by their keys, where all are known and their columns are whole numbers or "
-            "strings, else their table. Cassandra: their tables. Rows that are only on the topic stay there.",
+            "strings, else their table. Cassandra: their tables. Rows that are only on the topic stay there. Of a flow the "
+            "source connector that writes its topics is asked for a snapshot of their tables.",
             query=(FORWARD,),
             kafka=False,
         ),

@@ -6,6 +6,8 @@ from typing import Annotated
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
+from worker.rest.shapes.schemas import Snapshot
+
 
 class VerifyRequest(Struct, frozen=True, forbid_unknown_fields=True):
     """The tables to compare."""
@@ -112,6 +114,10 @@ class VerifiedTable(Struct):
         ),
     ]
     note: str
+    source_table: Annotated[
+        str | None,
+        Meta(description="Of a flow, whose `table` is a topic: the table of the source whose rows the topic has."),
+    ] = None
 
 
 class VerifyResult(Struct):
@@ -120,6 +126,14 @@ class VerifyResult(Struct):
     equal: bool
     notes: list[str]
     tables: list[VerifiedTable]
+
+
+class RepairSnapshot(Snapshot, kw_only=True):
+    """The snapshot that sends rows again."""
+
+    connector: Annotated[
+        str, Meta(description="The connector that was asked for it: of a flow, the source of its topics.")
+    ]
 
 
 class VerifyRun(Struct):
@@ -133,6 +147,9 @@ class VerifyRun(Struct):
     error: Annotated[str | None, Meta(description="Why it failed.")]
     tables_total: Annotated[int | None, Meta(description="Tables to compare; null: not known yet.")] = None
     repair: Annotated[str | None, Meta(description="The snapshot that was asked for to send rows again.")] = None
+    repair_connector: Annotated[
+        str | None, Meta(description="The connector that was asked for it: of a flow, the source of its topics.")
+    ] = None
     next_ms: Annotated[
         int | None, Meta(description="When the next one starts (`verify.interval.ms`); null: it is not planned.")
     ] = None
