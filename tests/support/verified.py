@@ -37,7 +37,7 @@ def verify(worker: MillraceWorker, connector: str, **request: Any) -> dict[str, 
 def run_verify(*arguments: str) -> tuple[int, str]:
     """Exit code and output of ``millrace verify``. Blocks."""
     command = [sys.executable, "-m", "worker.cli", "verify", *arguments]
-    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)  # noqa: S603
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
     return done.returncode, done.stdout
 
 
