@@ -19,22 +19,36 @@ from tests.support.verified import run_verify, tables, verify
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from pymysql.connections import Connection
+    from pymysql.cursors import Cursor
+
     from compose.local.mariadb import MariaDb
+
+
+def connect(server: MariaDb) -> Connection[Cursor]:
+    return pymysql.connect(
+        host="127.0.0.1", port=int(server.port or 0), user=server.user, password=server.password, autocommit=True
+    )
+
+
+def source_config(server: MariaDb, database: str) -> dict[str, str]:
+    """A connector for all tables of a database, with its name as the topics' prefix."""
+    return {
+        "connector.class": "io.debezium.connector.mariadb.MariaDbConnector",
+        "topic.prefix": database,
+        "database.hostname": "127.0.0.1",
+        "database.port": str(server.port),
+        "database.user": server.user,
+        "database.password": server.password,
+        "database.include.list": database,
+    }
 
 
 @pytest.mark.slow
 def test_what_differs_is_sent_again_and_a_restart_is_survived(mariadb: MariaDb, bootstrap: str, tmp_path: Path) -> None:
     name = f"repair_{secrets.token_hex(4)}"
     with (
-        closing(
-            pymysql.connect(
-                host="127.0.0.1",
-                port=int(mariadb.port or 0),
-                user=mariadb.user,
-                password=mariadb.password,
-                autocommit=True,
-            )
-        ) as connection,
+        closing(connect(mariadb)) as connection,
         connection.cursor() as cursor,
         MillraceWorker(
             tmp_path, bootstrap, group=name, port=None, processes=1, properties={"offset.flush.interval.ms": "300"}
@@ -49,15 +63,7 @@ def test_what_differs_is_sent_again_and_a_restart_is_survived(mariadb: MariaDb, 
             "INSERT INTO b SELECT CONCAT('k''', seq), seq FROM seq_1_to_2000",
         ):
             cursor.execute(statement)
-        config = {
-            "connector.class": "io.debezium.connector.mariadb.MariaDbConnector",
-            "topic.prefix": name,
-            "database.hostname": "127.0.0.1",
-            "database.port": str(mariadb.port),
-            "database.user": mariadb.user,
-            "database.password": mariadb.password,
-            "database.include.list": name,
-        }
+        config = source_config(mariadb, name)
         worker.create(name, config)
 
         def ask(method: str, path: str, body: Any = None) -> Any:
@@ -149,9 +155,8 @@ def test_rows_that_a_target_lacks_come_again_through_the_pipeline(
     """The flow's source connector sends them, and a real Spark job writes them."""
     name = f"target_{secrets.token_hex(4)}"
     target = tmp_path / "target.db"
-    login = {"host": "127.0.0.1", "port": int(mariadb.port or 0), "user": mariadb.user, "password": mariadb.password}
     with (
-        closing(pymysql.connect(**login, autocommit=True)) as connection,
+        closing(connect(mariadb)) as connection,
         connection.cursor() as cursor,
         MillraceWorker(
             tmp_path, bootstrap, group=name, port=None, processes=1, properties={"offset.flush.interval.ms": "300"}
@@ -164,18 +169,7 @@ def test_rows_that_a_target_lacks_come_again_through_the_pipeline(
             "INSERT INTO a SELECT seq, seq FROM seq_1_to_20",
         ):
             cursor.execute(statement)
-        worker.create(
-            name,
-            {
-                "connector.class": "io.debezium.connector.mariadb.MariaDbConnector",
-                "topic.prefix": name,
-                "database.hostname": "127.0.0.1",
-                "database.port": str(mariadb.port),
-                "database.user": mariadb.user,
-                "database.password": mariadb.password,
-                "database.include.list": name,
-            },
-        )
+        worker.create(name, source_config(mariadb, name))
         flow = f"{name}-flow"
         worker.create(
             flow,
