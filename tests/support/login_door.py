@@ -16,6 +16,7 @@ from worker.converters.registry.auth import basic_header
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+_SESSION = web.AppKey("session", aiohttp.ClientSession)
 _DROPPED = ("content-length", "transfer-encoding", "connection")
 
 
@@ -30,7 +31,7 @@ def login_door(target: int, user: str, password: str) -> Iterator[int]:
             return web.json_response({"error": "Unauthorized"}, status=401)
         headers = {name: value for name, value in request.headers.items() if name.lower() not in ("host", "connection")}
         url = f"http://127.0.0.1:{target}{request.raw_path}"
-        async with request.app["session"].request(
+        async with request.app[_SESSION].request(
             request.method, URL(url, encoded=True), data=await request.read(), headers=headers
         ) as answer:
             kept = {name: value for name, value in answer.headers.items() if name.lower() not in _DROPPED}
@@ -38,7 +39,7 @@ def login_door(target: int, user: str, password: str) -> Iterator[int]:
 
     async def begin() -> tuple[web.AppRunner, int]:
         app = web.Application(client_max_size=1 << 30)
-        app["session"] = aiohttp.ClientSession(auto_decompress=False)
+        app[_SESSION] = aiohttp.ClientSession(auto_decompress=False)
         app.router.add_route("*", "/{path:.*}", passed)
         runner = web.AppRunner(app)
         await runner.setup()
@@ -47,7 +48,7 @@ def login_door(target: int, user: str, password: str) -> Iterator[int]:
         return runner, int(runner.addresses[0][1])
 
     async def end(runner: web.AppRunner) -> None:
-        await runner.app["session"].close()
+        await runner.app[_SESSION].close()
         await runner.cleanup()
 
     runner, port = loop.run_until_complete(begin())
