@@ -35,7 +35,25 @@ class BinlogCursor:
         server_id: that wrote the last event.
     """
 
-    def __init__(self, run_start: Start, position: BinlogPosition, server: int, executed: GtidSet | None) -> None:
+    def __init__(
+        self,
+        run_start: Start,
+        position: BinlogPosition,
+        server: int,
+        executed: GtidSet | None,
+        *,
+        asked_until: BinlogPosition | None = None,
+    ) -> None:
+        """Begin at a position.
+
+        Args:
+            run_start: the contents of the saved offsets.
+            position: where to begin.
+            server: the id of the server that is read.
+            executed: the GTIDs of all finished transactions, or None.
+            asked_until: where the binlog ended when the server was asked by GTIDs; None: it was not. Before that it may leave
+                out transactions that are done, so offsets say that a restart has to ask by GTIDs, too.
+        """
         self.file = self.restart_file = position.file
         self.pos = self.restart_pos = position.pos
         self.events = 0
@@ -48,6 +66,9 @@ class BinlogCursor:
         self.server_id = position.server_id
         #: Of the transaction that the task resumes: events done, rows done of the next one, all rows done, its GTID.
         self._half_done: tuple[int, int, int, str] | None = None
+        #: The position from which its events are counted; None: they are not.
+        self._half_done_from: tuple[str, int] | None = None
+        self._asked_until = None if asked_until is None else (positions.file_number(asked_until.file), asked_until.pos)
         self._executed_text = executed.text() if executed is not None else ""
         self._constant: Position = {
             start.LAYOUT: run_start.layout,
@@ -59,6 +80,7 @@ class BinlogCursor:
     def half_done(self, events: int, row: int, rows: int, gtid: str) -> None:
         """A transaction that is still to come was done in part: offsets say so until ``caught_up``."""
         self._half_done = (events, row, rows - row, gtid)
+        self._half_done_from = (self.restart_file, self.restart_pos) if events or row else None
 
     def caught_up(self) -> None:
         """It has come."""
@@ -92,6 +114,8 @@ class BinlogCursor:
         """Outside transactions everything before ``pos`` is done."""
         self.restart_file, self.restart_pos = self.file, self.pos
         self.events = self.tx_rows = 0
+        if self._asked_until is not None and (positions.file_number(self.file), self.pos) >= self._asked_until:
+            self._asked_until = None
 
     def rotate(self, file: str, pos: int) -> None:
         """Continue at ``pos`` of ``file``."""
@@ -105,15 +129,11 @@ class BinlogCursor:
 
     def offset(self, events: int, row: int, tx_rows: int) -> Position:
         """The offset after this number of events, and of rows of the next one; a new mapping."""
-        gtid = self.gtid
+        gtid, file, pos = self.gtid, self.restart_file, self.restart_pos
         if self._half_done is not None and not events and not row:
             events, row, tx_rows, gtid = self._half_done
-        position: Position = {
-            "transaction_id": None,
-            "ts_sec": self.ts_sec,
-            "file": self.restart_file,
-            "pos": self.restart_pos,
-        }
+            file, pos = self._half_done_from or (file, pos)
+        position: Position = {"transaction_id": None, "ts_sec": self.ts_sec, "file": file, "pos": pos}
         if self.executed is not None:
             position["gtids"] = self.executed_text()
         position["server_id"] = self.server_id
@@ -124,6 +144,8 @@ class BinlogCursor:
             if gtid:
                 position[start.TX_GTID] = gtid
         position.update(self._constant)
+        if self._asked_until is not None:
+            position[start.BY_GTID] = True
         return position
 
     def moved(self, base: Position, events: int, row: int, tx_rows: int) -> Position:

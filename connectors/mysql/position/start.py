@@ -33,6 +33,8 @@ _FRESH: Final = "new:"
 SOURCE_SERVER: Final = "source_server"
 TX_GTID: Final = "tx_gtid"
 TX_ROWS: Final = "tx_rows"
+#: In an offset: only its GTIDs say where the stream is, since a server that was asked by them has some of them behind the position.
+BY_GTID: Final = "by_gtid"
 
 
 class RowPosition(NamedTuple):
@@ -61,11 +63,13 @@ class Resume(NamedTuple):
         server: the id of the server whose binlog was read, 0: unknown.
         gtid: of the transaction that is not wholly done, or "".
         rows: how many rows of it this task has seen.
+        by_gtid: whether only the GTIDs of the position count, also at that server.
     """
 
     server: int = 0
     gtid: str = ""
     rows: int = 0
+    by_gtid: bool = False
 
 
 class Start(NamedTuple):
@@ -145,6 +149,7 @@ def _read_saved(prefix: str, saved: Iterable[tuple[Position, Position]]) -> list
                 int(offset.get(SOURCE_SERVER) or 0),
                 str(offset.get(TX_GTID) or ""),
                 int(offset.get(TX_ROWS) or 0) + position.row,
+                bool(offset.get(BY_GTID)),
             )
             saved_positions.append(
                 _Saved(

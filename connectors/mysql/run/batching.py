@@ -155,7 +155,9 @@ class BatchMaker:
     def move(self, cursor: BinlogCursor, target: SignalPosition) -> Batch:
         """The batch that lets the next run begin at the position that a signal names."""
         offset = {
-            name: value for name, value in cursor.now().items() if name not in {"file", "pos", "gtids", start.DONE}
+            name: value
+            for name, value in cursor.now().items()
+            if name not in {"file", "pos", "gtids", start.DONE, start.BY_GTID}
         }
         if target.gtids:
             # The file means nothing then: by GTIDs the server finds the place itself.

@@ -190,4 +190,4 @@ class MySqlRun:
 def _make_cursor(opened: OpenedSource) -> BinlogCursor:
     flavor, position = opened.info.flavor, opened.begin.position
     executed = gtid.parse_gtids(flavor, position.gtids) if position.gtids or opened.info.mariadb else None
-    return BinlogCursor(opened.begin.start, position, opened.server_id, executed)
+    return BinlogCursor(opened.begin.start, position, opened.server_id, executed, asked_until=opened.asked_until)

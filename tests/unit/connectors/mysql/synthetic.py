@@ -12,7 +12,7 @@ from connectors.mysql import events
 from connectors.mysql.config.filters import MySqlTableFilter
 from connectors.mysql.events.contract import EventContext
 from connectors.mysql.events.transactions import Transactions
-from connectors.mysql.model import Shard
+from connectors.mysql.model import BinlogPosition, Shard
 from connectors.mysql.position import start
 from connectors.mysql.position.cursor import BinlogCursor
 from connectors.mysql.schema.tables import StreamTables, TableSelection
@@ -196,6 +196,7 @@ def reader(
     apart: bool = False,
     wire: Wire | None = None,
     skip_unchanged: bool = False,
+    asked_until: BinlogPosition | None = None,
 ) -> Reader:
     offset = saved if saved is not None else {"file": FILE, "pos": 4}
     stream_start = start.start_of("p", Shard(), [(PARTITION, offset)])
@@ -222,6 +223,7 @@ def reader(
         gtid.parse_gtids(flavor, stream_start.position.gtids)
         if stream_start.position.gtids or flavor == "mariadb"
         else None,
+        asked_until=asked_until,
     )
     statements: list[SqlStatement] = []
 
