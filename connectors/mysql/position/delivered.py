@@ -37,6 +37,8 @@ class DeliveredRows:
         self._cursor = cursor
         self._log = log
         self.by_others = run_start.done if same_server else ()
+        if not same_server:
+            cursor.set_done(())  # positions of the other server
         # Without a count of events the rows count: the transaction started on another server, and may come after others here.
         counted = same_server and bool(position.event or position.row)
         self._events = position.event if counted else 0

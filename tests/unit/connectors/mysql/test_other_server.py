@@ -109,3 +109,17 @@ async def test_an_offset_of_debezium_inside_a_transaction_is_kept_until_the_tran
     # BEGIN, TABLE_MAP and one row of transaction 5, counted from BEGIN.
     saved = {"file": FILE, "pos": begin, "gtids": f"{UUID}:1-4", "event": 2, "row": 1, "server_id": 2}
     await every_restart_is_exact(replica, saved, [51, 60, 61])
+
+
+async def test_what_former_tasks_have_delivered_on_one_server_does_not_count_on_another() -> None:
+    replica = Replica(1, 2, 3, 4, 5, 6)
+    saved: dict[str, Any] = {
+        "file": FILE,
+        "pos": 9_000,
+        "gtids": f"{UUID}:1-4",
+        "source_server": 1,
+        "shard_layout": 2,
+        "shard_origin": "new:b.000001:4:0:0",
+        "shard_done": "0/2@7:99000:0:0,1/2@7:99000:0:0",
+    }
+    await every_restart_is_exact(replica, saved, [50, 51, 60, 61])
