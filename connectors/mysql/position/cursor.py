@@ -33,6 +33,7 @@ class BinlogCursor:
         executed: the GTIDs of all finished transactions, or None: the server has none.
         ts_sec: time of the last event.
         server_id: that wrote the last event.
+        source_server: that is read.
     """
 
     def __init__(
@@ -64,18 +65,27 @@ class BinlogCursor:
         self.executed = executed
         self.ts_sec = position.ts_sec
         self.server_id = position.server_id
+        self.source_server = server
         #: Of the transaction that the task resumes: events done, rows done of the next one, all rows done, its GTID.
         self._half_done: tuple[int, int, int, str] | None = None
         #: The position from which its events are counted; None: they are not.
         self._half_done_from: tuple[str, int] | None = None
         self._asked_until = None if asked_until is None else (positions.file_number(asked_until.file), asked_until.pos)
+        self._moved_by = _signal_position(run_start.resume.moved_by, server)
         self._executed_text = executed.text() if executed is not None else ""
         self._constant: Position = {
             start.LAYOUT: run_start.layout,
             start.ORIGIN: run_start.origin or start.fresh_origin(position),
             start.SOURCE_SERVER: server,
         }
+        if self._moved_by is not None:
+            self._constant[start.MOVED_BY] = run_start.resume.moved_by
         self.set_done(run_start.done)
+
+    @property
+    def moved_back(self) -> bool:
+        """Whether the signal that has set the position is still to come, with all that were obeyed before it."""
+        return self._moved_by is not None
 
     def half_done(self, events: int, row: int, rows: int, gtid: str) -> None:
         """A transaction that is still to come was done in part: offsets say so until ``caught_up``."""
@@ -114,8 +124,16 @@ class BinlogCursor:
         """Outside transactions everything before ``pos`` is done."""
         self.restart_file, self.restart_pos = self.file, self.pos
         self.events = self.tx_rows = 0
-        if self._asked_until is not None and (positions.file_number(self.file), self.pos) >= self._asked_until:
+        if self._asked_until is not None or self._moved_by is not None:
+            self._compare_bounds()
+
+    def _compare_bounds(self) -> None:
+        position = positions.file_number(self.file), self.pos
+        if self._asked_until is not None and position >= self._asked_until:
             self._asked_until = None
+        if self._moved_by is not None and position > self._moved_by:
+            self._moved_by = None
+            self._constant.pop(start.MOVED_BY, None)
 
     def rotate(self, file: str, pos: int) -> None:
         """Continue at ``pos`` of ``file``."""
@@ -218,3 +236,10 @@ class BinlogCursor:
         executed_gtids = self.executed.copy()
         executed_gtids.add(self.gtid)
         return executed_gtids.text()
+
+
+def _signal_position(moved_by: str, server: int) -> tuple[int, int] | None:
+    """The position of the signal that ``start.MOVED_BY`` names; None if there is none, or it is in another server's binlog."""
+    read_server, _, place = moved_by.partition(":")
+    file, _, pos = place.rpartition(":")
+    return (positions.file_number(file), int(pos)) if read_server == str(server) and pos.isdecimal() else None

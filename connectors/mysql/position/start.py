@@ -35,6 +35,8 @@ TX_GTID: Final = "tx_gtid"
 TX_ROWS: Final = "tx_rows"
 #: In an offset: only its GTIDs say where the stream is, since a server that was asked by them has some of them behind the position.
 BY_GTID: Final = "by_gtid"
+#: In an offset: where the signal is that has set the position, ``SERVER:FILE:POS``, until the stream has come by it again.
+MOVED_BY: Final = "moved_by"
 
 
 class RowPosition(NamedTuple):
@@ -64,12 +66,14 @@ class Resume(NamedTuple):
         gtid: of the transaction that is not wholly done, or "".
         rows: how many rows of it this task has seen.
         by_gtid: whether only the GTIDs of the position count, also at that server.
+        moved_by: the signal that has set the position, or "".
     """
 
     server: int = 0
     gtid: str = ""
     rows: int = 0
     by_gtid: bool = False
+    moved_by: str = ""
 
 
 class Start(NamedTuple):
@@ -150,6 +154,7 @@ def _read_saved(prefix: str, saved: Iterable[tuple[Position, Position]]) -> list
                 str(offset.get(TX_GTID) or ""),
                 int(offset.get(TX_ROWS) or 0) + position.row,
                 bool(offset.get(BY_GTID)),
+                str(offset.get(MOVED_BY) or ""),
             )
             saved_positions.append(
                 _Saved(

@@ -120,7 +120,7 @@ class MySqlRun:
         snapshots = self._make_snapshots(opened, records, cursor, numbers)
         batches = BatchMaker(settings, records, snapshots, self.latency, counters, atomic=atomic)
         statements = RunStatements(records, snapshots, history)
-        signals = RunSignals(settings, batches, self.latency, log)
+        signals = RunSignals(settings, batches, self.latency, cursor, log)
         stream = BinlogStream(
             cursor,
             start.ConnectionStart(opened.begin.start, opened.begin.position, opened.same_server),

@@ -136,7 +136,7 @@ class StreamReading:
                 yield batches.save_offsets(*changes)
         idle = not cursor.open and not self._stream.output.pending
         if idle and self.signals.moved_to is not None:
-            yield batches.move(cursor, self.signals.moved_to)
+            yield batches.move(cursor, self.signals.moved_to, self.signals.moved_by)
             self._ended = True
             return
         now = time.monotonic()

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     import logging
 
     from connectors.mysql.model import StreamSettings
+    from connectors.mysql.position.cursor import BinlogCursor
     from connectors.mysql.run.batching import BatchMaker
     from connectors.mysql.schema.tables import MySqlTableState
     from connectors.mysql.stream.latency import HeartbeatLatency
@@ -30,10 +31,12 @@ class RunSignals:
         settings: of the stream.
         batches: knows the snapshots and the position.
         latency: hears of heartbeats.
+        cursor: where the stream is.
         log: for signals that ask for a line, and for those that are ignored.
 
     Attributes:
         moved_to: where the stream must continue because of a signal: the run ends then.
+        moved_by: where that signal is in the binlog; "": it has come another way.
     """
 
     def __init__(
@@ -41,12 +44,15 @@ class RunSignals:
         settings: StreamSettings,
         batches: BatchMaker,
         latency: HeartbeatLatency,
+        cursor: BinlogCursor,
         log: logging.LoggerAdapter[logging.Logger],
     ) -> None:
         self.moved_to: SignalPosition | None = None
+        self.moved_by = ""
         self._settings = settings
         self._batches = batches
         self._latency = latency
+        self._cursor = cursor
         self._log = log
         self._channel: asyncio.Task[None] | None = None
 
@@ -87,15 +93,20 @@ class RunSignals:
                 try:
                     signal = parse_row(row, at, written_s * 1000)
                     if signal is not None:
-                        self._obey(signal)
+                        self._obey(signal, at)
                 except Skippable as error:
                     self._log.warning("a signal is ignored: %s", error)
 
-    def _obey(self, signal: Signal) -> None:
+    def _obey(self, signal: Signal, at: str = "") -> None:
+        """Carry out a signal; ``at``: its place in the binlog."""
         outcome = self._batches.snapshots.signal(signal)
+        if outcome.position is not None and at and self._cursor.moved_back:
+            self._log.info("signal %s was obeyed before: the stream continues behind it", signal.id)
+            return
         if outcome.message:
             self._log.info("%s", outcome.message.replace("{}", str(self._batches.saved)))
-        self.moved_to = outcome.position or self.moved_to
+        if outcome.position is not None:
+            self.moved_to, self.moved_by = outcome.position, at
 
     async def _read_topic(self, channel: KafkaSignals) -> None:
         """Carry out the signals of the topic; retry where it can't be read."""

@@ -1,4 +1,4 @@
-"""Positions that are saved while another server is asked by GTIDs: a restart there neither loses nor repeats a row."""
+"""Positions of another server, and positions set by a signal: a restart neither loses nor repeats a row."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, cast
 from connectors.mysql.config.settings import CONFIG, stream_settings
 from connectors.mysql.model import MYSQL, BinlogPosition
 from connectors.mysql.position.begin import RunStart, find_start
+from connectors.mysql.source import event_types as types
 from connectors.mysql.source import gtid
 from connectors.mysql.source.connection import ServerInfo
 from tests.unit.connectors.mysql.synthetic import FILE, PARTITION, UUID, Log, Reader, description, keys, reader, rotate
@@ -123,3 +124,20 @@ async def test_what_former_tasks_have_delivered_on_one_server_does_not_count_on_
         "shard_done": "0/2@7:99000:0:0,1/2@7:99000:0:0",
     }
     await every_restart_is_exact(replica, saved, [50, 51, 60, 61])
+
+
+async def test_a_signal_that_has_set_the_position_is_remembered_until_the_stream_has_come_by_it() -> None:
+    log = Log()
+    for number in (5, 6, 7):
+        log.transaction(number, [number])
+    ends = [at for at, raw in log.events if raw[4] == types.GTID]
+    signal = next(at for at, raw in log.events if raw[4] == types.WRITE_ROWS and at > ends[1])
+    saved = {"file": FILE, "pos": 1000, "gtids": f"{UUID}:1-4", "source_server": 1, "moved_by": f"1:{FILE}:{signal}"}
+    stream = reader(saved)
+    passed = []
+    for raw in log.since(1000):
+        await stream.feed([raw])
+        assert ("moved_by" in stream.cursor.now()) is stream.cursor.moved_back
+        passed.append((stream.cursor.pos, stream.cursor.moved_back))
+    assert passed == [(pos, pos < ends[2]) for pos, _ in passed]
+    assert not reader(saved, server=2, same_server=False).cursor.moved_back
