@@ -172,8 +172,11 @@ class RunSnapshots:
         Raises:
             Retriable: a new table's structure can't be read now.
         """
-        for name in statement.tables or (None,):
-            self.reader.altered(name)
+        if statement.kind != "database":
+            for name in statement.tables or (None,):
+                self.reader.altered(name)
+        elif statement.text.lstrip()[:6].upper() != "CREATE":
+            self.reader.database_altered(statement.database)
         effect = self._known_tables.statement(statement)
         for name in effect.complete:
             self._drop_new(name)
