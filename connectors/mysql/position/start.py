@@ -141,6 +141,11 @@ def is_stream(prefix: str, source: Mapping[str, Any]) -> bool:
     return source.get(SERVER) == prefix and SNAPSHOT not in source
 
 
+def is_position(prefix: str, source: Mapping[str, Any]) -> bool:
+    """Whether a partition is one under which positions in the stream of this connector are saved, and nothing else."""
+    return is_stream(prefix, source) and not set(source) - {SERVER, SHARD}
+
+
 def _read_saved(prefix: str, saved: Iterable[tuple[Position, Position]]) -> list[_Saved]:
     saved_positions = []
     for source, offset in saved:

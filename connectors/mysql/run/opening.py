@@ -91,16 +91,19 @@ class RunSource:
             if not self._settings.plan.on_purged:
                 raise
             self._log.warning("%s; the tables are read again (snapshot.mode=when_needed)", error)
-            return await self._open_at(
+            opened = await self._open_at(
                 info,
                 [
                     (partition, offset)
                     for partition, offset in offsets
                     if not (
-                        start.is_stream(self._settings.prefix, partition) or partition.get(start.SNAPSHOT) == INITIAL
+                        start.is_position(self._settings.prefix, partition) or partition.get(start.SNAPSHOT) == INITIAL
                     )
                 ],
             )
+            # Positions of earlier divisions into tasks are still saved: they must not count as newer than this one's.
+            layout = start.start_of(self._settings.prefix, self._settings.shard, offsets).layout
+            return opened._replace(begin=opened.begin._replace(start=opened.begin.start._replace(layout=layout)))
 
     async def _open_at(self, info: ServerInfo, offsets: Sequence[tuple[Position, Position]]) -> OpenedSource:
         begin = await find_start(self._settings, offsets, self.server, info)
