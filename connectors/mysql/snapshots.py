@@ -243,6 +243,15 @@ class RunSnapshots:
         self._list.hand_over()
         return outcome
 
+    def ended(self, request_id: str) -> bool:
+        """Whether the task's share of a request is over."""
+        return self._list.ended(request_id)
+
+    def request_json(self, request_id: str) -> str:
+        """A request as offsets have it now; "": it is forgotten."""
+        request = self._requests.get(request_id)
+        return "" if request is None else encode_request(request)
+
     @property
     def finished(self) -> bool:
         """Whether all that was asked for is done."""

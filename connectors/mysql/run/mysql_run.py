@@ -86,6 +86,8 @@ class MySqlRun:
             if partition == self._partition and offset.get("file"):
                 self._durable = (file_number(offset["file"]), offset["pos"])
         self.latency.acknowledged(lambda position: position <= self._durable)
+        if self._reading is not None:
+            self._reading.signals.committed(offsets)
 
     async def close(self) -> None:
         """Release everything; may be repeated."""

@@ -6,14 +6,17 @@ import asyncio
 from typing import TYPE_CHECKING, Any, Final
 
 from connectors.errors import Retriable, Skippable
-from connectors.mysql.position import shards
+from connectors.mysql.position import shards, start
 from connectors.mysql.position.positions import file_number
 from connectors.mysql.stream.heartbeat import parse
 from connectors.mysql.stream.signals import KafkaSignals, Signal, SignalPosition, parse_row
+from connectors.snapshot.requests import REQUEST
 
 if TYPE_CHECKING:
     import logging
+    from collections.abc import Sequence
 
+    from connectors.api import Position
     from connectors.mysql.model import StreamSettings
     from connectors.mysql.position.cursor import BinlogCursor
     from connectors.mysql.run.batching import BatchMaker
@@ -55,6 +58,8 @@ class RunSignals:
         self._cursor = cursor
         self._log = log
         self._channel: asyncio.Task[None] | None = None
+        #: Requests that signals of the topic have made or changed, as they were then, and that are not durable yet.
+        self._not_durable: dict[str, str] = {}
 
     def start(self) -> None:
         """Read the signal topic, if there is one. Does not block."""
@@ -71,6 +76,19 @@ class RunSignals:
         if self._channel is not None:
             self._channel.cancel()
             await asyncio.gather(self._channel, return_exceptions=True)
+
+    def committed(self, offsets: Sequence[tuple[Position, Position]]) -> None:
+        """Offsets have become durable."""
+        if not self._not_durable:
+            return
+        snapshots = self._batches.snapshots
+        for partition, offset in offsets:
+            name = partition.get(start.SNAPSHOT)
+            if name in self._not_durable and offset.get(REQUEST) in {
+                self._not_durable[name],
+                snapshots.request_json(name),
+            }:
+                del self._not_durable[name]
 
     def take_rows(self, state: MySqlTableState, op: str, rows: list[Any], at: str, written_s: int) -> None:
         """The stream has met rows of the signal table or of the heartbeat table.
@@ -98,8 +116,15 @@ class RunSignals:
                     self._log.warning("a signal is ignored: %s", error)
 
     def _obey(self, signal: Signal, at: str = "") -> None:
-        """Carry out a signal; ``at``: its place in the binlog."""
-        outcome = self._batches.snapshots.signal(signal)
+        """Carry out a signal; ``at``: its place in the binlog, "" for one of the topic."""
+        snapshots = self._batches.snapshots
+        outcome = snapshots.signal(signal)
+        if not at and outcome.changed:
+            self._not_durable |= {
+                request.id: snapshots.request_json(request.id)
+                for request in outcome.requests
+                if not snapshots.ended(request.id)
+            }
         if outcome.position is not None and at and self._cursor.moved_back:
             self._log.info("signal %s was obeyed before: the stream continues behind it", signal.id)
             return
@@ -119,7 +144,9 @@ class RunSignals:
                             self._obey(signal)
                         except Skippable as error:
                             self._log.warning("a signal is ignored: %s", error)
-                    await channel.commit()
+                    if not any(map(self._batches.snapshots.request_json, self._not_durable)):
+                        # Else a crash would lose what the signals ask for: it is in no offset yet.
+                        await channel.commit()
             except Retriable as error:
                 self._log.warning("%s; the topic is read again", error)
                 await asyncio.sleep(_RETRY_S)
