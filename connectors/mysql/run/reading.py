@@ -110,11 +110,11 @@ class StreamReading:
                         await unfinished
                     elif raw[4] in heralds:
                         continue
+                    if statements.waiting:
+                        statements.make_records(stream)  # before a batch may save the position behind them
                     waiting = len(output.records) + encoded.count + (0 if held_rows is None else held_rows.rows)
                     if waiting >= max_records and (batch := self._batches.fill(stream)) is not None:
                         yield batch
-                    if statements.waiting:
-                        statements.make_records(stream)
                     if watched and not cursor.open:
                         # Also in the middle of a read: a busy stream may never end one between two transactions.
                         for batch in self._batches.take_chunks(stream):

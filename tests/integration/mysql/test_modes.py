@@ -286,6 +286,32 @@ async def test_a_set_binlog_place_keeps_what_was_decided_and_not_yet_committed(s
         assert requests == {"initial": "completed"}
 
 
+async def test_no_position_behind_a_truncation_is_saved_before_its_record(source: Source) -> None:
+    properties = source.config(
+        **{
+            "snapshot.mode": "no_data",
+            "max.batch.size": "1",
+            "provide.transaction.metadata": "true",
+            "skipped.operations": "none",
+        }
+    )
+    async with Run(MySqlConnector, properties) as run:
+        assert await run.take(20) is not None
+        source.run("INSERT INTO shop.a VALUES (10, 1)", "TRUNCATE shop.a")
+        saved: list[tuple[str, int]] = []
+        while True:
+            batch = await run.take(20)
+            assert batch is not None, run.log.text()
+            truncations = [record for record in batch[1].records if (record.value or {}).get("op") == "t"]
+            if truncations:
+                break
+            places = [record.source_offset for record in batch[1].records] + [offset for _, offset in batch[1].offsets]
+            saved += [(place["file"], place["pos"]) for place in places if place is not None and "file" in place]
+        assert saved
+        offset = truncations[0].source_offset
+        assert max(saved) < (offset["file"], offset["pos"])
+
+
 async def test_heartbeats_travel_the_whole_way(source: Source) -> None:
     properties = source.config(
         **{"snapshot.mode": "no_data", "heartbeat.table": "beat.heartbeat", "heartbeat.interval.ms": "200"}
