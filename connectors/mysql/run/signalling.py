@@ -101,7 +101,9 @@ class RunSignals:
             written_s: its time, seconds since 1970.
         """
         if state.kind == "heartbeat":
-            for row in rows[1::2] if op == "u" else rows if op == "c" else ():
+            # Without FULL row images the image after has only what was set.
+            updated = [{**before, **after} for before, after in zip(rows[::2], rows[1::2], strict=True)] if op == "u" else []
+            for row in updated or (rows if op == "c" else ()):
                 heartbeat = parse(row)
                 if heartbeat.source == self._settings.prefix:
                     file, _, pos = at.rpartition(":")

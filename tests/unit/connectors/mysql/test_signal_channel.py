@@ -6,6 +6,8 @@ import asyncio
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
+import pytest
+
 from connectors.mysql.run import signalling
 from connectors.mysql.run.signalling import RunSignals
 from connectors.mysql.stream.latency import HeartbeatLatency
@@ -16,9 +18,8 @@ from tests.unit.connectors.mysql.snapshot.run_world import run_snapshots, settin
 from tests.unit.connectors.mysql.synthetic import reader
 
 if TYPE_CHECKING:
-    import pytest
-
     from connectors.mysql.run.batching import BatchMaker
+    from connectors.mysql.schema.tables import MySqlTableState
 
 
 class Topic:
@@ -44,6 +45,16 @@ class Topic:
 
     async def close(self) -> None:
         pass
+
+
+@pytest.mark.parametrize("rows", [[{"source": "p", "sent_us": 4}, {"source": "p", "sent_us": 5}], [{"source": "p"}, {"sent_us": 5}]])
+def test_a_heartbeat_is_understood_whatever_row_images_the_server_writes(rows: list[dict[str, Any]]) -> None:
+    latency = HeartbeatLatency(60)
+    batches = cast("BatchMaker", SimpleNamespace(snapshots=run_snapshots(), saved={}))
+    signals = RunSignals(settings(), batches, latency, reader().cursor, make_logger("signals", LogCapture()))
+    table = cast("MySqlTableState", SimpleNamespace(kind="heartbeat"))
+    signals.take_rows(table, "u", rows, "b.000007:1000", 1_700_000_000)
+    assert latency.last_read == 5
 
 
 async def test_signals_of_the_topic_are_committed_once_what_they_ask_for_is_durable(
