@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import cramjam
 
@@ -197,6 +197,7 @@ def reader(
     wire: Wire | None = None,
     skip_unchanged: bool = False,
     asked_until: BinlogPosition | None = None,
+    unsigned: Literal["long", "precise"] = "long",
 ) -> Reader:
     offset = saved if saved is not None else {"file": FILE, "pos": 4}
     stream_start = start.start_of("p", Shard(), [(PARTITION, offset)])
@@ -240,7 +241,7 @@ def reader(
     tables_met = StreamTables(
         TableSelection(MySqlTableFilter(settings), {}, Shard()),
         context,
-        mysql_values(charset_errors="strict"),
+        mysql_values(charset_errors="strict", bigint_unsigned_mode=unsigned),
         VersionBook("p", "", ()),
         nothing_known,
         log,
