@@ -177,8 +177,8 @@ class BinlogCursor:
         return offset
 
     def now(self) -> Position:
-        """The offset after the last event."""
-        return self.offset(self.events, 0, self.tx_rows) if self.open else self.offset(0, 0, 0)
+        """The offset after the last event, or after the rows of the present one."""
+        return self.offset(self.events, self.event_rows, self.tx_rows) if self.open else self.offset(0, 0, 0)
 
     def executed_text(self) -> str:
         """The GTIDs of all finished transactions; "" where the server has none."""

@@ -108,6 +108,14 @@ class StreamReading:
                 for raw in raws:
                     if (unfinished := accept(raw)) is not None:
                         await unfinished
+                        while stream.unfinished:
+                            if statements.waiting:
+                                statements.make_records(stream)
+                            waiting = len(output.records) + encoded.count + (0 if held_rows is None else held_rows.rows)
+                            if waiting >= max_records and (batch := self._batches.fill(stream)) is not None:
+                                yield batch
+                            await asyncio.sleep(0)
+                            await stream.proceed()
                     elif raw[4] in heralds:
                         continue
                     if statements.waiting:
