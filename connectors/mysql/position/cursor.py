@@ -239,7 +239,7 @@ class BinlogCursor:
 
 
 def _signal_position(moved_by: str, server: int) -> tuple[int, int] | None:
-    """The position of the signal that ``start.MOVED_BY`` names; None if there is none, or it is in another server's binlog."""
-    read_server, _, place = moved_by.partition(":")
-    file, _, pos = place.rpartition(":")
+    """The position of the signal that ``start.MOVED_BY`` names; None without one, or if it is in another server's binlog."""
+    read_server, _, position = moved_by.partition(":")
+    file, _, pos = position.rpartition(":")
     return (positions.file_number(file), int(pos)) if read_server == str(server) and pos.isdecimal() else None

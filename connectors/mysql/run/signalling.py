@@ -102,7 +102,9 @@ class RunSignals:
         """
         if state.kind == "heartbeat":
             # Without FULL row images the image after has only what was set.
-            updated = [{**before, **after} for before, after in zip(rows[::2], rows[1::2], strict=True)] if op == "u" else []
+            updated = (
+                [{**before, **after} for before, after in zip(rows[::2], rows[1::2], strict=True)] if op == "u" else []
+            )
             for row in updated or (rows if op == "c" else ()):
                 heartbeat = parse(row)
                 if heartbeat.source == self._settings.prefix:

@@ -161,7 +161,7 @@ class MySqlTableState:
         return reader[1], reader[2]
 
     def owned_images(self, raw: bytes, shard: Shard, count: int) -> list[bool]:
-        """Which of an event's ``count`` row images belong to a shard, of whatever division.
+        """Return for each of an event's ``count`` row images whether a shard owns it, of whatever division.
 
         The keys are looked at as they are in the event: the decoded ones may be masked, of another type, or left out.
         """

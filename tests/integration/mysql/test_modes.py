@@ -305,11 +305,11 @@ async def test_no_position_behind_a_truncation_is_saved_before_its_record(source
             truncations = [record for record in batch[1].records if (record.value or {}).get("op") == "t"]
             if truncations:
                 break
-            places = [record.source_offset for record in batch[1].records] + [offset for _, offset in batch[1].offsets]
-            saved += [(place["file"], place["pos"]) for place in places if place is not None and "file" in place]
+            offsets = [record.source_offset for record in batch[1].records] + [offset for _, offset in batch[1].offsets]
+            saved += [(offset["file"], offset["pos"]) for offset in offsets if offset is not None and "file" in offset]
         assert saved
-        offset = truncations[0].source_offset
-        assert max(saved) < (offset["file"], offset["pos"])
+        behind = truncations[0].source_offset
+        assert max(saved) < (behind["file"], behind["pos"])
 
 
 async def test_heartbeats_travel_the_whole_way(source: Source) -> None:

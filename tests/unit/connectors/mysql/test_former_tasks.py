@@ -38,7 +38,9 @@ def updates(*numbers: int) -> bytes:
 
 def unsigned_map() -> bytes:
     """As ``table_map``, with ``id BIGINT UNSIGNED``."""
-    return table_map("t", 90).replace(bytes([3, 3, 3, 15]), bytes([3, 8, 3, 15])).replace(b"\x01\x01\0", b"\x01\x01\x80")
+    return (
+        table_map("t", 90).replace(bytes([3, 3, 3, 15]), bytes([3, 8, 3, 15])).replace(b"\x01\x01\0", b"\x01\x01\x80")
+    )
 
 
 def unsigned_body(*numbers: int) -> bytes:

@@ -44,7 +44,7 @@ class Replica:
         return [(FILE, self.log.pos)]
 
     def events(self, begin: RunStart) -> list[bytes]:
-        """What it sends from a start on: without the transactions that are done, or from a position."""
+        """The events that it sends from a start on: without the transactions that are done, or from a position."""
         if not begin.by_gtid:
             return self.log.since(begin.position.pos)
         done = gtid.parse_gtids(MYSQL, begin.position.gtids)

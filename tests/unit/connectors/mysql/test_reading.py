@@ -18,7 +18,17 @@ from connectors.mysql.stream.latency import HeartbeatLatency
 from tests.support.eventually import patience
 from tests.support.settings import mysql_events, mysql_topics
 from tests.unit.connectors.mysql.snapshot.run_world import settings
-from tests.unit.connectors.mysql.synthetic import PARTITION, UUID, Log, keys, payload, query, reader, rows_body, table_map
+from tests.unit.connectors.mysql.synthetic import (
+    PARTITION,
+    UUID,
+    Log,
+    keys,
+    payload,
+    query,
+    reader,
+    rows_body,
+    table_map,
+)
 
 if TYPE_CHECKING:
     from connectors.api import Position, SourceRecord

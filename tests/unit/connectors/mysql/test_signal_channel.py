@@ -47,7 +47,9 @@ class Topic:
         pass
 
 
-@pytest.mark.parametrize("rows", [[{"source": "p", "sent_us": 4}, {"source": "p", "sent_us": 5}], [{"source": "p"}, {"sent_us": 5}]])
+@pytest.mark.parametrize(
+    "rows", [[{"source": "p", "sent_us": 4}, {"source": "p", "sent_us": 5}], [{"source": "p"}, {"sent_us": 5}]]
+)
 def test_a_heartbeat_is_understood_whatever_row_images_the_server_writes(rows: list[dict[str, Any]]) -> None:
     latency = HeartbeatLatency(60)
     batches = cast("BatchMaker", SimpleNamespace(snapshots=run_snapshots(), saved={}))
@@ -64,7 +66,9 @@ async def test_signals_of_the_topic_are_committed_once_what_they_ask_for_is_dura
     monkeypatch.setattr(signalling, "KafkaSignals", lambda *_args: topic)
     log = LogCapture()
     signals = RunSignals(
-        settings(signal_enabled_channels="kafka", signal_kafka_bootstrap_servers="k:9092", signal_kafka_topic="signals"),
+        settings(
+            signal_enabled_channels="kafka", signal_kafka_bootstrap_servers="k:9092", signal_kafka_topic="signals"
+        ),
         cast("BatchMaker", SimpleNamespace(snapshots=snapshots, saved={})),
         HeartbeatLatency(60),
         reader().cursor,

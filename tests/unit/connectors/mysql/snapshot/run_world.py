@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
 def settings(**options: str) -> StreamSettings:
     """The settings of a stream with these options; dots are written as underscores."""
-    given = {name.replace("_", "."): value for name, value in options.items()}
+    properties = {name.replace("_", "."): value for name, value in options.items()}
     required = {"topic.prefix": "p", "database.hostname": "db.example.com", "database.user": "millrace"}
-    return stream_settings(CONFIG.parse({**required, **given}))
+    return stream_settings(CONFIG.parse({**required, **properties}))
 
 
 async def no_connection() -> Any:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class Recorder:
-    """Stands for the reader, and notes of what it is told that it has to read again."""
+    """Stands for the reader, and notes what it has to read again."""
 
     def __init__(self) -> None:
         self.calls: list[object] = []
