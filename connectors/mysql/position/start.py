@@ -33,7 +33,7 @@ _FRESH: Final = "new:"
 SOURCE_SERVER: Final = "source_server"
 TX_GTID: Final = "tx_gtid"
 TX_ROWS: Final = "tx_rows"
-#: In an offset: only its GTIDs say where the stream is, since a server that was asked by them has some of them behind the position.
+#: In an offset: only its GTIDs say where the stream is: the server was asked by them, and has some behind the position.
 BY_GTID: Final = "by_gtid"
 #: In an offset: where the signal is that has set the position, ``SERVER:FILE:POS``, until the stream has come by it again.
 MOVED_BY: Final = "moved_by"
