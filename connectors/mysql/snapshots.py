@@ -172,8 +172,11 @@ class RunSnapshots:
         Raises:
             Retriable: a new table's structure can't be read now.
         """
-        for name in statement.tables or (None,):
-            self.reader.altered(name)
+        if statement.kind != "database":
+            for name in statement.tables or (None,):
+                self.reader.altered(name)
+        elif statement.text.lstrip()[:6].upper() != "CREATE":
+            self.reader.database_altered(statement.database)
         effect = self._known_tables.statement(statement)
         for name in effect.complete:
             self._drop_new(name)
@@ -239,6 +242,15 @@ class RunSnapshots:
             )
         self._list.hand_over()
         return outcome
+
+    def ended(self, request_id: str) -> bool:
+        """Whether the task's share of a request is over."""
+        return self._list.ended(request_id)
+
+    def request_json(self, request_id: str) -> str:
+        """A request as offsets have it now; "": it is forgotten."""
+        request = self._requests.get(request_id)
+        return "" if request is None else encode_request(request)
 
     @property
     def finished(self) -> bool:

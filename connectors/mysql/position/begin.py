@@ -73,7 +73,7 @@ async def find_start(
         )
     logs = [name for name, _ in await server.logs()]
     same = position.file in logs and run_start.resume.server in {0, info.server_id}
-    by_gtid = bool(position.gtids) and (not same or not run_start.resume.server)
+    by_gtid = bool(position.gtids) and (not same or not run_start.resume.server or run_start.resume.by_gtid)
     if not same and not by_gtid:
         kept = f"has {logs[0]} to {logs[-1]}" if logs else "has none"
         raise PurgedError(

@@ -33,9 +33,28 @@ class BinlogCursor:
         executed: the GTIDs of all finished transactions, or None: the server has none.
         ts_sec: time of the last event.
         server_id: that wrote the last event.
+        source_server: that is read.
     """
 
-    def __init__(self, run_start: Start, position: BinlogPosition, server: int, executed: GtidSet | None) -> None:
+    def __init__(
+        self,
+        run_start: Start,
+        position: BinlogPosition,
+        server: int,
+        executed: GtidSet | None,
+        *,
+        asked_until: BinlogPosition | None = None,
+    ) -> None:
+        """Begin at a position.
+
+        Args:
+            run_start: the contents of the saved offsets.
+            position: where to begin.
+            server: the id of the server that is read.
+            executed: the GTIDs of all finished transactions, or None.
+            asked_until: where the binlog ended when the server was asked by GTIDs; None: it was not. Before that it may leave
+                out transactions that are done, so offsets say that a restart has to ask by GTIDs, too.
+        """
         self.file = self.restart_file = position.file
         self.pos = self.restart_pos = position.pos
         self.events = 0
@@ -46,19 +65,32 @@ class BinlogCursor:
         self.executed = executed
         self.ts_sec = position.ts_sec
         self.server_id = position.server_id
+        self.source_server = server
         #: Of the transaction that the task resumes: events done, rows done of the next one, all rows done, its GTID.
         self._half_done: tuple[int, int, int, str] | None = None
+        #: The position from which its events are counted; None: they are not.
+        self._half_done_from: tuple[str, int] | None = None
+        self._asked_until = None if asked_until is None else (positions.file_number(asked_until.file), asked_until.pos)
+        self._moved_by = _signal_position(run_start.resume.moved_by, server)
         self._executed_text = executed.text() if executed is not None else ""
         self._constant: Position = {
             start.LAYOUT: run_start.layout,
             start.ORIGIN: run_start.origin or start.fresh_origin(position),
             start.SOURCE_SERVER: server,
         }
+        if self._moved_by is not None:
+            self._constant[start.MOVED_BY] = run_start.resume.moved_by
         self.set_done(run_start.done)
+
+    @property
+    def moved_back(self) -> bool:
+        """Whether the signal that has set the position is still to come, with all that were obeyed before it."""
+        return self._moved_by is not None
 
     def half_done(self, events: int, row: int, rows: int, gtid: str) -> None:
         """A transaction that is still to come was done in part: offsets say so until ``caught_up``."""
         self._half_done = (events, row, rows - row, gtid)
+        self._half_done_from = (self.restart_file, self.restart_pos) if events or row else None
 
     def caught_up(self) -> None:
         """It has come."""
@@ -92,6 +124,16 @@ class BinlogCursor:
         """Outside transactions everything before ``pos`` is done."""
         self.restart_file, self.restart_pos = self.file, self.pos
         self.events = self.tx_rows = 0
+        if self._asked_until is not None or self._moved_by is not None:
+            self._compare_bounds()
+
+    def _compare_bounds(self) -> None:
+        position = positions.file_number(self.file), self.pos
+        if self._asked_until is not None and position >= self._asked_until:
+            self._asked_until = None
+        if self._moved_by is not None and position > self._moved_by:
+            self._moved_by = None
+            self._constant.pop(start.MOVED_BY, None)
 
     def rotate(self, file: str, pos: int) -> None:
         """Continue at ``pos`` of ``file``."""
@@ -105,15 +147,11 @@ class BinlogCursor:
 
     def offset(self, events: int, row: int, tx_rows: int) -> Position:
         """The offset after this number of events, and of rows of the next one; a new mapping."""
-        gtid = self.gtid
+        gtid, file, pos = self.gtid, self.restart_file, self.restart_pos
         if self._half_done is not None and not events and not row:
             events, row, tx_rows, gtid = self._half_done
-        position: Position = {
-            "transaction_id": None,
-            "ts_sec": self.ts_sec,
-            "file": self.restart_file,
-            "pos": self.restart_pos,
-        }
+            file, pos = self._half_done_from or (file, pos)
+        position: Position = {"transaction_id": None, "ts_sec": self.ts_sec, "file": file, "pos": pos}
         if self.executed is not None:
             position["gtids"] = self.executed_text()
         position["server_id"] = self.server_id
@@ -124,6 +162,8 @@ class BinlogCursor:
             if gtid:
                 position[start.TX_GTID] = gtid
         position.update(self._constant)
+        if self._asked_until is not None:
+            position[start.BY_GTID] = True
         return position
 
     def moved(self, base: Position, events: int, row: int, tx_rows: int) -> Position:
@@ -137,8 +177,8 @@ class BinlogCursor:
         return offset
 
     def now(self) -> Position:
-        """The offset after the last event."""
-        return self.offset(self.events, 0, self.tx_rows) if self.open else self.offset(0, 0, 0)
+        """The offset after the last event, or after the rows of the present one."""
+        return self.offset(self.events, self.event_rows, self.tx_rows) if self.open else self.offset(0, 0, 0)
 
     def executed_text(self) -> str:
         """The GTIDs of all finished transactions; "" where the server has none."""
@@ -196,3 +236,10 @@ class BinlogCursor:
         executed_gtids = self.executed.copy()
         executed_gtids.add(self.gtid)
         return executed_gtids.text()
+
+
+def _signal_position(moved_by: str, server: int) -> tuple[int, int] | None:
+    """The position of the signal that ``start.MOVED_BY`` names; None without one, or if it is in another server's binlog."""
+    read_server, _, position = moved_by.partition(":")
+    file, _, pos = position.rpartition(":")
+    return (positions.file_number(file), int(pos)) if read_server == str(server) and pos.isdecimal() else None

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from connectors.mysql.position import shards
-
 if TYPE_CHECKING:
     import logging
 
@@ -37,6 +35,8 @@ class DeliveredRows:
         self._cursor = cursor
         self._log = log
         self.by_others = run_start.done if same_server else ()
+        if not same_server:
+            cursor.set_done(())  # positions of the other server
         # Without a count of events the rows count: the transaction started on another server, and may come after others here.
         counted = same_server and bool(position.event or position.row)
         self._events = position.event if counted else 0
@@ -90,8 +90,8 @@ class DeliveredRows:
             return max(0, min(count, self._row - before))
         return 0
 
-    def mask_rows(self, state: MySqlTableState, rows: list[Any], width: int, before: int) -> list[Any]:
-        """The rows with None for those that a former owner has delivered; ``width`` images are one row."""
+    def mask_rows(self, state: MySqlTableState, raw: bytes, rows: list[Any], width: int, before: int) -> list[Any]:
+        """The rows of an event with None for those that a former owner has delivered; ``width`` images are one row."""
         cursor = self._cursor
         stream_position = cursor.row_position(before)
         pending = [shard_done for shard_done in self.by_others if shard_done.position > stream_position]
@@ -100,21 +100,9 @@ class DeliveredRows:
             self.by_others = ()
             cursor.set_done(())
             return rows
-        column = shards.split_column(state.table)
-        kept = []
-        for number, row in enumerate(rows):
-            here = cursor.row_position(before + number // width)
-            for shard_done in pending:
-                if row is not None and here < shard_done.position:
-                    count = shard_done.shard.count
-                    owner = (
-                        0
-                        if count == 1
-                        else shards.shard_of_number(row[column], count)
-                        if column is not None
-                        else shards.shard_of_table(state.name, count)
-                    )
-                    if owner == shard_done.shard.index:
-                        row = None  # noqa: PLW2901
-            kept.append(row)
+        kept = list(rows)
+        for shard_done in pending:
+            for number, owned in enumerate(state.owned_images(raw, shard_done.shard, len(rows))):
+                if owned and cursor.row_position(before + number // width) < shard_done.position:
+                    kept[number] = None
         return kept

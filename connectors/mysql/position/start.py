@@ -33,6 +33,10 @@ _FRESH: Final = "new:"
 SOURCE_SERVER: Final = "source_server"
 TX_GTID: Final = "tx_gtid"
 TX_ROWS: Final = "tx_rows"
+#: In an offset: only its GTIDs say where the stream is: the server was asked by them, and has some behind the position.
+BY_GTID: Final = "by_gtid"
+#: In an offset: where the signal is that has set the position, ``SERVER:FILE:POS``, until the stream has come by it again.
+MOVED_BY: Final = "moved_by"
 
 
 class RowPosition(NamedTuple):
@@ -61,11 +65,15 @@ class Resume(NamedTuple):
         server: the id of the server whose binlog was read, 0: unknown.
         gtid: of the transaction that is not wholly done, or "".
         rows: how many rows of it this task has seen.
+        by_gtid: whether only the GTIDs of the position count, also at that server.
+        moved_by: the signal that has set the position, or "".
     """
 
     server: int = 0
     gtid: str = ""
     rows: int = 0
+    by_gtid: bool = False
+    moved_by: str = ""
 
 
 class Start(NamedTuple):
@@ -133,6 +141,11 @@ def is_stream(prefix: str, source: Mapping[str, Any]) -> bool:
     return source.get(SERVER) == prefix and SNAPSHOT not in source
 
 
+def is_position(prefix: str, source: Mapping[str, Any]) -> bool:
+    """Whether a partition is one under which positions in the stream of this connector are saved, and nothing else."""
+    return is_stream(prefix, source) and not set(source) - {SERVER, SHARD}
+
+
 def _read_saved(prefix: str, saved: Iterable[tuple[Position, Position]]) -> list[_Saved]:
     saved_positions = []
     for source, offset in saved:
@@ -145,6 +158,8 @@ def _read_saved(prefix: str, saved: Iterable[tuple[Position, Position]]) -> list
                 int(offset.get(SOURCE_SERVER) or 0),
                 str(offset.get(TX_GTID) or ""),
                 int(offset.get(TX_ROWS) or 0) + position.row,
+                bool(offset.get(BY_GTID)),
+                str(offset.get(MOVED_BY) or ""),
             )
             saved_positions.append(
                 _Saved(

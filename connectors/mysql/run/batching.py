@@ -152,16 +152,26 @@ class BatchMaker:
         """A batch of offsets that are no positions in the stream."""
         return Batch([], offsets=offsets, transaction=self._boundary)
 
-    def move(self, cursor: BinlogCursor, target: SignalPosition) -> Batch:
-        """The batch that lets the next run begin at the position that a signal names."""
+    def move(self, cursor: BinlogCursor, target: SignalPosition, signal_at: str) -> Batch:
+        """The batch that lets the next run begin at the position that a signal names.
+
+        Args:
+            cursor: where the stream is.
+            target: where it continues.
+            signal_at: where the signal is in the binlog; "": it has come another way.
+        """
         offset = {
-            name: value for name, value in cursor.now().items() if name not in {"file", "pos", "gtids", start.DONE}
+            name: value
+            for name, value in cursor.now().items()
+            if name not in {"file", "pos", "gtids", start.DONE, start.BY_GTID}
         }
         if target.gtids:
             # The file means nothing then: by GTIDs the server finds the place itself.
             offset.update({"file": cursor.file, "pos": cursor.pos, "gtids": target.gtids, start.SOURCE_SERVER: 0})
         else:
             offset.update({"file": target.file, "pos": target.pos})
+        if signal_at:
+            offset[start.MOVED_BY] = f"{cursor.source_server}:{signal_at}"
         return self.add_records(offset)
 
     # Of snapshots.

@@ -86,6 +86,8 @@ class MySqlRun:
             if partition == self._partition and offset.get("file"):
                 self._durable = (file_number(offset["file"]), offset["pos"])
         self.latency.acknowledged(lambda position: position <= self._durable)
+        if self._reading is not None:
+            self._reading.signals.committed(offsets)
 
     async def close(self) -> None:
         """Release everything; may be repeated."""
@@ -120,7 +122,7 @@ class MySqlRun:
         snapshots = self._make_snapshots(opened, records, cursor, numbers)
         batches = BatchMaker(settings, records, snapshots, self.latency, counters, atomic=atomic)
         statements = RunStatements(records, snapshots, history)
-        signals = RunSignals(settings, batches, self.latency, log)
+        signals = RunSignals(settings, batches, self.latency, cursor, log)
         stream = BinlogStream(
             cursor,
             start.ConnectionStart(opened.begin.start, opened.begin.position, opened.same_server),
@@ -190,4 +192,4 @@ class MySqlRun:
 def _make_cursor(opened: OpenedSource) -> BinlogCursor:
     flavor, position = opened.info.flavor, opened.begin.position
     executed = gtid.parse_gtids(flavor, position.gtids) if position.gtids or opened.info.mariadb else None
-    return BinlogCursor(opened.begin.start, position, opened.server_id, executed)
+    return BinlogCursor(opened.begin.start, position, opened.server_id, executed, asked_until=opened.asked_until)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from connectors.api import Position
-    from connectors.mysql.model import ConnectionSettings, StreamSettings
+    from connectors.mysql.model import BinlogPosition, ConnectionSettings, StreamSettings
     from connectors.mysql.source.connection import ServerInfo
 
 #: Bytes that are received at once: about 10 ms of work.
@@ -34,12 +34,14 @@ class OpenedSource(NamedTuple):
         begin: the position at which the run begins.
         client: reads the binlog from there.
         offsets: the saved offsets that still count.
+        asked_until: where the binlog ended when the client had asked for it by GTIDs; None: it has asked by position.
     """
 
     info: ServerInfo
     begin: RunStart
     client: BinlogClient
     offsets: Sequence[tuple[Position, Position]]
+    asked_until: BinlogPosition | None = None
 
     @property
     def server_id(self) -> int:
@@ -89,20 +91,25 @@ class RunSource:
             if not self._settings.plan.on_purged:
                 raise
             self._log.warning("%s; the tables are read again (snapshot.mode=when_needed)", error)
-            return await self._open_at(
+            opened = await self._open_at(
                 info,
                 [
                     (partition, offset)
                     for partition, offset in offsets
                     if not (
-                        start.is_stream(self._settings.prefix, partition) or partition.get(start.SNAPSHOT) == INITIAL
+                        start.is_position(self._settings.prefix, partition) or partition.get(start.SNAPSHOT) == INITIAL
                     )
                 ],
             )
+            # Positions of earlier divisions into tasks are still saved: they must not count as newer than this one's.
+            layout = start.start_of(self._settings.prefix, self._settings.shard, offsets).layout
+            return opened._replace(begin=opened.begin._replace(start=opened.begin.start._replace(layout=layout)))
 
     async def _open_at(self, info: ServerInfo, offsets: Sequence[tuple[Position, Position]]) -> OpenedSource:
         begin = await find_start(self._settings, offsets, self.server, info)
-        return OpenedSource(info, begin, await self._open_client(info, begin), offsets)
+        client = await self._open_client(info, begin)
+        asked_until = await self.server.current_position(client.info or info) if client.by_gtid else None
+        return OpenedSource(info, begin, client, offsets, asked_until)
 
     async def _open_client(self, info: ServerInfo, begin: RunStart) -> BinlogClient:
         # A position is valid only on the server that reported it; with GTIDs any of the servers can continue.

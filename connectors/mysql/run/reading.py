@@ -108,13 +108,15 @@ class StreamReading:
                 for raw in raws:
                     if (unfinished := accept(raw)) is not None:
                         await unfinished
+                        async for partial_batch in self._take_parts():
+                            yield partial_batch
                     elif raw[4] in heralds:
                         continue
+                    if statements.waiting:
+                        statements.make_records(stream)  # before a batch may save the position behind them
                     waiting = len(output.records) + encoded.count + (0 if held_rows is None else held_rows.rows)
                     if waiting >= max_records and (batch := self._batches.fill(stream)) is not None:
                         yield batch
-                    if statements.waiting:
-                        statements.make_records(stream)
                     if watched and not cursor.open:
                         # Also in the middle of a read: a busy stream may never end one between two transactions.
                         for batch in self._batches.take_chunks(stream):
@@ -124,6 +126,18 @@ class StreamReading:
         finally:
             if reading is not None:
                 reading.cancel()
+
+    async def _take_parts(self) -> AsyncGenerator[Batch, None]:
+        """Batches of a compressed transaction, of which the stream has taken a part."""
+        stream, output, held_rows = self._stream, self._stream.output, self._batches.held_rows
+        while stream.unfinished:
+            if self._statements.waiting:
+                self._statements.make_records(stream)
+            waiting = len(output.records) + output.encoded.count + (0 if held_rows is None else held_rows.rows)
+            if waiting >= self._settings.max_batch and (batch := self._batches.fill(stream)) is not None:
+                yield batch
+            await asyncio.sleep(0)
+            await stream.proceed()
 
     def _finish_read(self) -> Iterator[Batch]:
         """All events that were received are done: what is there is sent, and what is due besides."""
@@ -136,7 +150,7 @@ class StreamReading:
                 yield batches.save_offsets(*changes)
         idle = not cursor.open and not self._stream.output.pending
         if idle and self.signals.moved_to is not None:
-            yield batches.move(cursor, self.signals.moved_to)
+            yield batches.move(cursor, self.signals.moved_to, self.signals.moved_by)
             self._ended = True
             return
         now = time.monotonic()

@@ -6,15 +6,19 @@ import asyncio
 from typing import TYPE_CHECKING, Any, Final
 
 from connectors.errors import Retriable, Skippable
-from connectors.mysql.position import shards
+from connectors.mysql.position import shards, start
 from connectors.mysql.position.positions import file_number
 from connectors.mysql.stream.heartbeat import parse
 from connectors.mysql.stream.signals import KafkaSignals, Signal, SignalPosition, parse_row
+from connectors.snapshot.requests import REQUEST
 
 if TYPE_CHECKING:
     import logging
+    from collections.abc import Sequence
 
+    from connectors.api import Position
     from connectors.mysql.model import StreamSettings
+    from connectors.mysql.position.cursor import BinlogCursor
     from connectors.mysql.run.batching import BatchMaker
     from connectors.mysql.schema.tables import MySqlTableState
     from connectors.mysql.stream.latency import HeartbeatLatency
@@ -30,10 +34,12 @@ class RunSignals:
         settings: of the stream.
         batches: knows the snapshots and the position.
         latency: hears of heartbeats.
+        cursor: where the stream is.
         log: for signals that ask for a line, and for those that are ignored.
 
     Attributes:
         moved_to: where the stream must continue because of a signal: the run ends then.
+        moved_by: where that signal is in the binlog; "": it has come another way.
     """
 
     def __init__(
@@ -41,14 +47,19 @@ class RunSignals:
         settings: StreamSettings,
         batches: BatchMaker,
         latency: HeartbeatLatency,
+        cursor: BinlogCursor,
         log: logging.LoggerAdapter[logging.Logger],
     ) -> None:
         self.moved_to: SignalPosition | None = None
+        self.moved_by = ""
         self._settings = settings
         self._batches = batches
         self._latency = latency
+        self._cursor = cursor
         self._log = log
         self._channel: asyncio.Task[None] | None = None
+        #: Requests that signals of the topic have made or changed, as they were then, and that are not durable yet.
+        self._not_durable: dict[str, str] = {}
 
     def start(self) -> None:
         """Read the signal topic, if there is one. Does not block."""
@@ -66,6 +77,19 @@ class RunSignals:
             self._channel.cancel()
             await asyncio.gather(self._channel, return_exceptions=True)
 
+    def committed(self, offsets: Sequence[tuple[Position, Position]]) -> None:
+        """Offsets have become durable."""
+        if not self._not_durable:
+            return
+        snapshots = self._batches.snapshots
+        for partition, offset in offsets:
+            name = partition.get(start.SNAPSHOT)
+            if name in self._not_durable and offset.get(REQUEST) in {
+                self._not_durable[name],
+                snapshots.request_json(name),
+            }:
+                del self._not_durable[name]
+
     def take_rows(self, state: MySqlTableState, op: str, rows: list[Any], at: str, written_s: int) -> None:
         """The stream has met rows of the signal table or of the heartbeat table.
 
@@ -77,7 +101,11 @@ class RunSignals:
             written_s: its time, seconds since 1970.
         """
         if state.kind == "heartbeat":
-            for row in rows[1::2] if op == "u" else rows if op == "c" else ():
+            # Without FULL row images the image after has only what was set.
+            updated = (
+                [{**before, **after} for before, after in zip(rows[::2], rows[1::2], strict=True)] if op == "u" else []
+            )
+            for row in updated or (rows if op == "c" else ()):
                 heartbeat = parse(row)
                 if heartbeat.source == self._settings.prefix:
                     file, _, pos = at.rpartition(":")
@@ -87,15 +115,27 @@ class RunSignals:
                 try:
                     signal = parse_row(row, at, written_s * 1000)
                     if signal is not None:
-                        self._obey(signal)
+                        self._obey(signal, at)
                 except Skippable as error:
                     self._log.warning("a signal is ignored: %s", error)
 
-    def _obey(self, signal: Signal) -> None:
-        outcome = self._batches.snapshots.signal(signal)
+    def _obey(self, signal: Signal, at: str = "") -> None:
+        """Carry out a signal; ``at``: its place in the binlog, "" for one of the topic."""
+        snapshots = self._batches.snapshots
+        outcome = snapshots.signal(signal)
+        if not at and outcome.changed:
+            self._not_durable |= {
+                request.id: snapshots.request_json(request.id)
+                for request in outcome.requests
+                if not snapshots.ended(request.id)
+            }
+        if outcome.position is not None and at and self._cursor.moved_back:
+            self._log.info("signal %s was obeyed before: the stream continues behind it", signal.id)
+            return
         if outcome.message:
             self._log.info("%s", outcome.message.replace("{}", str(self._batches.saved)))
-        self.moved_to = outcome.position or self.moved_to
+        if outcome.position is not None:
+            self.moved_to, self.moved_by = outcome.position, at
 
     async def _read_topic(self, channel: KafkaSignals) -> None:
         """Carry out the signals of the topic; retry where it can't be read."""
@@ -108,7 +148,9 @@ class RunSignals:
                             self._obey(signal)
                         except Skippable as error:
                             self._log.warning("a signal is ignored: %s", error)
-                    await channel.commit()
+                    if not any(map(self._batches.snapshots.request_json, self._not_durable)):
+                        # Else a crash would lose what the signals ask for: it is in no offset yet.
+                        await channel.commit()
             except Retriable as error:
                 self._log.warning("%s; the topic is read again", error)
                 await asyncio.sleep(_RETRY_S)

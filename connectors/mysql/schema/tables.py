@@ -61,6 +61,7 @@ class MySqlTableState:
         "_counters",
         "_decoders",
         "_options",
+        "_owners",
         "_readers",
         "_split",
         "captured",
@@ -112,6 +113,7 @@ class MySqlTableState:
         self._decoders: dict[tuple[str, bytes, bytes | None], Rows] = {}
         #: By type of event: the bytes between table number and rows of the last one, where its rows begin, their decoder.
         self._readers: dict[int, tuple[bytes, int, Rows]] = {}
+        self._owners: dict[tuple[Shard, int, bytes, bytes | None], Rows] = {}
         self._counters: dict[tuple[str, bytes, bytes | None], Callable[[bytes, int, int], int]] = {}
 
     async def agree(self, wire: Wire) -> None:
@@ -157,6 +159,28 @@ class MySqlTableState:
             decode = self.decoder(types.row_kind(code), head.present, head.present_after)
             reader = self._readers[code] = (raw[types.AFTER_ID : head.start], head.start, decode)
         return reader[1], reader[2]
+
+    def owned_images(self, raw: bytes, shard: Shard, count: int) -> list[bool]:
+        """Return for each of an event's ``count`` row images whether a shard owns it, of whatever division.
+
+        The keys are looked at as they are in the event: the decoded ones may be masked, of another type, or left out.
+        """
+        if shard.count == 1 or shards.split_column(self.table) is None:
+            return [shard.count == 1 or shards.shard_of_table(self.name, shard.count) == shard.index] * count
+        head = rows_header(raw)
+        cached = shard, raw[4], head.present, head.present_after
+        decode = self._owners.get(cached)
+        if decode is None:
+            decode = self._owners[cached] = compile_rows(
+                self.table,
+                [None] * len(self.table.columns),
+                self._options,
+                kind=types.row_kind(raw[4]),
+                present=head.present,
+                present_after=head.present_after,
+                owner=(shard.index, shard.count),
+            )
+        return [image is not None for image in decode(raw, head.start, len(raw))]
 
     def counter(self, kind: str, present: bytes, present_after: bytes | None) -> Callable[[bytes, int, int], int]:
         """Counts the rows of such an event, whoever owns them."""

@@ -445,6 +445,13 @@ class MySqlSnapshotPlanner(SnapshotPlanner[TableSnapshot, KeyRange, RequestTable
                 if table.open and name in {None, table.name}:
                     self.reset(table)
 
+    def database_altered(self, database: str) -> None:
+        """As ``altered``, for all tables of a database; its name may be in any case."""
+        for share in self.board.order:
+            for table in share.tables:
+                if table.open and table.name.database.lower() == database.lower():
+                    self.reset(table)
+
     # Bookkeeping.
 
     def _count_repeat(self, table: TableSnapshot) -> None:

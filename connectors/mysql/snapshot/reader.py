@@ -193,6 +193,11 @@ class MySqlSnapshotReader(SnapshotEngine[MySqlSnapshotPlanner]):
         self._planner.altered(name)
         self._wake()
 
+    def database_altered(self, database: str) -> None:
+        """The stream came by a DROP or a change of a whole database."""
+        self._planner.database_altered(database)
+        self._wake()
+
     def invalidate(self) -> None:
         """The stream has a new connection, perhaps to another server: what was read but not sent is read again."""
         self._generation += 1

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from connectors.errors import Fatal
 from connectors.mysql.source import binlog_events as parse
@@ -16,7 +16,7 @@ from connectors.mysql.stream.statement_events import StatementEvents
 
 if TYPE_CHECKING:
     import logging
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Iterator
 
     from connectors.mysql.events.contract import EventContext
     from connectors.mysql.model import BinlogPosition
@@ -32,6 +32,15 @@ _HEADER: Final = struct.Struct("<IBIIIH")
 _WHOLE: Final = 1 << 32
 _HALF: Final = 1 << 31
 _POSITION_EVENTS: Final = frozenset({types.ROTATE, types.HEARTBEAT, types.HEARTBEAT_V2})
+
+
+class _Payload(NamedTuple):
+    """A compressed transaction: the events that were not taken yet, and position, time and size of the one that holds them."""
+
+    events: Iterator[bytes]
+    at: int
+    ts: int
+    size: int
 
 
 class BinlogStream:
@@ -69,6 +78,8 @@ class BinlogStream:
         self.cursor = cursor
         self.output = state.output
         self._snapshot = state.snapshot
+        self._payload: _Payload | None = None
+        self._payload_end = 0
         transaction = self._transaction = OpenTransaction(state, context.transactions, options, log)
         rows = self._rows = RowEvents(
             state, transaction, tables, context, listener.take_rows, log, keep_going=options.keep_going
@@ -110,9 +121,26 @@ class BinlogStream:
         waiting = self.accept(raw)
         if waiting is not None:
             await waiting
+        while self.unfinished:
+            await self.proceed()
+
+    @property
+    def unfinished(self) -> bool:
+        """Whether only a part of the last event was taken, a compressed transaction: ``proceed`` takes more of it."""
+        return self._payload is not None
+
+    async def proceed(self) -> None:
+        """Take more of the event that is ``unfinished``.
+
+        Raises:
+            Fatal, Retriable: as ``accept``.
+        """
+        await self._take_payload()
+        if self._payload is None:
+            self._pass_event(self._payload_end)
 
     def accept(self, raw: bytes) -> Awaitable[None] | None:
-        """Take one event; what is returned has to be awaited before the next one.
+        """Take one event; what is returned has to be awaited before the next one, and ``proceed`` while it is ``unfinished``.
 
         Raises:
             Fatal: it can't be understood.
@@ -158,7 +186,10 @@ class BinlogStream:
 
     async def _accept_late(self, waiting: Awaitable[None], end: int) -> None:
         await waiting
-        self._pass_event(end)
+        if self._payload is None:
+            self._pass_event(end)
+        else:
+            self._payload_end = end
 
     def _pass_event(self, end: int) -> None:
         """The event is done; the next one begins at ``end``."""
@@ -202,17 +233,27 @@ class BinlogStream:
 
     async def _handle_payload(self, raw: bytes, at: int, ts: int, size: int) -> None:
         self._rows.in_payload = True
-        try:
-            for inner in transaction_payload(raw):
-                handler = self._handlers.get(inner[4])
-                if handler is not None:
-                    waiting = handler(inner, at, int.from_bytes(inner[:4], "little") or ts, size)
-                    if waiting is not None:
-                        await waiting
-                elif inner[4] not in types.IDLE:
-                    self._handle_unknown(inner[4], at, inner[17] | inner[18] << 8)
-        finally:
-            self._rows.in_payload = False
+        self._payload = _Payload(transaction_payload(raw), at, ts, size)
+        await self._take_payload()
+
+    async def _take_payload(self) -> None:
+        """Take events of a compressed transaction up to the next one with rows: all of them may be more than memory holds."""
+        payload = self._payload
+        if payload is None:
+            return
+        for inner in payload.events:
+            handler = self._handlers.get(inner[4])
+            if handler is not None:
+                ts = int.from_bytes(inner[:4], "little") or payload.ts
+                waiting = handler(inner, payload.at, ts, payload.size)
+                if waiting is not None:
+                    await waiting
+            elif inner[4] not in types.IDLE:
+                self._handle_unknown(inner[4], payload.at, inner[17] | inner[18] << 8)
+            if inner[4] in types.ROWS:
+                return
+        self._rows.in_payload = False
+        self._payload = None
 
     def _handle_incident(self, raw: bytes, at: int, ts: int, size: int) -> None:
         del ts, size

@@ -134,12 +134,19 @@ class RowEvents:
             rows = error.rows
             self._refuse_rows(error, state, at)
         if state.owned:
-            self._take_rows(state, op, rows, at, ts, size)
+            self._take_rows(state, op, raw, rows, at, ts, size)
         if state.kind:
             self._take_special_rows(state, op, rows, f"{self._cursor.file}:{at}", ts)
 
     def _take_rows(
-        self, state: MySqlTableState, op: Literal["c", "u", "d"], rows: list[Any], at: int, ts: int, size: int
+        self,
+        state: MySqlTableState,
+        op: Literal["c", "u", "d"],
+        raw: bytes,
+        rows: list[Any],
+        at: int,
+        ts: int,
+        size: int,
     ) -> None:
         cursor = self._cursor
         width = 2 if op == "u" else 1
@@ -150,7 +157,7 @@ class RowEvents:
         if (snapshot.watched or snapshot.withheld) and not snapshot.change_rows(state, op, rows, before):
             return
         if self._delivered.by_others:
-            rows = self._delivered.mask_rows(state, rows, width, before)
+            rows = self._delivered.mask_rows(state, raw, rows, width, before)
         if first == count:
             return
         if first:

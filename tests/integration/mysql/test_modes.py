@@ -248,6 +248,10 @@ async def test_the_binlog_place_can_be_set_by_a_signal(source: Source) -> None:
             "DELETE FROM shop.signals",
         )
         assert changes(await until(run, changes)) == [("c", 10)]  # it comes again
+        # The stream comes by the signal again, too, and does not obey it a second time.
+        for key in (11, 12):
+            source.run(f"INSERT INTO shop.a VALUES ({key}, 1)")
+            assert changes(await until(run, changes)) == [("c", key)]
 
 
 async def test_a_set_binlog_place_keeps_what_was_decided_and_not_yet_committed(source: Source) -> None:
@@ -280,6 +284,32 @@ async def test_a_set_binlog_place_keeps_what_was_decided_and_not_yet_committed(s
             partition["snapshot"]: offset["state"] for partition, offset in saved.items() if "snapshot" in partition
         }
         assert requests == {"initial": "completed"}
+
+
+async def test_no_position_behind_a_truncation_is_saved_before_its_record(source: Source) -> None:
+    properties = source.config(
+        **{
+            "snapshot.mode": "no_data",
+            "max.batch.size": "1",
+            "provide.transaction.metadata": "true",
+            "skipped.operations": "none",
+        }
+    )
+    async with Run(MySqlConnector, properties) as run:
+        assert await run.take(20) is not None
+        source.run("INSERT INTO shop.a VALUES (10, 1)", "TRUNCATE shop.a")
+        saved: list[tuple[str, int]] = []
+        while True:
+            batch = await run.take(20)
+            assert batch is not None, run.log.text()
+            truncations = [record for record in batch[1].records if (record.value or {}).get("op") == "t"]
+            if truncations:
+                break
+            offsets = [record.source_offset for record in batch[1].records] + [offset for _, offset in batch[1].offsets]
+            saved += [(offset["file"], offset["pos"]) for offset in offsets if offset is not None and "file" in offset]
+        assert saved
+        behind = truncations[0].source_offset
+        assert max(saved) < (behind["file"], behind["pos"])
 
 
 async def test_heartbeats_travel_the_whole_way(source: Source) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import cramjam
 
@@ -12,7 +12,7 @@ from connectors.mysql import events
 from connectors.mysql.config.filters import MySqlTableFilter
 from connectors.mysql.events.contract import EventContext
 from connectors.mysql.events.transactions import Transactions
-from connectors.mysql.model import Shard
+from connectors.mysql.model import BinlogPosition, Shard
 from connectors.mysql.position import start
 from connectors.mysql.position.cursor import BinlogCursor
 from connectors.mysql.schema.tables import StreamTables, TableSelection
@@ -196,6 +196,8 @@ def reader(
     apart: bool = False,
     wire: Wire | None = None,
     skip_unchanged: bool = False,
+    asked_until: BinlogPosition | None = None,
+    unsigned: Literal["long", "precise"] = "long",
 ) -> Reader:
     offset = saved if saved is not None else {"file": FILE, "pos": 4}
     stream_start = start.start_of("p", Shard(), [(PARTITION, offset)])
@@ -222,6 +224,7 @@ def reader(
         gtid.parse_gtids(flavor, stream_start.position.gtids)
         if stream_start.position.gtids or flavor == "mariadb"
         else None,
+        asked_until=asked_until,
     )
     statements: list[SqlStatement] = []
 
@@ -238,7 +241,7 @@ def reader(
     tables_met = StreamTables(
         TableSelection(MySqlTableFilter(settings), {}, Shard()),
         context,
-        mysql_values(charset_errors="strict"),
+        mysql_values(charset_errors="strict", bigint_unsigned_mode=unsigned),
         VersionBook("p", "", ()),
         nothing_known,
         log,

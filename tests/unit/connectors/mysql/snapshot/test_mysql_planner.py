@@ -172,6 +172,21 @@ def test_a_later_snapshot_without_a_key_and_the_changes_behind_its_view_are_the_
     assert world.counted_images(world.viewed_at) == world.expected_images()
 
 
+@pytest.mark.parametrize(("database", "sent"), [("other", 9), ("DB", 13)])
+def test_rows_without_a_key_come_again_only_if_something_happened_to_their_database(database: str, sent: int) -> None:
+    world = filled(World([KEYLESS]), 9)
+    world.ask(request("initial", world.kinds, origin="initial"))
+    for turn in range(60):
+        world.take_job()
+        world.work(turn)
+        world.send(1)
+        if sum(op == "r" for _, op, *_ in world.output) == 4:
+            world.planner.database_altered(database)
+            break
+    world.finish()
+    assert sum(op == "r" for _, op, *_ in world.output) == sent
+
+
 @pytest.mark.parametrize("gone", [BY_NUMBER, KEYLESS])
 def test_a_table_that_vanishes_is_reported_and_the_others_continue(gone: Kind) -> None:
     world = filled(World([gone, BY_TEXT]), 12)
