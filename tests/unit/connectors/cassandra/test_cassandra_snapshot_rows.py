@@ -93,6 +93,13 @@ def test_liveness_is_older_than_anything_and_lasts_as_long_as_the_cells() -> Non
     assert read_row(definition, None, 5, 60, None, None, None).liveness == CellStamp(UNKNOWN_US)
 
 
+def test_a_row_of_a_table_of_key_columns_only_is_there() -> None:
+    assert read_row(table()).liveness == CellStamp(UNKNOWN_US)
+    assert read_row(table(), moment=MOMENT._replace(default_ttl=30)).liveness == CellStamp(UNKNOWN_US, 30, NOW_S + 30)
+    (update,) = read(table(clustering=False), (1,))
+    assert update.rows == (UpdateRow((), CellStamp(UNKNOWN_US), None, (), ()),)
+
+
 def test_elements_of_sets_maps_and_types() -> None:
     row = read_row(
         table("set<int>", "map<text, int>", "u"),
