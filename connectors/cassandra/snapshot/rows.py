@@ -91,6 +91,7 @@ class SnapshotRowReader:
         updates: list[PartitionUpdate] = []
         bad: list[str] = []
         key: tuple[Any, ...] | None = None
+        token: int | None = None
         pending: list[UpdateRow] = []
         static: UpdateRow | None = None
 
@@ -103,9 +104,10 @@ class SnapshotRowReader:
                 bad.append(self._describe_bad_row(raw))
                 continue
             now = raw[KEY : self._key_end]
-            if now != key:
+            # Keys that are equal here may be two partitions: 0.0 and -0.0.
+            if now != key or raw[TOKEN] != token:
                 flush()
-                key, pending = now, []
+                key, token, pending = now, raw[TOKEN], []
                 static = self._read_row(None, self._static, raw, moment) if self._static else None
                 if static is not None and not static.cells and not static.complex_deletions:
                     static = None

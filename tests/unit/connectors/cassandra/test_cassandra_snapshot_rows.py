@@ -216,6 +216,20 @@ def test_large_partitions_are_divided_and_tables_without_clustering_are_not_merg
     assert [[row.clustering for row in update.rows] for update in updates] == [[()], [()]]
 
 
+def test_neighbouring_partitions_of_zero_and_negative_zero_stay_two() -> None:
+    definition = make_definition(
+        "ks",
+        "t",
+        "11111111-1111-1111-1111-111111111111",
+        [CqlColumn("k", parse_type("double"), "partition_key", 0), CqlColumn("v", parse_type("int"), "regular")],
+        cdc=True,
+    )
+    zero, negative = (5, NOW_S * 1000, 0.0, 1, 7, None), (9, NOW_S * 1000, -0.0, 2, 7, None)
+    updates = SnapshotRowReader("shop", definition, elements=True).read([zero, negative], MOMENT).updates
+    assert [str(update.key[0]) for update in updates] == ["0.0", "-0.0"]
+    assert [[cell.value for row in update.rows for cell in row.cells] for update in updates] == [[1], [2]]
+
+
 def test_source_and_bad_rows() -> None:
     read_rows = SnapshotRowReader("shop", table("text"), elements=True).read(
         [
