@@ -277,7 +277,7 @@ class CassandraCatalog:
             self.captures.disturb(time.time_ns() // 1_000_000)
         # Nodes that can't agree for long (one is down) are taken at their word the second time.
         certain = agreed or before == self._last
-        changed, complete = self._update_tables(rows, certain=certain)
+        changed, complete = self._update_tables(rows, certain=certain, agreed=agreed)
         self._last = before
         self._seen = before if complete or certain else ()
         self._count_metric(names.SCHEMA_REFRESHES)
@@ -286,7 +286,7 @@ class CassandraCatalog:
             self._metrics.set(names.REFUSED_TABLES, len(self.refused()))
         return changed
 
-    def _update_tables(self, rows: dict[str, _Keyspace], *, certain: bool) -> tuple[set[str], bool]:
+    def _update_tables(self, rows: dict[str, _Keyspace], *, certain: bool, agreed: bool) -> tuple[set[str], bool]:
         """Ids that are new or changed, and whether all that was read could be taken."""
         changed: set[str] = set()
         all_taken = True
@@ -300,7 +300,11 @@ class CassandraCatalog:
             complete = True
             for name in keyspace_rows.tables:
                 table = self._try_definition(keyspace, name, keyspace_rows)
-                if table is None or not self._is_better(table, certain=certain):
+                if (
+                    table is None
+                    or not self._is_better(table, certain=certain)
+                    or (not agreed and self._takes_cdc_away(table, keyspace_rows.tables[name]))
+                ):
                     complete = False
                     continue
                 key = id_bytes(table.table_id)
@@ -367,6 +371,20 @@ class CassandraCatalog:
             return False  # its columns have not spread yet, or are gone already
         before = self._tables.get(id_bytes(table.table_id))
         return certain or before is None or not is_older(table, before)
+
+    def _takes_cdc_away(self, table: CqlTableDefinition, row: Mapping[str, Any]) -> bool:
+        """Whether the table has no cdc as of an earlier ALTER than the one with which it got it: the node is behind.
+
+        A snapshot of the table would take it for gone, and end.
+        """
+        key = id_bytes(table.table_id)
+        before = self._tables.get(key)
+        return (
+            before is not None
+            and before.cdc
+            and not table.cdc
+            and int(row.get("altered_us") or 0) < self.captures.of(key).altered_us
+        )
 
     def _log_change(self, before: CqlTableDefinition | None, after: CqlTableDefinition) -> None:
         if not self._filter.matches(after.keyspace, after.table):
