@@ -53,6 +53,8 @@ SYSTEM: Final = frozenset(
     }
 )
 _LOCAL: Final = "ONE"
+#: Nodes that disagree for less long may not have all tables: one that reads its schema again has none for a moment.
+_SPREAD_MS: Final = 4_000
 _KEYSPACE: Final = "keyspace_name"
 _TABLE: Final = "table_name"
 
@@ -134,6 +136,8 @@ class CassandraCatalog:
         self._rows: dict[str, _Keyspace] = {}
         #: Versions of the schema at the last reading, and at the last one that left nothing open.
         self._last: tuple[str, ...] = ()
+        #: When these of the last reading were reported first, ms since 1970.
+        self._last_ms = 0
         self._seen: tuple[str, ...] = ()
         #: Each node's version of the schema when nodes were asked last, by address.
         self._nodes: dict[str, str] = {}
@@ -273,13 +277,20 @@ class CassandraCatalog:
         before = await self._read_versions()
         rows = await _load_keyspaces(self._require_session())
         agreed = len(set(before)) == 1 and await self._read_versions() == before
+        now_ms = time.time_ns() // 1_000_000
         if not agreed or before != self._last:
-            self.captures.disturb(time.time_ns() // 1_000_000)
+            self.captures.disturb(now_ms)
         # Nodes that can't agree for long (one is down) are taken at their word the second time.
         certain = agreed or before == self._last
+        if before != self._last:
+            self._last_ms = now_ms
+        live = self._live
         changed, complete = self._update_tables(rows, certain=certain, agreed=agreed)
+        # What a snapshot finds gone it does not read.
+        doubted = live - self._live if not agreed and now_ms - self._last_ms < _SPREAD_MS else frozenset()
+        self._live |= doubted
         self._last = before
-        self._seen = before if complete or certain else ()
+        self._seen = before if (complete or certain) and not doubted else ()
         self._count_metric(names.SCHEMA_REFRESHES)
         if self._metrics is not None:
             self._metrics.set(names.TABLES, len(self.tables()))
