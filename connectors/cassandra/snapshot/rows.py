@@ -115,10 +115,11 @@ class SnapshotRowReader:
                 flush()
                 pending, static = [], None
             clustering = raw[self._key_end : self._clustering_end]
-            # A partition that has a static row only comes as a row without a clustering key.
-            if clustering and all(value is None for value in clustering):
+            row = self._read_row(clustering, self._regular, raw, moment)
+            # A partition that has a static row only comes as a row without a clustering key. One with cells has empty values.
+            if clustering and all(value is None for value in clustering) and not row.cells:
                 continue
-            pending.append(self._read_row(clustering, self._regular, raw, moment))
+            pending.append(row)
         flush()
         return DecodedPage(updates, tuple(bad))
 

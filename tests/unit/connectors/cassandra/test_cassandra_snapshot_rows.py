@@ -216,6 +216,11 @@ def test_large_partitions_are_divided_and_tables_without_clustering_are_not_merg
     assert [[row.clustering for row in update.rows] for update in updates] == [[()], [()]]
 
 
+def test_a_row_whose_clustering_value_is_an_empty_number_is_no_static_row() -> None:
+    (update,) = read(table("int", static="text"), (1, None, "s", 50, None, 7, 60, None))
+    assert [(row.clustering, [cell.value for cell in row.cells]) for row in update.rows] == [((None,), [7])]
+
+
 def test_neighbouring_partitions_of_zero_and_negative_zero_stay_two() -> None:
     definition = make_definition(
         "ks",
