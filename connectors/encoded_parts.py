@@ -34,10 +34,12 @@ class EncodedParts:
 
     Attributes:
         count: records gathered.
+        last_timestamp: of the record that was gathered last, ms since 1970; None: it has none, or nothing is gathered.
     """
 
     def __init__(self) -> None:
         self.count = 0
+        self.last_timestamp: int | None = None
         self._parts: list[_TopicPart] = []
         #: The part of each topic that takes more, and with how many other records before it.
         self._open: dict[str, _TopicPart] = {}
@@ -76,12 +78,14 @@ class EncodedParts:
         part.values += values
         part.remakes.append(remake)
         self.count += len(values)
+        self.last_timestamp = timestamps[-1] if timestamps else None
 
     def collect(self) -> tuple[EncodedBatch, ...]:
         """All parts, for ``Batch.encoded``; nothing is gathered any more."""
         parts, self._parts = self._parts, []
         self._open.clear()
         self._after = self.count = 0
+        self.last_timestamp = None
         return tuple(
             EncodedBatch(
                 part.writer,

@@ -13,9 +13,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from connectors.cassandra import metrics
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from connectors.api import SourceRecord, TaskMetrics
+    from connectors.api import TaskMetrics
     from connectors.cassandra.model import LogChunk, LogPosition
 
 #: Batches under way whose times are kept; beyond it the oldest are forgotten.
@@ -37,12 +35,17 @@ class CassandraLatency:
         self._batches: deque[_ReadBatch] = deque(maxlen=_MOST_BATCHES)
         self._shown: dict[str, float] = {}
 
-    def read(self, chunk: LogChunk, records: Sequence[SourceRecord], position: LogPosition) -> None:
-        """A chunk was taken up to ``position``; records carry their write times as timestamps."""
-        if not records or records[-1].timestamp is None:
+    def read(self, chunk: LogChunk, written: int | None, position: LogPosition) -> None:
+        """A chunk was taken up to ``position``.
+
+        Args:
+            chunk: of the log.
+            written: write time of the newest change in it, ms since 1970; None: not known, or no change.
+            position: in the log.
+        """
+        if written is None:
             return
         now = time.time_ns() // 1_000_000
-        written = records[-1].timestamp
         readable = chunk.written_ms or now
         self._batches.append(_ReadBatch(position, now, written))
         self._shown[metrics.LATENCY_WRITE_TO_LOG] = max(0, readable - written) / 1000

@@ -254,9 +254,11 @@ def encode_partition_key(kinds: Sequence[CqlType], values: Sequence[Any]) -> byt
 
     Args:
         kinds: types of the key's columns in order.
-        values: their values, none of them None.
+        values: their values; None is the empty value of a type that shows none.
     """
-    return join_partition_key([make_encoder(kind)(value) for kind, value in zip(kinds, values, strict=True)])
+    return join_partition_key(
+        [b"" if value is None else make_encoder(kind)(value) for kind, value in zip(kinds, values, strict=True)]
+    )
 
 
 def join_partition_key(parts: Sequence[bytes]) -> bytes:

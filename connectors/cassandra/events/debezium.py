@@ -204,7 +204,7 @@ class CassandraDebeziumEvents:
         records = []
         for clustering, cells in rows:
             after = self._cells.nothing(update.key, clustering, None)
-            after |= self._cells.write(cells, (), whole=True)
+            after |= self._cells.write([cell for cell in cells if cell.column not in self.excluded], (), whole=True)
             for name in self.excluded:
                 del after[name]
             records.append(
@@ -263,11 +263,12 @@ class CassandraDebeziumEvents:
         times = [cell.stamp.write_time for cell in row.cells] + [cell.write_time for _, cell in row.complex_deletions]
         if row.liveness is not None:
             times.append(row.liveness.write_time)
+        # Columns that are left out are not converted: a value without a form must not make the record a bad one.
         after = self._cells.keys(update.key, clustering) | self._cells.write(
-            row.cells, row.complex_deletions, whole=False
+            [cell for cell in row.cells if cell.column not in self.excluded],
+            [deletion for deletion in row.complex_deletions if deletion[0] not in self.excluded],
+            whole=False,
         )
-        for name in self.excluded:
-            after.pop(name, None)
         events.append(
             (
                 max(times),

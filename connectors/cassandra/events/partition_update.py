@@ -100,8 +100,11 @@ class PartitionUpdateEvents:
             return self._append_full(data, pos, end, where, out)
         key, key_bytes, rows, next_pos = plain
         if len(rows) != 1:
+            if len(rows) > self._settings.max_rows or next_pos - pos > self._settings.max_bytes:
+                # Always divided in one way: after a restart within it, what was delivered of it is passed over.
+                return self._append_full(data, pos, end, where, out)
             if rows:
-                self._append_rows(plain, next_pos - pos, where, out)
+                self._append_rows(plain, where, out)
             return next_pos
         is_static, clustering, inserted, write_time, ttl, expires, names, values = rows[0]
         make = (self._static_rows if is_static else self._rows).get(names) or self._row_maker(
@@ -226,42 +229,35 @@ class PartitionUpdateEvents:
         cache[names] = maker = self._maker.function(names, is_static=is_static)
         return maker
 
-    def _append_rows(self, plain: PlainUpdate, size: int, where: Where, out: list[SourceRecord]) -> None:
-        """Any number of simple rows; each message has the stamp of its first row."""
+    def _append_rows(self, plain: PlainUpdate, where: Where, out: list[SourceRecord]) -> None:
+        """Several simple rows; the message has the stamp of the first one."""
         key, key_bytes, rows, _ = plain
-        limit = self._settings.max_rows
-        if size > self._settings.max_bytes:
-            limit = max(1, min(limit, len(rows) * self._settings.max_bytes // size))
-        values = []
-        for start in range(0, len(rows), limit):
-            part = rows[start : start + limit]
-            _, _, _, write_time, ttl, expires, _, _ = part[0]
-            shared = (write_time, ttl, expires)
-            value: dict[str, Any] = {
-                "source": None,
-                "key": self._key(key),
-                "write_time": write_time,
-                "ttl": ttl,
-                "expires": expires,
-                **self._rest,
-                "rows": None,
-            }
-            entries = []
-            for is_static, clustering, inserted, *stamp, names, cells in part:
-                make = (self._static_rows if is_static else self._rows).get(names) or self._row_maker(
-                    names, is_static=is_static
-                )
-                own_stamp = (
-                    None if tuple(stamp) == shared else dict(zip(("write_time", "ttl", "expires"), stamp, strict=True))
-                )
-                row = make(clustering, cells, _INSERTED if inserted else None, own_stamp)
-                if is_static:
-                    value["static"] = row
-                else:
-                    entries.append(row)
-            value["rows"] = entries or None
-            values.append((value, write_time))
-        self._append_values(values, key_bytes, where, out)
+        _, _, _, write_time, ttl, expires, _, _ = rows[0]
+        shared = (write_time, ttl, expires)
+        value: dict[str, Any] = {
+            "source": None,
+            "key": self._key(key),
+            "write_time": write_time,
+            "ttl": ttl,
+            "expires": expires,
+            **self._rest,
+            "rows": None,
+        }
+        entries = []
+        for is_static, clustering, inserted, *stamp, names, cells in rows:
+            make = (self._static_rows if is_static else self._rows).get(names) or self._row_maker(
+                names, is_static=is_static
+            )
+            own_stamp = (
+                None if tuple(stamp) == shared else dict(zip(("write_time", "ttl", "expires"), stamp, strict=True))
+            )
+            row = make(clustering, cells, _INSERTED if inserted else None, own_stamp)
+            if is_static:
+                value["static"] = row
+            else:
+                entries.append(row)
+        value["rows"] = entries or None
+        self._append_values([(value, write_time)], key_bytes, where, out)
 
     def _append_full(self, data: bytes, pos: int, end: int | None, where: Where, out: list[SourceRecord]) -> int:
         """Append the records of an update that the fast path does not decode."""

@@ -289,6 +289,8 @@ class _LogReader:
         self._segment: Segment | None = None
         self._index: Index | None = None
         self._complete = False
+        #: Whether the index file is as new as all that can be read of the segment.
+        self._index_is_new = False
         self._more = False
         self._failure: MillraceError | None = None
         self._problem: tuple[SegmentFiles, Segment, str] | None = None
@@ -477,19 +479,24 @@ class _LogReader:
         except OSError as error:
             raise self._explain_unreadable(next_segment, error) from error
         self._current = next_segment
-        self._index, self._complete = None, False
+        self._index, self._complete, self._index_is_new = None, False, False
         return next_segment
 
     def _ask_index(self, current: SegmentFiles) -> None:
         """Look up to where the open segment may be read. The order counts: later segments first, then its own index file."""
-        later = started_after(self._files.values(), current.id, by_markers=self._settings.mode == "marker")
+        marker = self._settings.mode == "marker"
+        synced = started_after(self._files.values(), current.id, by_markers=False)
+        later = synced or (marker and started_after(self._files.values(), current.id, by_markers=True))
         try:
             index = read_index(current.idx)
         except OSError as error:
             raise self._explain_unreadable(current, error) from error
         if index is not None:  # else somebody deleted it
             self._index = index
-        self._complete = later or (self._index is not None and self._index.completed)
+        completed = self._index is not None and self._index.completed
+        self._complete = later or completed
+        # The marker of a later segment comes before this one is synced for the last time.
+        self._index_is_new = synced or completed or not marker
 
     # What is in it.
 
@@ -517,8 +524,7 @@ class _LogReader:
     def _advance_position(self, chunk: LogChunk) -> LogChunk:
         """Move the position behind the chunk."""
         now = time.time_ns() // 1_000_000
-        durable = self._index is not None and (self._complete or self._settings.mode == "idx")
-        self.readable_ms = self._index.written_ms if durable and self._index is not None else now
+        self.readable_ms = self._index.written_ms if self._index is not None and self._index_is_new else now
         self.position = LogPosition(chunk.segment, chunk.position, 0, chunk.finished)
         if chunk.finished:
             self.close()

@@ -75,7 +75,9 @@ class LogBatches:
                 else:
                     await self._definitions.find(stream, missing, before, chunk.written_ms)
                 continue
-            self._latency.read(chunk, out, stream.position)
+            # Records carry their write times as timestamps.
+            written = max(out[-1].timestamp or 0 if out else 0, stream.encoded.last_timestamp or 0)
+            self._latency.read(chunk, written or None, stream.position)
             has_records = out or bad or stream.encoded.count
             if number < total or has_records or chunk.finished or self._definitions.unsaved or self._is_save_due():
                 yield self._make_batch(out, bad)

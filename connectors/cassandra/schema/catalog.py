@@ -53,6 +53,8 @@ SYSTEM: Final = frozenset(
     }
 )
 _LOCAL: Final = "ONE"
+#: Nodes that disagree for less long may not have all tables: one that reads its schema again has none for a moment.
+_SPREAD_MS: Final = 4_000
 _KEYSPACE: Final = "keyspace_name"
 _TABLE: Final = "table_name"
 
@@ -134,6 +136,8 @@ class CassandraCatalog:
         self._rows: dict[str, _Keyspace] = {}
         #: Versions of the schema at the last reading, and at the last one that left nothing open.
         self._last: tuple[str, ...] = ()
+        #: When these of the last reading were reported first, ms since 1970.
+        self._last_ms = 0
         self._seen: tuple[str, ...] = ()
         #: Each node's version of the schema when nodes were asked last, by address.
         self._nodes: dict[str, str] = {}
@@ -273,20 +277,27 @@ class CassandraCatalog:
         before = await self._read_versions()
         rows = await _load_keyspaces(self._require_session())
         agreed = len(set(before)) == 1 and await self._read_versions() == before
+        now_ms = time.time_ns() // 1_000_000
         if not agreed or before != self._last:
-            self.captures.disturb(time.time_ns() // 1_000_000)
+            self.captures.disturb(now_ms)
         # Nodes that can't agree for long (one is down) are taken at their word the second time.
         certain = agreed or before == self._last
-        changed, complete = self._update_tables(rows, certain=certain)
+        if before != self._last:
+            self._last_ms = now_ms
+        live = self._live
+        changed, complete = self._update_tables(rows, certain=certain, agreed=agreed)
+        # What a snapshot finds gone it does not read.
+        doubted = live - self._live if not agreed and now_ms - self._last_ms < _SPREAD_MS else frozenset()
+        self._live |= doubted
         self._last = before
-        self._seen = before if complete or certain else ()
+        self._seen = before if (complete or certain) and not doubted else ()
         self._count_metric(names.SCHEMA_REFRESHES)
         if self._metrics is not None:
             self._metrics.set(names.TABLES, len(self.tables()))
             self._metrics.set(names.REFUSED_TABLES, len(self.refused()))
         return changed
 
-    def _update_tables(self, rows: dict[str, _Keyspace], *, certain: bool) -> tuple[set[str], bool]:
+    def _update_tables(self, rows: dict[str, _Keyspace], *, certain: bool, agreed: bool) -> tuple[set[str], bool]:
         """Ids that are new or changed, and whether all that was read could be taken."""
         changed: set[str] = set()
         all_taken = True
@@ -300,7 +311,11 @@ class CassandraCatalog:
             complete = True
             for name in keyspace_rows.tables:
                 table = self._try_definition(keyspace, name, keyspace_rows)
-                if table is None or not self._is_better(table, certain=certain):
+                if (
+                    table is None
+                    or not self._is_better(table, certain=certain)
+                    or (not agreed and self._takes_cdc_away(table, keyspace_rows.tables[name]))
+                ):
                     complete = False
                     continue
                 key = id_bytes(table.table_id)
@@ -367,6 +382,20 @@ class CassandraCatalog:
             return False  # its columns have not spread yet, or are gone already
         before = self._tables.get(id_bytes(table.table_id))
         return certain or before is None or not is_older(table, before)
+
+    def _takes_cdc_away(self, table: CqlTableDefinition, row: Mapping[str, Any]) -> bool:
+        """Whether the table has no cdc as of an earlier ALTER than the one with which it got it: the node is behind.
+
+        A snapshot of the table would take it for gone, and end.
+        """
+        key = id_bytes(table.table_id)
+        before = self._tables.get(key)
+        return (
+            before is not None
+            and before.cdc
+            and not table.cdc
+            and int(row.get("altered_us") or 0) < self.captures.of(key).altered_us
+        )
 
     def _log_change(self, before: CqlTableDefinition | None, after: CqlTableDefinition) -> None:
         if not self._filter.matches(after.keyspace, after.table):

@@ -101,7 +101,8 @@ class CassandraSnapshotReader(SnapshotEngine[CassandraSnapshotPlanner]):
         self._reported = QueryStats()
         self._cluster: SnapshotCluster | None = None
         self._readers: dict[tuple[str, str, bool], SnapshotRowReader] = {}
-        self._ttls: dict[str, int] = {}
+        #: By table id: the request for which a table's default TTL was asked for, and the TTL.
+        self._ttls: dict[str, tuple[str, int]] = {}
 
     # What the task tells.
 
@@ -278,7 +279,8 @@ class CassandraSnapshotReader(SnapshotEngine[CassandraSnapshotPlanner]):
         server_ms = reader.server_ms(page.rows) or read_ms
         # By the server's clock not later than when it was asked.
         settled_us = server_ms * 1000 - int((elapsed_s + self._settings.settle_s) * 1_000_000)
-        decoded = reader.read(page.rows, ReadMoment(settled_us, read_ms, self._ttls.get(reader.table.table_id, 0)))
+        _, ttl = self._ttls.get(reader.table.table_id, ("", 0))
+        decoded = reader.read(page.rows, ReadMoment(settled_us, read_ms, ttl))
         for complaint in decoded.bad:
             self._log.warning("%s", complaint)
         chunk = self._planner.page(
@@ -320,9 +322,11 @@ class CassandraSnapshotReader(SnapshotEngine[CassandraSnapshotPlanner]):
             self._planner.renewed(job, match.table_id)
             return None
         key = match.table_id, match.version, cluster.elements
+        if self._ttls.get(match.table_id, ("", 0))[0] != request.id:
+            ttl = await default_ttl(self._session, match, self._settings.timeout_s)
+            self._ttls[match.table_id] = request.id, ttl
         reader = self._readers.get(key)
         if reader is None:
-            self._ttls[match.table_id] = await default_ttl(self._session, match, self._settings.timeout_s)
             reader = self._readers[key] = SnapshotRowReader(self._settings.prefix, match, elements=cluster.elements)
         return reader
 

@@ -91,6 +91,7 @@ class SnapshotRowReader:
         updates: list[PartitionUpdate] = []
         bad: list[str] = []
         key: tuple[Any, ...] | None = None
+        token: int | None = None
         pending: list[UpdateRow] = []
         static: UpdateRow | None = None
 
@@ -103,20 +104,22 @@ class SnapshotRowReader:
                 bad.append(self._describe_bad_row(raw))
                 continue
             now = raw[KEY : self._key_end]
-            if now != key:
+            # Keys that are equal here may be two partitions: 0.0 and -0.0.
+            if now != key or raw[TOKEN] != token:
                 flush()
-                key, pending = now, []
-                static = self._read_row((), self._static, raw, moment) if self._static else None
+                key, token, pending = now, raw[TOKEN], []
+                static = self._read_row(None, self._static, raw, moment) if self._static else None
                 if static is not None and not static.cells and not static.complex_deletions:
                     static = None
             elif len(pending) >= MOST_ROWS:
                 flush()
                 pending, static = [], None
             clustering = raw[self._key_end : self._clustering_end]
-            # A partition that has a static row only comes as a row without a clustering key.
-            if clustering and all(value is None for value in clustering):
+            row = self._read_row(clustering, self._regular, raw, moment)
+            # A partition that has a static row only comes as a row without a clustering key. One with cells has empty values.
+            if clustering and all(value is None for value in clustering) and not row.cells:
                 continue
-            pending.append(self._read_row(clustering, self._regular, raw, moment))
+            pending.append(row)
         flush()
         return DecodedPage(updates, tuple(bad))
 
@@ -130,8 +133,13 @@ class SnapshotRowReader:
         return rows[0][NOW] if rows else None
 
     def _read_row(
-        self, clustering: tuple[Any, ...], columns: Sequence[ColumnCells], raw: tuple[Any, ...], moment: ReadMoment
+        self,
+        clustering: tuple[Any, ...] | None,
+        columns: Sequence[ColumnCells],
+        raw: tuple[Any, ...],
+        moment: ReadMoment,
     ) -> UpdateRow:
+        """The row of these columns; without clustering values (None) it is the static row, which is never inserted."""
         now_s = raw[NOW] // 1000
         cells: list[Cell] = []
         lists: list[tuple[ColumnCells, Any, Any, Any]] = []
@@ -159,8 +167,8 @@ class SnapshotRowReader:
             _add_list(cell_columns.column.name, value, times, ttls, newest_us, moment, now_s, cells, deletions)
         for cell_columns, value in untimed:
             _add_untimed(cell_columns, value, newest_us, moment, now_s, cells, deletions)
-        liveness = None if columns is self._static else _row_liveness(cells, moment, now_s)
-        return UpdateRow(clustering, liveness, None, tuple(cells), tuple(deletions))
+        liveness = None if clustering is None else _row_liveness(cells, moment, now_s)
+        return UpdateRow(clustering or (), liveness, None, tuple(cells), tuple(deletions))
 
     def _describe_bad_row(self, raw: tuple[Any, ...]) -> str:
         names = [column.name for column in (*self.table.key, *self.table.clustering)]

@@ -295,6 +295,77 @@ async def test_a_node_that_is_behind_takes_nothing_back() -> None:
     assert not await catalog.moved()
 
 
+async def test_a_node_that_is_behind_does_not_take_cdc_away() -> None:
+    """A snapshot of the table would take that for its end."""
+    schema = Schema()
+    catalog = catalog_of(schema)
+
+    def report(cdc: bool, altered_us: int) -> None:
+        schema.add("ks", "t", T1, {"p": "int"}, cdc=cdc)
+        schema.rows["tables"][-1]["altered_us"] = altered_us
+
+    report(False, 5)
+    await catalog.refresh()
+    # The node that answers has heard of the ALTER, and the next one has not.
+    schema.peers = ["v2", "v1"]
+    report(True, 6)
+    await catalog.refresh()
+    assert [str(table) for table in catalog.tables()] == ["ks.t"]
+    for _ in range(2):
+        report(False, 5)
+        assert await catalog.refresh() == set()
+        assert [str(table) for table in catalog.tables()] == ["ks.t"]
+    # That cdc is off is believed at once where the ALTER is a later one.
+    report(False, 7)
+    assert await catalog.refresh() == {T1}
+    assert catalog.tables() == []
+    # And where all nodes tell the same.
+    report(True, 8)
+    await catalog.refresh()
+    report(False, 5)
+    schema.version("v3")
+    assert await catalog.refresh() == {T1}
+    assert catalog.tables() == []
+
+
+async def test_a_table_is_gone_when_the_nodes_agree_on_it_or_disagree_for_long(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now_s = 1_000.0
+    monkeypatch.setattr("connectors.cassandra.schema.catalog.time.time_ns", lambda: int(now_s * 1e9))
+    schema = Schema()
+    schema.add("ks", "t", T1, {"p": "int"})
+    catalog = catalog_of(schema)
+    await catalog.refresh()
+    # A node that reads its schema again (nodetool resetlocalschema) has no tables for a moment.
+    schema.peers = ["v1", "empty"]
+    schema.drop("ks", "t")
+    for _ in range(3):
+        await catalog.refresh()
+        assert [str(table) for table in catalog.tables()] == ["ks.t"]
+        assert await catalog.moved()
+        now_s += 1
+    schema.add("ks", "t", T1, {"p": "int"})
+    schema.version("v1")
+    await catalog.refresh()
+    assert [str(table) for table in catalog.tables()] == ["ks.t"]
+    # It is dropped while a node is down.
+    schema.local, schema.peers = "v2", ["v2", "v1"]
+    schema.drop("ks", "t")
+    await catalog.refresh()
+    now_s += 4
+    await catalog.refresh()
+    assert catalog.tables() == []
+    assert not await catalog.moved()
+    schema.add("ks", "n", T2, {"p": "int"})
+    schema.version("v3")
+    await catalog.refresh()
+    schema.drop("ks", "n")
+    schema.version("v4")
+    await catalog.refresh()
+    assert catalog.tables() == []
+
+
 async def test_nodes_that_never_agree_are_believed_the_second_time() -> None:
     schema = Schema()
     schema.add("ks", "t", T1, {"p": "int", "v": "text"})

@@ -11,6 +11,7 @@ from uuid import UUID
 import pytest
 
 from compose.local.ports import free_port
+from connectors.cassandra import metrics
 from connectors.cassandra.config.settings import CONFIG, log_partition
 from connectors.cassandra.connector import CassandraConnector
 from connectors.cassandra.model import LogPosition
@@ -22,8 +23,11 @@ from connectors.cql.types import parse_type
 from connectors.errors import Fatal, Retriable
 from connectors.formats.partition_update import Cell, CellStamp, PartitionUpdate, UpdateRow, UpdateSource
 from connectors.testing.contexts import LogCapture, MemoryTaskContext, RecordedMetrics, SavedOffsets, make_logger
+from tests.support.both_paths import Paths
 from tests.support.commitlog import SegmentWriter, flipped
 from tests.support.eventually import eventually_async
+from worker.converters.bytearray import ByteArrayConverter
+from worker.converters.json import JsonConverter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -90,9 +94,8 @@ class Scene:
                 **options,
             }
         )
-        self.task = CassandraTask(
-            MemoryTaskContext("c", 0, config, self.offsets, self.metrics, make_logger("c", self.capture))
-        )
+        self.context = MemoryTaskContext("c", 0, config, self.offsets, self.metrics, make_logger("c", self.capture))
+        self.task = CassandraTask(self.context)
 
     @property
     def position(self) -> LogPosition | None:
@@ -184,6 +187,40 @@ async def test_a_position_without_events_is_saved_at_the_heartbeat_and_at_a_segm
         LogPosition(SEGMENT, end, finished=True).offset()
     ]
     assert not list(tmp_path.glob("*.log"))
+
+
+async def test_latency_is_that_of_the_fast_path_too(tmp_path: Path) -> None:
+    """Only the first records of a table are made the general way."""
+    writer = written(tmp_path, mutation(A, 1))
+    converters = Paths(ByteArrayConverter({}), JsonConverter({"schemas.enable": "false"}))
+    scene = Scene(tmp_path, A, **{"output.format": "partition-update-raw"})
+    scene.context.wire = converters.wire
+    encoded = 0
+
+    async def deliver_all() -> None:
+        nonlocal encoded
+        async with aclosing(scene.task.batches()) as batches:
+            async for batch in batches:
+                encoded += sum(len(part.values) for part in batch.encoded)
+                scene.offsets.deliver(batch)
+                await scene.task.committed(scene.offsets.items())
+
+    def newest() -> float | None:
+        return scene.metrics.values.get(metrics.LAST_EVENT)
+
+    running = asyncio.create_task(deliver_all())
+    try:
+        await eventually_async(lambda: newest() == AT_US / 1e6, "the first change is reported")
+        last_us = AT_US + 5_000_000
+        writer.add(mutation(A, 5_000_000))
+        writer.sync()
+        writer.save(tmp_path)
+        writer.save_index(tmp_path)
+        await eventually_async(lambda: newest() == last_us / 1e6, "the second change is reported")
+        assert encoded == 1
+    finally:
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
 
 
 async def test_a_cancelled_run_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -93,6 +93,13 @@ def test_liveness_is_older_than_anything_and_lasts_as_long_as_the_cells() -> Non
     assert read_row(definition, None, 5, 60, None, None, None).liveness == CellStamp(UNKNOWN_US)
 
 
+def test_a_row_of_a_table_of_key_columns_only_is_there() -> None:
+    assert read_row(table()).liveness == CellStamp(UNKNOWN_US)
+    assert read_row(table(), moment=MOMENT._replace(default_ttl=30)).liveness == CellStamp(UNKNOWN_US, 30, NOW_S + 30)
+    (update,) = read(table(clustering=False), (1,))
+    assert update.rows == (UpdateRow((), CellStamp(UNKNOWN_US), None, (), ()),)
+
+
 def test_elements_of_sets_maps_and_types() -> None:
     row = read_row(
         table("set<int>", "map<text, int>", "u"),
@@ -207,6 +214,25 @@ def test_large_partitions_are_divided_and_tables_without_clustering_are_not_merg
     assert [update.static is not None for update in updates] == [True, False]
     updates = read(table("int", clustering=False), (1, 7, 60, None), (2, 8, 60, None))
     assert [[row.clustering for row in update.rows] for update in updates] == [[()], [()]]
+
+
+def test_a_row_whose_clustering_value_is_an_empty_number_is_no_static_row() -> None:
+    (update,) = read(table("int", static="text"), (1, None, "s", 50, None, 7, 60, None))
+    assert [(row.clustering, [cell.value for cell in row.cells]) for row in update.rows] == [((None,), [7])]
+
+
+def test_neighbouring_partitions_of_zero_and_negative_zero_stay_two() -> None:
+    definition = make_definition(
+        "ks",
+        "t",
+        "11111111-1111-1111-1111-111111111111",
+        [CqlColumn("k", parse_type("double"), "partition_key", 0), CqlColumn("v", parse_type("int"), "regular")],
+        cdc=True,
+    )
+    zero, negative = (5, NOW_S * 1000, 0.0, 1, 7, None), (9, NOW_S * 1000, -0.0, 2, 7, None)
+    updates = SnapshotRowReader("shop", definition, elements=True).read([zero, negative], MOMENT).updates
+    assert [str(update.key[0]) for update in updates] == ["0.0", "-0.0"]
+    assert [[cell.value for row in update.rows for cell in row.cells] for update in updates] == [[1], [2]]
 
 
 def test_source_and_bad_rows() -> None:

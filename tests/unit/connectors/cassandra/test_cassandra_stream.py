@@ -113,10 +113,14 @@ class Bench:
     """A stream, and what came out of it."""
 
     def __init__(
-        self, definitions: MemoryDefinitions, position: LogPosition | None = None, form: str = "partition-update"
+        self,
+        definitions: MemoryDefinitions,
+        position: LogPosition | None = None,
+        form: str = "partition-update",
+        **options: int,
     ) -> None:
         self.definitions = definitions
-        settings = cassandra_events(topic_prefix="p", output_format=form, tombstones=True)
+        settings = cassandra_events(topic_prefix="p", output_format=form, tombstones=True, **options)
 
         def make_events(definition: CqlTableDefinition, version: int) -> CassandraTableEvents:
             return build_events(definition, version, settings)
@@ -191,6 +195,46 @@ def test_reading_resumes_exactly_from_every_position(form: str) -> None:
         resumed = Bench(MemoryDefinitions(A, B, PLAIN), LogPosition.of(record.source_offset), form)
         resumed.all(log)
         assert resumed.seen == whole.seen[number:], record.source_offset
+
+
+@pytest.mark.parametrize(("max_rows", "max_bytes"), [(3, 1 << 20), (500, 60)])
+def test_reading_resumes_in_a_divided_update_though_the_decoder_has_to_learn_again(
+    max_rows: int, max_bytes: int
+) -> None:
+    """The first updates of a shape are decoded in another way than later ones: both have to divide them alike."""
+    columns = [
+        CqlColumn("pk", parse_type("int"), "partition_key", 0),
+        CqlColumn("ck", parse_type("int"), "clustering", 0),
+        CqlColumn("s", parse_type("text"), "static"),
+        CqlColumn("v", parse_type("text"), "regular"),
+    ]
+    wide = make_definition("ks", "wide", str(UUID(int=77)), columns, cdc=True)
+
+    def rows_of(key: int) -> bytes:
+        stamp = CellStamp(AT_US)
+        rows = tuple(
+            UpdateRow((number,), stamp, None, (Cell("v", None, "x" * (number * 7 % 20), stamp),)) for number in range(7)
+        )
+        static = UpdateRow(cells=(Cell("s", None, "s", stamp),))
+        change = PartitionUpdate(source=NOBODY, key=(key,), write_time=AT_US, static=static, rows=rows)
+        return write_mutation([write_update(change, wide, 7)], 7)
+
+    def rows_in(records: Sequence[SourceRecord]) -> list[tuple[int, int]]:
+        return [
+            (record.value["key"]["pk"], row["clustering"]["ck"])
+            for record in records
+            for row in record.value["rows"] or ()
+        ]
+
+    log = make_chunk(*map(rows_of, range(6)))
+    whole = Bench(MemoryDefinitions(wide), max_rows=max_rows, max_bytes=max_bytes)
+    whole.all(log)
+    assert rows_in(whole.out) == [(key, number) for key in range(6) for number in range(7)]
+    for number, record in enumerate(whole.out, 1):
+        position = LogPosition.of(record.source_offset)
+        resumed = Bench(MemoryDefinitions(wide), position, max_rows=max_rows, max_bytes=max_bytes)
+        resumed.all(log)
+        assert rows_in(resumed.out) == rows_in(whole.out[number:]), record.source_offset
 
 
 def test_a_batch_ends_between_entries() -> None:

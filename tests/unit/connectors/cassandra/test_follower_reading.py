@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import random
+import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -121,6 +123,23 @@ async def test_markers_of_a_later_segment_end_one_without_captured_changes(world
     node.sync(2, complete=True)
     assert await world.news() == []
     assert world.position == LogPosition(2, node.marker[2], 0, True)
+
+
+async def test_what_was_written_after_the_last_sync_is_not_as_old_as_the_index_file(world: World) -> None:
+    """Definitions that were read in between would count as newer than the change."""
+    node = world.node
+    node.create(1)
+    node.create(2)
+    node.write(1, "a")
+    node.sync(1)
+    os.utime(node.idx(1), (1000, 1000))
+    await world.start(mode="marker")
+    assert await world.news() == ["a"]
+    node.write(1, "late")
+    node.write(2, "b")  # its marker is there before the sync of both
+    now_ms = time.time_ns() // 1_000_000
+    assert await world.news() == ["late", "b"]
+    assert all(chunk.written_ms >= now_ms for chunk in world.chunks[1:])
 
 
 async def test_a_segment_that_is_linked_late_is_not_left_out(world: World) -> None:

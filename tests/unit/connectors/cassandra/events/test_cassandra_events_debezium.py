@@ -5,6 +5,7 @@ from __future__ import annotations
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -287,6 +288,30 @@ def test_excluded_columns() -> None:
         assert records[0].value["after"]["p"] == cell(7)
     (record,) = feed(update(UpdateRow(ROW, None, None, MULTICELL)))
     assert touched(record).keys() == {"l", "m"}
+
+
+def test_a_value_without_a_form_is_no_error_in_an_excluded_column() -> None:
+    definition = make_definition(
+        "ks",
+        "t",
+        TABLE_ID,
+        [
+            CqlColumn("p", parse_type("int"), "partition_key", 0),
+            CqlColumn("d", parse_type("duration"), "regular"),
+            CqlColumn("n", parse_type("int"), "regular"),
+        ],
+        cdc=True,
+    )
+    feed = UpdateFeed(definition, **DEBEZIUM, excluded=frozenset({"ks.t.d"}))
+    change = update(row({"d": "300y", "n": 1}, ()), key=(7,))
+    # The first ones of a shape go the general way.
+    for _ in range(5):
+        (record,) = feed(change)
+        assert record.value["after"].keys() == {"p", "n"}
+    read = msgspec.structs.replace(change, source=msgspec.structs.replace(change.source, read_time=READ_MS))
+    records: list[SourceRecord] = []
+    feed.events.add_snapshot_rows(read, PARTITION, {}, records)
+    assert records[0].value["after"].keys() == {"p", "n"}
 
 
 def test_rows_that_were_read_from_the_table() -> None:
