@@ -251,7 +251,7 @@ class ScyllaReader:
             part = rows if count == stop - start else rows[start:stop]
             if recheck is not None:
                 recheck.saw(task, window, stream, part)
-            self._feed(feed, item.version, open_, part, last=last, may_be_bad=item.may_be_bad)
+            self._feed(item, open_, part, last=last)
             if last:
                 open_.owner.done |= open_.owner.bit[stream]
                 task.open = None
@@ -273,31 +273,23 @@ class ScyllaReader:
                 recheck.window_read(task, window)
             self._window_ended(task, window)
 
-    def _feed(
-        self,
-        feed: TableFeed,
-        selected: TableVersion,
-        open_: OpenStream,
-        rows: list[LogRow],
-        *,
-        last: bool,
-        may_be_bad: bool,
-    ) -> None:
-        owner = open_.owner
+    def _feed(self, item: FetchedPage, open_: OpenStream, rows: list[LogRow], *, last: bool) -> None:
+        """Make events of rows of a page, all of one stream."""
+        feed, owner = item.task.section.feed, open_.owner
         if self._hook is not None and (passes := self._hook.row_filter(owner.group)) is not None:
             rows = passes(rows)
             if not rows:
                 if last:
                     self._close_builder(feed, open_)
                 return
-        parts = feed.parts(selected, rows)
+        parts = feed.parts(item.version, item.columns, rows)
         final = len(parts) - 1
         for index, (version, part) in enumerate(parts):
             if version.version != open_.version.version:
                 # A change is of one definition: whatever the other builder holds is whole.
                 self._close_builder(feed, open_)
                 open_.version = version
-            run = StreamRun(owner.partition, open_.offset, part, open_.skip, last and index == final, may_be_bad)
+            run = StreamRun(owner.partition, open_.offset, part, open_.skip, last and index == final, item.may_be_bad)
             fast = feed.fast.get(version.version)
             for part_run, is_encodable in ((run, False),) if fast is None else fast.split_run(run):
                 if is_encodable:
@@ -383,7 +375,7 @@ class ScyllaReader:
         offset = positions.source_offset(state.position())
         records: list[SourceRecord] = []
         bad: list[BadRecord] = []
-        parts = feed.parts(late.version, late.rows)
+        parts = feed.parts(late.version, late.columns, late.rows)
         for version, rows in parts:
             shared = {**offset, positions.OFFSET_STREAM: positions.stream_text(late.stream)}
             run = StreamRun(state.partition, shared, rows, last=True)

@@ -109,7 +109,7 @@ class TableFeed:
         self.fast: dict[str, FastFeed] = {}
         self._make = make_builder
         self._builders: dict[str, EventBuilder] = {}
-        self._adapters: dict[tuple[str, str], Callable[[LogRow], LogRow] | None] = {}
+        self._adapters: dict[tuple[str, tuple[str, ...], str], Callable[[LogRow], LogRow] | None] = {}
         self._queries: dict[tuple[str, bool, bool], str] = {}
         self._types: dict[str, tuple[CqlType, ...]] = {}
         self._columns: dict[str, tuple[str, ...]] = {}
@@ -146,7 +146,7 @@ class TableFeed:
         cql = self._queries.get(key)
         if cql is None:
             cql = self._queries[key] = select_text(
-                version, self._selected_columns(version), single=single, keys_only=keys_only
+                version, self.selected_columns(version), single=single, keys_only=keys_only
             )
         return cql
 
@@ -154,10 +154,11 @@ class TableFeed:
         """How to decode what ``text`` selects."""
         types = self._types.get(version.version)
         if types is None:
-            types = self._types[version.version] = decoded_types(version, self._selected_columns(version))
+            types = self._types[version.version] = decoded_types(version, self.selected_columns(version))
         return types
 
-    def _selected_columns(self, version: TableVersion) -> tuple[str, ...]:
+    def selected_columns(self, version: TableVersion) -> tuple[str, ...]:
+        """The log columns that ``text`` selects; fewer once some were dropped."""
         columns = self._columns.get(version.version)
         if columns is None:
             columns = tuple(name for name, _ in version.log_columns if not self._there or name in self._there)
@@ -192,11 +193,14 @@ class TableFeed:
         """The newest definition that is not younger than a time, µs since 1970."""
         return next((version for version in reversed(self._versions) if version.since_us <= time_us), self._versions[0])
 
-    def parts(self, selected: TableVersion, rows: list[LogRow]) -> list[tuple[TableVersion, list[LogRow]]]:
+    def parts(
+        self, selected: TableVersion, columns: tuple[str, ...], rows: list[LogRow]
+    ) -> list[tuple[TableVersion, list[LogRow]]]:
         """Rows of one stream cut where the definition changed, each in the form of its own definition.
 
         Args:
             selected: what they were selected with.
+            columns: the log columns that were selected: the log may have lost some since.
             rows: at least one, in log order.
         """
         versions = self._versions
@@ -212,7 +216,7 @@ class TableFeed:
                 rows = rows[stop:]
             first = self._version_index(rows[0][TIME])
         parts.append((versions[first], rows))
-        return [(version, self._adapt_rows(selected, version, part)) for version, part in parts]
+        return [(version, self._adapt_rows(selected, columns, version, part)) for version, part in parts]
 
     def _first_at(self, rows: list[LogRow], index: int) -> int:
         since = self._since[index]
@@ -225,11 +229,11 @@ class TableFeed:
                 high = middle
         return low
 
-    def _adapt_rows(self, selected: TableVersion, target: TableVersion, rows: list[LogRow]) -> list[LogRow]:
-        if selected.version == target.version and not self._there:
-            return rows
-        key = (selected.version, target.version)
+    def _adapt_rows(
+        self, selected: TableVersion, columns: tuple[str, ...], target: TableVersion, rows: list[LogRow]
+    ) -> list[LogRow]:
+        key = (selected.version, columns, target.version)
         if key not in self._adapters:
-            self._adapters[key] = make_adapter(selected, self._selected_columns(selected), target)
+            self._adapters[key] = make_adapter(selected, columns, target)
         adapt = self._adapters[key]
         return rows if adapt is None else [adapt(row) for row in rows]

@@ -45,10 +45,11 @@ _SPREAD_S: Final = 10.0
 
 @dataclass(slots=True)
 class Late:
-    """Late rows of one stream, with the definition that they were selected with."""
+    """Late rows of one stream, with the definition and the log columns that they were selected with."""
 
     stream: bytes
     version: TableVersion
+    columns: tuple[str, ...]
     rows: list[LogRow]
 
 
@@ -230,7 +231,7 @@ class Recheck:
     async def _fetch_rows(self, zone: RecheckZone, owner: GroupState, stream: bytes, times: list[bytes]) -> None:
         feed = zone.feed
         version = feed.newest
-        cql = feed.text(version, single=True)
+        cql, types, columns = feed.text(version, single=True), feed.types(version), feed.selected_columns(version)
         for moment in times:
             rows: list[LogRow] = []
             state: bytes | None = None
@@ -241,7 +242,7 @@ class Recheck:
                     fetch_size=_PAGE,
                     state=state,
                     consistency=self._settings.consistency,
-                    types=feed.types(version),
+                    types=types,
                     timeout_s=self._settings.query_timeout_s,
                 )
                 rows += page.rows
@@ -262,4 +263,4 @@ class Recheck:
                 (read_ms - at) / 1000,
                 self._confidence.window_ms(time.monotonic()) / 1000,
             )
-            self._late_rows.setdefault(owner.name, []).append(Late(stream, version, rows))
+            self._late_rows.setdefault(owner.name, []).append(Late(stream, version, columns, rows))

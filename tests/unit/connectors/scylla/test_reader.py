@@ -20,10 +20,11 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from connectors.api import SourceRecord
+from connectors.cql.types import CqlType
 from connectors.errors import Retriable
 from connectors.scylla import positions
 from connectors.scylla.events.ums_signals import ScyllaUmsSignals
-from connectors.scylla.model import ReadPosition
+from connectors.scylla.model import CdcOptions, ReadPosition, ScyllaColumn, TableVersion
 from connectors.scylla.source.windows import WindowRules, ticks_of
 from connectors.testing.contexts import SavedOffsets
 from tests.support.eventually import pass_turns
@@ -276,6 +277,32 @@ async def test_a_held_group_waits_while_the_others_go_on() -> None:
 
 def test_ticks_and_bounds() -> None:
     assert ticks_of(timeuuid(START, 7, 5)) == START * 10_000 + 7
+
+
+async def test_rows_that_were_read_before_a_column_was_dropped_keep_their_values() -> None:
+    """A page waits to be made records while the definition is read again, and the log has fewer columns by then."""
+    columns = (
+        ScyllaColumn("pk", CqlType("int"), "partition_key", 0),
+        *(ScyllaColumn(name, CqlType("int"), "regular") for name in ("a", "b")),
+    )
+    before = TableVersion(TABLE, columns, CdcOptions(), "before")
+    after = TableVersion(TABLE, (columns[0], columns[2]), CdcOptions(), "after", (START + SPAN) * 1000)
+    rows = [
+        (bytes([stream]) * 16, timeuuid(START + 5, 0, stream), 0, 1, None, True, stream, 10 + stream, None, 20, None)
+        for stream in range(2)
+    ]
+    options = scylla_reading(confidence_ms=0, max_batch=1)
+    reader = reader_of(Log(rows), groups_of([2], START + SPAN), Saved(), options, version=before)
+    kept: list[Any] = []
+    async with asyncio.timeout(20), aclosing(reader.batches()) as stream:
+        async for batch in stream:
+            kept += [record.value for record in batch.records]
+            if len(kept) == 1:
+                (section,) = reader.sections()
+                section.feed.update((before, after), frozenset({"pk", "b", "cdc$deleted_b"}))
+            if len(kept) == 2:
+                break
+    check(rows, kept)
 
 
 async def test_where_reading_begins_is_saved_before_anything_is_read() -> None:

@@ -309,11 +309,12 @@ def test_rows_come_in_the_form_of_their_own_definition() -> None:
     first, second = version("1", 0, ("a", "text")), version("2", T0 * 1000, ("a", "text"), ("b", "int"))
     feed = TableFeed(TABLE, (first, second), lambda _: None)  # type: ignore[arg-type, return-value]
     rows = [row(T0 - 5, "x", None, None, None), row(T0 - 1, "y", None, None, None), row(T0, "z", None, 7, None)]
-    assert feed.parts(second, rows) == [
+    columns = feed.selected_columns(second)
+    assert feed.parts(second, columns, rows) == [
         (first, [(*rows[0][:7], "x", None), (*rows[1][:7], "y", None)]),
         (second, rows[2:]),
     ]
-    assert feed.parts(second, rows[2:]) == [(second, rows[2:])]
+    assert feed.parts(second, columns, rows[2:]) == [(second, rows[2:])]
 
 
 def test_what_the_log_does_not_have_is_null() -> None:
@@ -325,7 +326,7 @@ def test_what_the_log_does_not_have_is_null() -> None:
         frozenset({"pk", "a", "cdc$deleted_a"}),
     )
     assert '"b"' not in feed.text(two, single=True)
-    assert feed.parts(two, [row(T0, "x", True)]) == [(two, [row(T0, "x", True, None, None)])]
+    assert feed.parts(two, feed.selected_columns(two), [row(T0, "x", True)]) == [(two, [row(T0, "x", True, None, None)])]
     assert feed.update((two,), frozenset({"pk", "a", "cdc$deleted_a", "b", "cdc$deleted_b"}))
     assert '"b"' in feed.text(two, single=True)
 
