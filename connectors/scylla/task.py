@@ -154,6 +154,9 @@ class _ScyllaRun:
         self.groups: list[StreamGroup] = []
         #: Version of the schema that the definitions are of.
         self._schema_version = ""
+        #: Whether they are read once more: the nodes that were asked for them may have known less than the one that said the
+        #: version, or a look failed.
+        self._is_unsettled = True
 
     async def start(self) -> ScyllaReader:
         """Everything is read that has to be known, and a reader made."""
@@ -275,16 +278,19 @@ class _ScyllaRun:
         return _Pulse(str(row["host_id"]), str(row["schema_version"]), sent, time.time() * 1000, row["now"])
 
     async def _check_pulse(self, reader: ScyllaReader) -> None:
-        """Ask for clock and version of the schema; if that is another one, definitions are read again."""
+        """Ask for clock and version of the schema; if that is another one, definitions are read again, now and next time."""
         pulse = await self._ask_pulse()
         if pulse is not None:
-            if reader.stale.is_set() or pulse.version != self._schema_version:
+            is_newer = pulse.version != self._schema_version
+            if reader.stale.is_set() or is_newer or self._is_unsettled:
                 reader.stale.clear()
+                self._is_unsettled = True
                 for table in list(self._feeds):
                     try:
                         await self._load_history(table)
                     except tables.TableUnavailable as error:
                         self._log.warning("%s", error)
+                self._is_unsettled = is_newer
             self._schema_version = pulse.version
             self._note_pulse(reader, pulse)
 

@@ -326,7 +326,9 @@ def test_what_the_log_does_not_have_is_null() -> None:
         frozenset({"pk", "a", "cdc$deleted_a"}),
     )
     assert '"b"' not in feed.text(two, single=True)
-    assert feed.parts(two, feed.selected_columns(two), [row(T0, "x", True)]) == [(two, [row(T0, "x", True, None, None)])]
+    assert feed.parts(two, feed.selected_columns(two), [row(T0, "x", True)]) == [
+        (two, [row(T0, "x", True, None, None)])
+    ]
     assert feed.update((two,), frozenset({"pk", "a", "cdc$deleted_a", "b", "cdc$deleted_b"}))
     assert '"b"' in feed.text(two, single=True)
 

@@ -97,7 +97,9 @@ class Both:
         ends = []
         parts = EncodedParts()
         fast = self.fast
-        split = [(run, False) for run in runs] if fast is None else [part for run in runs for part in fast.split_run(run)]
+        split = (
+            [(run, False) for run in runs] if fast is None else [part for run in runs for part in fast.split_run(run)]
+        )
         for is_encodable, group in groupby(split, lambda part: part[1]):
             held = [run for run, _ in group]
             if fast is not None and is_encodable and fast.take(held, len(out), parts):
