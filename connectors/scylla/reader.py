@@ -71,7 +71,7 @@ class ScyllaReader:
         self._signals = signals
         #: When the next heartbeat message of each table is due (monotonic).
         self._beats: dict[TableId, float] = {}
-        self.clock = ServerClock()
+        self.clock = ServerClock(unknown_ms=(time.time() - time.monotonic()) * 1000)
         self.confidence = Confidence(settings.confidence_min_ms, settings.confidence_max_ms, settings.confidence_ms)
         # Whoever fixes the window has decided what is late.
         self.recheck: Recheck | None = None
@@ -104,8 +104,8 @@ class ScyllaReader:
     # What the task calls.
 
     def now_ms(self) -> float:
-        """The slowest known server's time."""
-        return time.time() * 1000 + self.clock.offset_ms()
+        """The slowest known server's time, however this machine's clock is set meanwhile."""
+        return time.monotonic() * 1000 + self.clock.offset_ms()
 
     def safe_ms(self) -> int:
         """Up to here (exclusive) rows are taken to be visible."""

@@ -52,6 +52,8 @@ _PULSE: Final = "SELECT host_id, schema_version, toTimestamp(now()) AS now FROM 
 
 
 class _Pulse(NamedTuple):
+    """What a server says of itself; when it was asked and answered is by ``time.monotonic``."""
+
     server: str
     version: str
     sent_ms: float
@@ -270,12 +272,12 @@ class _ScyllaRun:
         return build_events(version, self._events)
 
     async def _ask_pulse(self) -> _Pulse | None:
-        sent = time.time() * 1000
+        sent_s = time.monotonic()
         rows = await self._session.query(_PULSE, consistency="ONE", timeout_s=5.0)
         if not rows:
             return None
         row = rows[0]
-        return _Pulse(str(row["host_id"]), str(row["schema_version"]), sent, time.time() * 1000, row["now"])
+        return _Pulse(str(row["host_id"]), str(row["schema_version"]), sent_s * 1000, time.monotonic() * 1000, row["now"])
 
     async def _check_pulse(self, reader: ScyllaReader) -> None:
         """Ask for clock and version of the schema; if that is another one, definitions are read again, now and next time."""

@@ -13,6 +13,7 @@ from connectors.cql.cluster.session import CqlSession, ResultPage
 from connectors.scylla.connector import ScyllaConnector
 from connectors.scylla.metrics import METRICS
 from connectors.scylla.model import TableId
+from connectors.scylla.source.windows import millis_of
 from connectors.scylla.task import ScyllaTask
 from connectors.testing.contexts import (
     LogCapture,
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 TABLE = TableId("ks", "t")
+SYSTEM_TIME = time.time
 
 pytestmark = pytest.mark.usefixtures("impatience")
 
@@ -47,13 +49,15 @@ class Nodes(Lists):
         self.has_new_column = False
         self.pulses = 0
         self.log_queries: list[str] = []
+        #: The end of the latest time range of the log that was asked for.
+        self.read_to_ms = 0
 
     async def query(self, text: str, parameters: Sequence[Any] = (), **more: Any) -> list[dict[str, Any]]:
         """The rows."""
         await pass_turns()
         if "schema_version" in text:
             self.pulses += 1
-            return [{"host_id": "a", "schema_version": self.schema_version, "now": int(time.time() * 1000)}]
+            return [{"host_id": "a", "schema_version": self.schema_version, "now": int(SYSTEM_TIME() * 1000)}]
         rows = await super().query(text, parameters, **more)
         if "SELECT id, extensions" in text and self.schema_version != "one":
             self.has_new_column = self.stale_reads <= 0
@@ -72,6 +76,7 @@ class Nodes(Lists):
         if "_scylla_cdc_log" not in text:
             return await super().page(text, parameters, **more)
         self.log_queries.append(text)
+        self.read_to_ms = max(self.read_to_ms, millis_of(parameters[2]))
         return ResultPage((), [], None)
 
 
@@ -117,3 +122,19 @@ async def test_a_new_column_that_some_nodes_learn_of_later_is_read(nodes: Nodes)
             if nodes.log_queries and '"new"' in nodes.log_queries[-1]:
                 break
             assert nodes.pulses < 100, "the new column is not read"
+
+
+async def test_windows_end_before_the_servers_time_when_this_machines_clock_jumps(
+    nodes: Nodes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A clock that is set ahead, as after a machine was suspended; a window beyond now would pass what is still written."""
+    task = await task_of(**{"heartbeat.interval.ms": "1", "scylla.window.min.ms": "10"})
+    jumped_at = 0
+    async with asyncio.timeout(20), aclosing(task.batches()) as stream:
+        async for _ in stream:
+            if not jumped_at and len(nodes.log_queries) >= 2:
+                monkeypatch.setattr("connectors.scylla.task.time.time", lambda: SYSTEM_TIME() + 3600)
+                jumped_at = nodes.pulses
+            assert nodes.read_to_ms <= SYSTEM_TIME() * 1000
+            if jumped_at and nodes.pulses > jumped_at + 5:
+                break
