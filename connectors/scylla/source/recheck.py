@@ -15,7 +15,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from connectors.errors import Retriable
+from connectors.errors import Fatal, Retriable
 from connectors.scylla.model import STREAM, TIME
 from connectors.scylla.source.windows import end_of, millis_of, start_of
 
@@ -186,7 +186,7 @@ class Recheck:
             self._count -= zone.count
             try:
                 await self._check_zone(zone)
-            except Retriable as error:
+            except (Retriable, Fatal) as error:  # refused: perhaps only the paging state; else the reader's own query fails too
                 self.left_out += 1
                 self._log.debug("%s: a time range could not be read again: %s", zone.feed.table, error)
             # A thousand lanes that started together are due together: their first reads must not wait for this.
