@@ -319,7 +319,8 @@ class Fetcher:
                 if wait is None:
                     await self._read_in_turn(task, rules, step, safe_ms)
                     continue
-            self._absorb_lanes(task)
+            if wait is not None:  # else a snapshot holds all of its groups, and others would wait with them
+                self._absorb_lanes(task)
             await self._rest_lane(task, wait)
         section.lanes.remove(task)
         self._lanes_changed(section)
