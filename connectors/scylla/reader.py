@@ -285,12 +285,12 @@ class ScyllaReader:
         parts = feed.parts(item.version, item.columns, rows)
         final = len(parts) - 1
         for index, (version, part) in enumerate(parts):
-            if version.version != open_.version.version:
+            if version.definition != open_.version.definition:
                 # A change is of one definition: whatever the other builder holds is whole.
                 self._close_builder(feed, open_)
                 open_.version = version
             run = StreamRun(owner.partition, open_.offset, part, open_.skip, last and index == final, item.may_be_bad)
-            fast = feed.fast.get(version.version)
+            fast = feed.fast.get(version.definition)
             for part_run, is_encodable in ((run, False),) if fast is None else fast.split_run(run):
                 if is_encodable:
                     self._hold_run(feed, version, owner, part_run)
@@ -311,7 +311,7 @@ class ScyllaReader:
         if not held or version is None:
             return
         self._runs, self._run_rows = [], 0
-        fast = feed.fast[version.version]
+        fast = feed.fast[version.definition]
         if fast.take([run for _, run in held], len(output.records), output.encoded):
             for owner, run in {owner.name: (owner, run) for owner, run in held}.values():
                 output.moved[owner.name] = (owner.partition, fast.offset_of(run))

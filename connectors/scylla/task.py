@@ -259,13 +259,13 @@ class _ScyllaRun:
     async def _agree_form(self, feed: TableFeed) -> None:
         """Agree with the runtime on how rows of the newest definition become bytes; those of older ones become records."""
         wire, version = self._context.wire, feed.newest
-        if wire is None or version.version in feed.fast or self._events.output_format not in {"legacy", "advanced"}:
+        if wire is None or version.definition in feed.fast or self._events.output_format not in {"legacy", "advanced"}:
             return
         from connectors.scylla.events.fast_rows import fast_feed
 
         fast = await fast_feed(wire, feed.builder(version))
         if fast is not None:
-            feed.fast[version.version] = fast
+            feed.fast[version.definition] = fast
             self._log.info("%s: rows are written straight to bytes (fast.path)", feed.table)
 
     def _build_builder(self, version: TableVersion) -> EventBuilder:

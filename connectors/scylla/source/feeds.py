@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from connectors.scylla.events.fast_rows import FastFeed
     from connectors.scylla.model import LogRow, TableId, TableVersion
 
+    #: ``TableVersion.definition``.
+    Definition = tuple[str, int, str]
+
 _META: Final = len(META_COLUMNS)
 
 
@@ -95,7 +98,7 @@ class TableFeed:
         log_columns: names of the columns that the log table has now; empty: not known, all are taken to be there.
 
     Attributes:
-        fast: what encodes rows without records, by ``TableVersion.version``; the task agrees on it with the runtime.
+        fast: what encodes rows without records, by ``TableVersion.definition``; the task agrees on it with the runtime.
     """
 
     def __init__(
@@ -106,9 +109,9 @@ class TableFeed:
         log_columns: frozenset[str] = frozenset(),
     ) -> None:
         self.table = table
-        self.fast: dict[str, FastFeed] = {}
+        self.fast: dict[Definition, FastFeed] = {}
         self._make = make_builder
-        self._builders: dict[str, EventBuilder] = {}
+        self._builders: dict[Definition, EventBuilder] = {}
         self._adapters: dict[tuple[str, tuple[str, ...], str], Callable[[LogRow], LogRow] | None] = {}
         self._queries: dict[tuple[str, bool, bool], str] = {}
         self._types: dict[str, tuple[CqlType, ...]] = {}
@@ -167,9 +170,9 @@ class TableFeed:
 
     def builder(self, version: TableVersion) -> EventBuilder:
         """The builder of a definition."""
-        builder = self._builders.get(version.version)
+        builder = self._builders.get(version.definition)
         if builder is None:
-            builder = self._builders[version.version] = self._make(version)
+            builder = self._builders[version.definition] = self._make(version)
         return builder
 
     def builders(self) -> Iterator[EventBuilder]:
