@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 #: Windows are looked at again together, up to this long.
 ZONE_MS: Final = 30_000
-#: The most times of rows that are remembered; time ranges beyond them are not looked at again.
+#: The most times of rows and windows that are remembered; time ranges beyond them are not looked at again.
 MOST_TIMES: Final = 200_000
 #: The most late rows of one time range of one stream that become events.
 _MOST_LATE: Final = 1_000
@@ -66,6 +66,7 @@ class RecheckZone:
     #: (end of a window, when it was read), in order.
     reads: list[tuple[int, float]] = field(default_factory=list)
     times: dict[bytes, set[bytes]] = field(default_factory=dict)
+    #: Both together.
     count: int = 0
 
 
@@ -104,7 +105,7 @@ class Recheck:
 
     @property
     def kept_times(self) -> int:
-        """The number of times of rows that are remembered."""
+        """The number of times of rows and windows that are remembered."""
         return self._count
 
     def young(self, window: LaneWindow) -> bool:
@@ -138,6 +139,8 @@ class Recheck:
         zone.is_reading = False
         zone.end_ms = window.end_ms
         zone.reads.append((window.end_ms, self._now_ms()))
+        zone.count += 1
+        self._count += 1
         if zone.end_ms - zone.start_ms >= ZONE_MS:
             self._close_zone(id(task))
 

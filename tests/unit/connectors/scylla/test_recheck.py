@@ -154,6 +154,22 @@ async def test_times_beyond_the_bound_are_not_kept_while_a_window_is_read(monkey
     assert world.recheck.kept_times == 0
 
 
+async def test_quiet_windows_that_wait_for_a_slow_server_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A task of very many streams ends windows faster than they can be looked at again, also without any rows."""
+    monkeypatch.setattr(recheck, "MOST_TIMES", 5)
+    monkeypatch.setattr(recheck, "ZONE_MS", 1)
+    now = int(time.time() * 1000)
+    world = World([], ReadPosition(now - 10_000, now - 10_000))
+    for _ in range(20):
+        world.now_ms += 1_000
+        world.end(world.plan())
+    assert world.recheck.left_out >= 14
+    world.now_ms += 2 * CEILING_MS
+    await world.recheck.look_again()
+    assert 0 < world.log.queries <= 6
+    assert world.recheck.kept_times == 0
+
+
 async def test_a_paging_state_that_is_not_accepted_any_more_does_not_end_the_task() -> None:
     """As after an upgrade of a node: the server says the same of it as of a query that is wrong."""
     now = int(time.time() * 1000)
