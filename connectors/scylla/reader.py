@@ -392,6 +392,8 @@ class ScyllaReader:
     # Lanes.
 
     def _take_item(self, item: FetchedPage) -> None:
+        if self.recheck is not None:
+            self.recheck.young(item.window)
         self._ready.append(item)
         self._something.set()
 

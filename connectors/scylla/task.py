@@ -277,7 +277,9 @@ class _ScyllaRun:
         if not rows:
             return None
         row = rows[0]
-        return _Pulse(str(row["host_id"]), str(row["schema_version"]), sent_s * 1000, time.monotonic() * 1000, row["now"])
+        return _Pulse(
+            str(row["host_id"]), str(row["schema_version"]), sent_s * 1000, time.monotonic() * 1000, row["now"]
+        )
 
     async def _check_pulse(self, reader: ScyllaReader) -> None:
         """Ask for clock and version of the schema; if that is another one, definitions are read again, now and next time."""

@@ -111,10 +111,12 @@ class Recheck:
     def young(self, window: LaneWindow) -> bool:
         """Whether ``window`` is read so early that rows of it may still come.
 
-        It is decided at the first page of a window: rows of pages that were not seen would count as late.
+        It is decided when the first page of a window comes: rows of pages that were not seen would count as late, and pages may
+        wait for long before events are made of them.
         """
         if window.is_young is None:
-            window.is_young = window.end_ms > self._now_ms() - self._confidence.ceiling_ms
+            window.read_ms = self._now_ms()
+            window.is_young = window.end_ms > window.read_ms - self._confidence.ceiling_ms
         return window.is_young
 
     def saw(self, task: LaneTask, window: LaneWindow, stream: bytes, rows: list[LogRow]) -> None:
@@ -138,7 +140,7 @@ class Recheck:
         zone = self._extend_zone(task, window)
         zone.is_reading = False
         zone.end_ms = window.end_ms
-        zone.reads.append((window.end_ms, self._now_ms()))
+        zone.reads.append((window.end_ms, window.read_ms))
         zone.count += 1
         self._count += 1
         if zone.end_ms - zone.start_ms >= ZONE_MS:
@@ -189,7 +191,10 @@ class Recheck:
             self._count -= zone.count
             try:
                 await self._check_zone(zone)
-            except (Retriable, Fatal) as error:  # refused: perhaps only the paging state; else the reader's own query fails too
+            except (
+                Retriable,
+                Fatal,
+            ) as error:  # refused: perhaps only the paging state; else the reader's own query fails too
                 self.left_out += 1
                 self._log.debug("%s: a time range could not be read again: %s", zone.feed.table, error)
             # A thousand lanes that started together are due together: their first reads must not wait for this.

@@ -350,3 +350,30 @@ async def test_late_rows_come_after_all_and_widen_the_confidence_window(monkeypa
     assert position.window_start_ms == position.window_end_ms
     assert reader.confidence.late_rows == 1
     assert reader.confidence.window_ms(time.monotonic()) > 50
+
+
+async def test_a_window_that_waited_for_its_turn_is_looked_at_again_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """While Kafka takes no batches a window that was read young gets old; how late a row was does not grow by that."""
+    monkeypatch.setattr("connectors.scylla.source.recheck.ZONE_MS", 300)
+    now = int(time.time() * 1000)
+    (group,) = groups_of([2], None)
+    log = Log([])
+    saved = Saved()
+    saved.offsets[str(positions.source_partition(group))] = positions.source_offset(
+        ReadPosition(now - 9_000, now - 9_000)
+    )
+    options = scylla_reading(confidence_min_ms=50, confidence_max_ms=30_000, window_min_ms=50, heartbeat_ms=60_000)
+    reader = reader_of(log, [group], saved, options, rules=WindowRules(head_ms=50), unsaved=True)
+    late = (bytes([1]) * 16, timeuuid(now - 4_000, 0, 2), 0, 1, None, True, 1, 1, None)
+    records: list[Any] = []
+    async with asyncio.timeout(20), aclosing(reader.batches()) as stream:
+        assert not (await anext(stream)).records
+        while not log.queries:
+            await pass_turns()
+        await pass_turns()
+        log.streams[late[0]] = [late]
+        reader.clock.sample("a", time.monotonic() * 1000, time.time() * 1000 + 60_000)
+        while not records:
+            records += (await anext(stream)).records
+    assert [record.value for record in records] == [late]
+    assert 3_900 < reader.confidence.lateness_ms(time.monotonic()) < 20_000
