@@ -52,7 +52,7 @@ _PULSE: Final = "SELECT host_id, schema_version, toTimestamp(now()) AS now FROM 
 
 
 class _Pulse(NamedTuple):
-    """What a server says of itself; when it was asked and answered is by ``time.monotonic``."""
+    """The answer of a server about itself; when it was asked and answered is by ``time.monotonic``."""
 
     server: str
     version: str
