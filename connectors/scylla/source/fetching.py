@@ -443,8 +443,7 @@ class Fetcher:
         last: LogRow | None = None
         state: bytes | None = None
         feed = task.section.feed
-        version, epoch = feed.newest, feed.epoch
-        columns = feed.selected_columns(version)
+        version, epoch, columns = feed.newest, feed.epoch, feed.selected_columns(feed.newest)
         while True:
             if feed.epoch != epoch:  # another query from here on: its pages have nothing to do with these
                 window.reads.extendleft(reversed(go_on(read, seen_streams, last)))

@@ -61,8 +61,8 @@ class Confidence:
 class ServerClock:
     """How far the servers' clocks are from this one, so that "now" is never later than the slowest server's.
 
-    The local clock must be one that is never set, such as ``time.monotonic``: one that jumps ahead would take "now" ahead of the
-    servers until all samples from before are forgotten.
+    The local clock must be one that is never set, such as ``time.monotonic``: one that jumps ahead would take "now" ahead of
+    the servers until all samples from before are forgotten.
 
     Args:
         keep: as many samples of each server are remembered, so that a server's clock that was set is believed after as many.
