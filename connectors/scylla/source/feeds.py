@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from operator import itemgetter
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from connectors.cql.types import RAW, CqlType, raw_timeuuids, timed_list
 from connectors.scylla.config.names import quote_name
 from connectors.scylla.model import TIME
 from connectors.scylla.schema.log_table import META_COLUMNS, log_name
+from connectors.scylla.source.refitting import AnotherTypeError, refit_values
 from connectors.scylla.source.windows import ticks_of
 
 if TYPE_CHECKING:
@@ -71,19 +72,36 @@ def make_adapter(
 
     ``columns`` are the log columns of ``selected`` that were there.
 
-    A column that was not selected, or has another type there, is null: its cells are not in the log any more.
+    A column that was not selected, or has another type there, is null: its cells are not in the log any more. A type that was
+    altered is the same type, with other fields.
     """
-    kinds = dict(selected.log_columns)
-    selected_kinds = tuple((name, kinds[name]) for name in columns)
-    want = target.log_columns
-    if selected_kinds == want:
+    names = tuple(name for name, _ in target.log_columns)
+    kinds = dict(zip(columns, decoded_types(selected, columns)[_META:], strict=True))
+    indexes = {name: index for index, name in enumerate(columns, _META)}
+    missing = _META + len(columns)
+    picked_indexes: list[int] = []
+    changes: list[tuple[int, Callable[[Any], Any]]] = []
+    for index, (name, kind) in enumerate(zip(names, decoded_types(target, names)[_META:], strict=True), _META):
+        try:
+            change = refit_values(kinds[name], kind)
+        except (KeyError, AnotherTypeError):
+            picked_indexes.append(missing)
+            continue
+        picked_indexes.append(indexes[name])
+        if change is not None:
+            changes.append((index, change))
+    if columns == names and missing not in picked_indexes and not changes:
         return None
-    indexes = {column: index for index, column in enumerate(selected_kinds, _META)}
-    missing = _META + len(selected_kinds)
-    pick = itemgetter(*range(_META), *(indexes.get(column, missing) for column in want))
+    pick = itemgetter(*range(_META), *picked_indexes)
 
     def adapt(row: LogRow) -> LogRow:
-        return pick((*row, None))  # type: ignore[no-any-return]
+        adapted_row: LogRow = pick((*row, None))
+        if not changes:
+            return adapted_row
+        cells = list(adapted_row)
+        for index, change in changes:
+            cells[index] = change(cells[index])
+        return tuple(cells)
 
     return adapt
 
