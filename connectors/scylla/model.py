@@ -93,6 +93,11 @@ class TableVersion:
     table_id: str = ""
 
     @property
+    def definition(self) -> tuple[str, int, str]:
+        """Tells it from all others of the table: a table may be recreated as it was, or get a column and lose it."""
+        return self.version, self.since_us, self.table_id
+
+    @property
     def partition_key(self) -> tuple[ScyllaColumn, ...]:
         """Columns of the partition key in order."""
         return tuple(sorted((c for c in self.columns if c.kind == "partition_key"), key=lambda c: c.position))

@@ -71,7 +71,7 @@ class ScyllaReader:
         self._signals = signals
         #: When the next heartbeat message of each table is due (monotonic).
         self._beats: dict[TableId, float] = {}
-        self.clock = ServerClock()
+        self.clock = ServerClock(unknown_ms=(time.time() - time.monotonic()) * 1000)
         self.confidence = Confidence(settings.confidence_min_ms, settings.confidence_max_ms, settings.confidence_ms)
         # Whoever fixes the window has decided what is late.
         self.recheck: Recheck | None = None
@@ -104,8 +104,8 @@ class ScyllaReader:
     # What the task calls.
 
     def now_ms(self) -> float:
-        """The slowest known server's time."""
-        return time.time() * 1000 + self.clock.offset_ms()
+        """The slowest known server's time, however this machine's clock is set meanwhile."""
+        return time.monotonic() * 1000 + self.clock.offset_ms()
 
     def safe_ms(self) -> int:
         """Up to here (exclusive) rows are taken to be visible."""
@@ -251,7 +251,7 @@ class ScyllaReader:
             part = rows if count == stop - start else rows[start:stop]
             if recheck is not None:
                 recheck.saw(task, window, stream, part)
-            self._feed(feed, item.version, open_, part, last=last, may_be_bad=item.may_be_bad)
+            self._feed(item, open_, part, last=last)
             if last:
                 open_.owner.done |= open_.owner.bit[stream]
                 task.open = None
@@ -273,32 +273,24 @@ class ScyllaReader:
                 recheck.window_read(task, window)
             self._window_ended(task, window)
 
-    def _feed(
-        self,
-        feed: TableFeed,
-        selected: TableVersion,
-        open_: OpenStream,
-        rows: list[LogRow],
-        *,
-        last: bool,
-        may_be_bad: bool,
-    ) -> None:
-        owner = open_.owner
+    def _feed(self, item: FetchedPage, open_: OpenStream, rows: list[LogRow], *, last: bool) -> None:
+        """Make events of rows of a page, all of one stream."""
+        feed, owner = item.task.section.feed, open_.owner
         if self._hook is not None and (passes := self._hook.row_filter(owner.group)) is not None:
             rows = passes(rows)
             if not rows:
                 if last:
                     self._close_builder(feed, open_)
                 return
-        parts = feed.parts(selected, rows)
+        parts = feed.parts(item.version, item.columns, rows)
         final = len(parts) - 1
         for index, (version, part) in enumerate(parts):
-            if version.version != open_.version.version:
+            if version.definition != open_.version.definition:
                 # A change is of one definition: whatever the other builder holds is whole.
                 self._close_builder(feed, open_)
                 open_.version = version
-            run = StreamRun(owner.partition, open_.offset, part, open_.skip, last and index == final, may_be_bad)
-            fast = feed.fast.get(version.version)
+            run = StreamRun(owner.partition, open_.offset, part, open_.skip, last and index == final, item.may_be_bad)
+            fast = feed.fast.get(version.definition)
             for part_run, is_encodable in ((run, False),) if fast is None else fast.split_run(run):
                 if is_encodable:
                     self._hold_run(feed, version, owner, part_run)
@@ -319,7 +311,7 @@ class ScyllaReader:
         if not runs or version is None:
             return
         self._runs, self._run_rows = [], 0
-        fast = feed.fast[version.version]
+        fast = feed.fast[version.definition]
         if fast.take([run for _, run in runs], len(output.records), output.encoded):
             for owner, run in {owner.name: (owner, run) for owner, run in runs}.values():
                 output.moved[owner.name] = (owner.partition, fast.offset_of(run))
@@ -383,7 +375,7 @@ class ScyllaReader:
         offset = positions.source_offset(state.position())
         records: list[SourceRecord] = []
         bad: list[BadRecord] = []
-        parts = feed.parts(late.version, late.rows)
+        parts = feed.parts(late.version, late.columns, late.rows)
         for version, rows in parts:
             shared = {**offset, positions.OFFSET_STREAM: positions.stream_text(late.stream)}
             run = StreamRun(state.partition, shared, rows, last=True)
@@ -400,6 +392,8 @@ class ScyllaReader:
     # Lanes.
 
     def _take_item(self, item: FetchedPage) -> None:
+        if self.recheck is not None:
+            self.recheck.young(item.window)
         self._ready.append(item)
         self._something.set()
 

@@ -52,6 +52,8 @@ _PULSE: Final = "SELECT host_id, schema_version, toTimestamp(now()) AS now FROM 
 
 
 class _Pulse(NamedTuple):
+    """The answer of a server about itself; when it was asked and answered is by ``time.monotonic``."""
+
     server: str
     version: str
     sent_ms: float
@@ -154,6 +156,9 @@ class _ScyllaRun:
         self.groups: list[StreamGroup] = []
         #: Version of the schema that the definitions are of.
         self._schema_version = ""
+        #: Whether they are read once more: the nodes that were asked for them may have known less than the one that said the
+        #: version, or a look failed.
+        self._is_unsettled = True
 
     async def start(self) -> ScyllaReader:
         """Everything is read that has to be known, and a reader made."""
@@ -254,37 +259,42 @@ class _ScyllaRun:
     async def _agree_form(self, feed: TableFeed) -> None:
         """Agree with the runtime on how rows of the newest definition become bytes; those of older ones become records."""
         wire, version = self._context.wire, feed.newest
-        if wire is None or version.version in feed.fast or self._events.output_format not in {"legacy", "advanced"}:
+        if wire is None or version.definition in feed.fast or self._events.output_format not in {"legacy", "advanced"}:
             return
         from connectors.scylla.events.fast_rows import fast_feed
 
         fast = await fast_feed(wire, feed.builder(version))
         if fast is not None:
-            feed.fast[version.version] = fast
+            feed.fast[version.definition] = fast
             self._log.info("%s: rows are written straight to bytes (fast.path)", feed.table)
 
     def _build_builder(self, version: TableVersion) -> EventBuilder:
         return build_events(version, self._events)
 
     async def _ask_pulse(self) -> _Pulse | None:
-        sent = time.time() * 1000
+        sent_s = time.monotonic()
         rows = await self._session.query(_PULSE, consistency="ONE", timeout_s=5.0)
         if not rows:
             return None
         row = rows[0]
-        return _Pulse(str(row["host_id"]), str(row["schema_version"]), sent, time.time() * 1000, row["now"])
+        return _Pulse(
+            str(row["host_id"]), str(row["schema_version"]), sent_s * 1000, time.monotonic() * 1000, row["now"]
+        )
 
     async def _check_pulse(self, reader: ScyllaReader) -> None:
-        """Ask for clock and version of the schema; if that is another one, definitions are read again."""
+        """Ask for clock and version of the schema; if that is another one, definitions are read again, now and next time."""
         pulse = await self._ask_pulse()
         if pulse is not None:
-            if reader.stale.is_set() or pulse.version != self._schema_version:
+            is_newer = pulse.version != self._schema_version
+            if reader.stale.is_set() or is_newer or self._is_unsettled:
                 reader.stale.clear()
+                self._is_unsettled = True
                 for table in list(self._feeds):
                     try:
                         await self._load_history(table)
                     except tables.TableUnavailable as error:
                         self._log.warning("%s", error)
+                self._is_unsettled = is_newer
             self._schema_version = pulse.version
             self._note_pulse(reader, pulse)
 

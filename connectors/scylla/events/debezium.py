@@ -254,7 +254,7 @@ class DebeziumBuilder:
             if not self._events:
                 return
             if operation in _STARTS:
-                self._ranges[row[STREAM]] = (row, partition, offset)
+                self._ranges[row[STREAM]] = (row, partition, position)
             elif operation in _ENDS:
                 self._ranges.pop(row[STREAM], None)
         elif operation == PARTITION_DELETE:

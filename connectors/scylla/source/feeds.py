@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from operator import itemgetter
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from connectors.cql.types import RAW, CqlType, raw_timeuuids, timed_list
 from connectors.scylla.config.names import quote_name
 from connectors.scylla.model import TIME
 from connectors.scylla.schema.log_table import META_COLUMNS, log_name
+from connectors.scylla.source.refitting import AnotherTypeError, refit_values
 from connectors.scylla.source.windows import ticks_of
 
 if TYPE_CHECKING:
@@ -17,6 +18,9 @@ if TYPE_CHECKING:
     from connectors.scylla.events.contract import EventBuilder
     from connectors.scylla.events.fast_rows import FastFeed
     from connectors.scylla.model import LogRow, TableId, TableVersion
+
+    #: ``TableVersion.definition``.
+    Definition = tuple[str, int, str]
 
 _META: Final = len(META_COLUMNS)
 
@@ -68,19 +72,36 @@ def make_adapter(
 
     ``columns`` are the log columns of ``selected`` that were there.
 
-    A column that was not selected, or has another type there, is null: its cells are not in the log any more.
+    A column that was not selected, or has another type there, is null: its cells are not in the log any more. A type that was
+    altered is the same type, with other fields.
     """
-    kinds = dict(selected.log_columns)
-    selected_kinds = tuple((name, kinds[name]) for name in columns)
-    want = target.log_columns
-    if selected_kinds == want:
+    names = tuple(name for name, _ in target.log_columns)
+    kinds = dict(zip(columns, decoded_types(selected, columns)[_META:], strict=True))
+    indexes = {name: index for index, name in enumerate(columns, _META)}
+    missing = _META + len(columns)
+    picked_indexes: list[int] = []
+    changes: list[tuple[int, Callable[[Any], Any]]] = []
+    for index, (name, kind) in enumerate(zip(names, decoded_types(target, names)[_META:], strict=True), _META):
+        try:
+            change = refit_values(kinds[name], kind)
+        except (KeyError, AnotherTypeError):
+            picked_indexes.append(missing)
+            continue
+        picked_indexes.append(indexes[name])
+        if change is not None:
+            changes.append((index, change))
+    if columns == names and missing not in picked_indexes and not changes:
         return None
-    indexes = {column: index for index, column in enumerate(selected_kinds, _META)}
-    missing = _META + len(selected_kinds)
-    pick = itemgetter(*range(_META), *(indexes.get(column, missing) for column in want))
+    pick = itemgetter(*range(_META), *picked_indexes)
 
     def adapt(row: LogRow) -> LogRow:
-        return pick((*row, None))  # type: ignore[no-any-return]
+        adapted_row: LogRow = pick((*row, None))
+        if not changes:
+            return adapted_row
+        cells = list(adapted_row)
+        for index, change in changes:
+            cells[index] = change(cells[index])
+        return tuple(cells)
 
     return adapt
 
@@ -95,7 +116,7 @@ class TableFeed:
         log_columns: names of the columns that the log table has now; empty: not known, all are taken to be there.
 
     Attributes:
-        fast: what encodes rows without records, by ``TableVersion.version``; the task agrees on it with the runtime.
+        fast: what encodes rows without records, by ``TableVersion.definition``; the task agrees on it with the runtime.
     """
 
     def __init__(
@@ -106,10 +127,10 @@ class TableFeed:
         log_columns: frozenset[str] = frozenset(),
     ) -> None:
         self.table = table
-        self.fast: dict[str, FastFeed] = {}
+        self.fast: dict[Definition, FastFeed] = {}
         self._make = make_builder
-        self._builders: dict[str, EventBuilder] = {}
-        self._adapters: dict[tuple[str, str], Callable[[LogRow], LogRow] | None] = {}
+        self._builders: dict[Definition, EventBuilder] = {}
+        self._adapters: dict[tuple[str, tuple[str, ...], str], Callable[[LogRow], LogRow] | None] = {}
         self._queries: dict[tuple[str, bool, bool], str] = {}
         self._types: dict[str, tuple[CqlType, ...]] = {}
         self._columns: dict[str, tuple[str, ...]] = {}
@@ -146,7 +167,7 @@ class TableFeed:
         cql = self._queries.get(key)
         if cql is None:
             cql = self._queries[key] = select_text(
-                version, self._selected_columns(version), single=single, keys_only=keys_only
+                version, self.selected_columns(version), single=single, keys_only=keys_only
             )
         return cql
 
@@ -154,10 +175,11 @@ class TableFeed:
         """How to decode what ``text`` selects."""
         types = self._types.get(version.version)
         if types is None:
-            types = self._types[version.version] = decoded_types(version, self._selected_columns(version))
+            types = self._types[version.version] = decoded_types(version, self.selected_columns(version))
         return types
 
-    def _selected_columns(self, version: TableVersion) -> tuple[str, ...]:
+    def selected_columns(self, version: TableVersion) -> tuple[str, ...]:
+        """The log columns that ``text`` selects; fewer once some were dropped."""
         columns = self._columns.get(version.version)
         if columns is None:
             columns = tuple(name for name, _ in version.log_columns if not self._there or name in self._there)
@@ -166,9 +188,9 @@ class TableFeed:
 
     def builder(self, version: TableVersion) -> EventBuilder:
         """The builder of a definition."""
-        builder = self._builders.get(version.version)
+        builder = self._builders.get(version.definition)
         if builder is None:
-            builder = self._builders[version.version] = self._make(version)
+            builder = self._builders[version.definition] = self._make(version)
         return builder
 
     def builders(self) -> Iterator[EventBuilder]:
@@ -192,11 +214,14 @@ class TableFeed:
         """The newest definition that is not younger than a time, µs since 1970."""
         return next((version for version in reversed(self._versions) if version.since_us <= time_us), self._versions[0])
 
-    def parts(self, selected: TableVersion, rows: list[LogRow]) -> list[tuple[TableVersion, list[LogRow]]]:
+    def parts(
+        self, selected: TableVersion, columns: tuple[str, ...], rows: list[LogRow]
+    ) -> list[tuple[TableVersion, list[LogRow]]]:
         """Rows of one stream cut where the definition changed, each in the form of its own definition.
 
         Args:
             selected: what they were selected with.
+            columns: the log columns that were selected: the log may have lost some since.
             rows: at least one, in log order.
         """
         versions = self._versions
@@ -212,7 +237,7 @@ class TableFeed:
                 rows = rows[stop:]
             first = self._version_index(rows[0][TIME])
         parts.append((versions[first], rows))
-        return [(version, self._adapt_rows(selected, version, part)) for version, part in parts]
+        return [(version, self._adapt_rows(selected, columns, version, part)) for version, part in parts]
 
     def _first_at(self, rows: list[LogRow], index: int) -> int:
         since = self._since[index]
@@ -225,11 +250,11 @@ class TableFeed:
                 high = middle
         return low
 
-    def _adapt_rows(self, selected: TableVersion, target: TableVersion, rows: list[LogRow]) -> list[LogRow]:
-        if selected.version == target.version and not self._there:
-            return rows
-        key = (selected.version, target.version)
+    def _adapt_rows(
+        self, selected: TableVersion, columns: tuple[str, ...], target: TableVersion, rows: list[LogRow]
+    ) -> list[LogRow]:
+        key = (selected.version, columns, target.version)
         if key not in self._adapters:
-            self._adapters[key] = make_adapter(selected, self._selected_columns(selected), target)
+            self._adapters[key] = make_adapter(selected, columns, target)
         adapt = self._adapters[key]
         return rows if adapt is None else [adapt(row) for row in rows]

@@ -69,6 +69,7 @@ class FetchedPage:
         task: whose it is.
         window, read: what it is a page of.
         version: the definition that it was selected with.
+        columns: the log columns that were selected.
         rows: in the server's order.
         ends_read: whether the read ends with it.
         ends_window: whether the window ends with it.
@@ -78,6 +79,7 @@ class FetchedPage:
     window: LaneWindow
     read: StreamRead | None
     version: TableVersion
+    columns: tuple[str, ...]
     rows: list[LogRow]
     ends_read: bool
     ends_window: bool
@@ -317,7 +319,8 @@ class Fetcher:
                 if wait is None:
                     await self._read_in_turn(task, rules, step, safe_ms)
                     continue
-            self._absorb_lanes(task)
+            if wait is not None:  # else a snapshot holds all of its groups, and others would wait with them
+                self._absorb_lanes(task)
             await self._rest_lane(task, wait)
         section.lanes.remove(task)
         self._lanes_changed(section)
@@ -374,7 +377,7 @@ class Fetcher:
         if not window.reads:  # all of its streams had been delivered
             task.page_taken.clear()
             self._owner.take_page(
-                FetchedPage(task, window, None, task.section.feed.newest, [], ends_read=False, ends_window=True)
+                FetchedPage(task, window, None, task.section.feed.newest, (), [], ends_read=False, ends_window=True)
             )
         while window.reads:
             await self._read_pages(task, window)
@@ -440,7 +443,7 @@ class Fetcher:
         last: LogRow | None = None
         state: bytes | None = None
         feed = task.section.feed
-        version, epoch = feed.newest, feed.epoch
+        version, epoch, columns = feed.newest, feed.epoch, feed.selected_columns(feed.newest)
         while True:
             if feed.epoch != epoch:  # another query from here on: its pages have nothing to do with these
                 window.reads.extendleft(reversed(go_on(read, seen_streams, last)))
@@ -487,7 +490,7 @@ class Fetcher:
             window.rows += len(rows)
             task.page_taken.clear()
             self._owner.take_page(
-                FetchedPage(task, window, read, version, rows, ends, ends and not window.reads, not sound)
+                FetchedPage(task, window, read, version, columns, rows, ends, ends and not window.reads, not sound)
             )
             if ends:
                 return
@@ -498,7 +501,10 @@ class Fetcher:
         feed = task.section.feed
         single = len(read.streams) == 1
         streams: Any = read.streams[0] if single else list(read.streams)
-        cql = feed.text(version, single=single)
+        cql, types = (
+            feed.text(version, single=single),
+            feed.types(version),
+        )  # of one look: the next may select other columns
         counters = self.counters
         if task.has_place:
             task.has_place = False
@@ -517,7 +523,7 @@ class Fetcher:
                 state=state,
                 consistency=self._settings.consistency,
                 timeout_s=self._settings.query_timeout_s,
-                types=feed.types(version),
+                types=types,
                 token=token_of(read.streams[0]),
             )
             rows = page.rows

@@ -122,6 +122,7 @@ class LaneWindow:
         rows: read so far.
         bounds: the members of offsets that name the window.
         is_young: whether it is read so early that it is looked at again; None: not decided yet.
+        read_ms: when that was decided.
     """
 
     start_ms: int
@@ -131,6 +132,7 @@ class LaneWindow:
     rows: int = 0
     bounds: Position = field(default_factory=dict)
     is_young: bool | None = None
+    read_ms: float = 0.0
 
 
 @dataclass(slots=True)

@@ -61,12 +61,17 @@ class Confidence:
 class ServerClock:
     """How far the servers' clocks are from this one, so that "now" is never later than the slowest server's.
 
+    The local clock must be one that is never set, such as ``time.monotonic``: one that jumps ahead would take "now" ahead of
+    the servers until all samples from before are forgotten.
+
     Args:
-        keep: as many samples of each server are remembered, so that a clock that was set is believed after as many.
+        keep: as many samples of each server are remembered, so that a server's clock that was set is believed after as many.
+        unknown_ms: the offset while no server has said its time.
     """
 
-    def __init__(self, keep: int = 8) -> None:
+    def __init__(self, keep: int = 8, unknown_ms: float = 0.0) -> None:
         self._keep = keep
+        self._unknown_ms = unknown_ms
         self._samples: dict[str, deque[float]] = {}
         self._heard_ms: dict[str, float] = {}
 
@@ -84,5 +89,5 @@ class ServerClock:
             del self._samples[other], self._heard_ms[other]
 
     def offset_ms(self) -> float:
-        """The offset to add to the local clock: that of the slowest server; 0 without any."""
-        return min(map(max, self._samples.values()), default=0.0)
+        """The offset to add to the local clock: that of the slowest server; ``unknown_ms`` without any."""
+        return min(map(max, self._samples.values()), default=self._unknown_ms)

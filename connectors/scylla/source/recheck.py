@@ -15,7 +15,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from connectors.errors import Retriable
+from connectors.errors import Fatal, Retriable
 from connectors.scylla.model import STREAM, TIME
 from connectors.scylla.source.windows import end_of, millis_of, start_of
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 #: Windows are looked at again together, up to this long.
 ZONE_MS: Final = 30_000
-#: The most times of rows that are remembered; time ranges beyond them are not looked at again.
+#: The most times of rows and windows that are remembered; time ranges beyond them are not looked at again.
 MOST_TIMES: Final = 200_000
 #: The most late rows of one time range of one stream that become events.
 _MOST_LATE: Final = 1_000
@@ -45,10 +45,11 @@ _SPREAD_S: Final = 10.0
 
 @dataclass(slots=True)
 class Late:
-    """Late rows of one stream, with the definition that they were selected with."""
+    """Late rows of one stream, with the definition and the log columns that they were selected with."""
 
     stream: bytes
     version: TableVersion
+    columns: tuple[str, ...]
     rows: list[LogRow]
 
 
@@ -65,6 +66,7 @@ class RecheckZone:
     #: (end of a window, when it was read), in order.
     reads: list[tuple[int, float]] = field(default_factory=list)
     times: dict[bytes, set[bytes]] = field(default_factory=dict)
+    #: Both together.
     count: int = 0
 
 
@@ -103,16 +105,18 @@ class Recheck:
 
     @property
     def kept_times(self) -> int:
-        """The number of times of rows that are remembered."""
+        """The number of times of rows and windows that are remembered."""
         return self._count
 
     def young(self, window: LaneWindow) -> bool:
         """Whether ``window`` is read so early that rows of it may still come.
 
-        It is decided at the first page of a window: rows of pages that were not seen would count as late.
+        It is decided when the first page of a window comes: rows of pages that were not seen would count as late, and pages may
+        wait for long before events are made of them.
         """
         if window.is_young is None:
-            window.is_young = window.end_ms > self._now_ms() - self._confidence.ceiling_ms
+            window.read_ms = self._now_ms()
+            window.is_young = window.end_ms > window.read_ms - self._confidence.ceiling_ms
         return window.is_young
 
     def saw(self, task: LaneTask, window: LaneWindow, stream: bytes, rows: list[LogRow]) -> None:
@@ -136,7 +140,9 @@ class Recheck:
         zone = self._extend_zone(task, window)
         zone.is_reading = False
         zone.end_ms = window.end_ms
-        zone.reads.append((window.end_ms, self._now_ms()))
+        zone.reads.append((window.end_ms, window.read_ms))
+        zone.count += 1
+        self._count += 1
         if zone.end_ms - zone.start_ms >= ZONE_MS:
             self._close_zone(id(task))
 
@@ -185,7 +191,10 @@ class Recheck:
             self._count -= zone.count
             try:
                 await self._check_zone(zone)
-            except Retriable as error:
+            except (
+                Retriable,
+                Fatal,
+            ) as error:  # refused: perhaps only the paging state; else the reader's own query fails too
                 self.left_out += 1
                 self._log.debug("%s: a time range could not be read again: %s", zone.feed.table, error)
             # A thousand lanes that started together are due together: their first reads must not wait for this.
@@ -230,7 +239,7 @@ class Recheck:
     async def _fetch_rows(self, zone: RecheckZone, owner: GroupState, stream: bytes, times: list[bytes]) -> None:
         feed = zone.feed
         version = feed.newest
-        cql = feed.text(version, single=True)
+        cql, types, columns = feed.text(version, single=True), feed.types(version), feed.selected_columns(version)
         for moment in times:
             rows: list[LogRow] = []
             state: bytes | None = None
@@ -241,7 +250,7 @@ class Recheck:
                     fetch_size=_PAGE,
                     state=state,
                     consistency=self._settings.consistency,
-                    types=feed.types(version),
+                    types=types,
                     timeout_s=self._settings.query_timeout_s,
                 )
                 rows += page.rows
@@ -262,4 +271,4 @@ class Recheck:
                 (read_ms - at) / 1000,
                 self._confidence.window_ms(time.monotonic()) / 1000,
             )
-            self._late_rows.setdefault(owner.name, []).append(Late(stream, version, rows))
+            self._late_rows.setdefault(owner.name, []).append(Late(stream, version, columns, rows))

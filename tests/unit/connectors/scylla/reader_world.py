@@ -206,6 +206,7 @@ def reader_of(
     rules: WindowRules | None = None,
     builder: Callable[[TableVersion], Any] = Builder,
     unsaved: bool = False,
+    version: TableVersion = VERSION,
     **more: Any,
 ) -> ScyllaReader:
     reader = ScyllaReader(log, options, Metrics(), LOG, refresh=no_refresh, rules=rules, **more)
@@ -213,7 +214,7 @@ def reader_of(
     for group in groups:
         position = positions.saved_position(group, saved) or ReadPosition(START, START)
         states.append(GroupState(group, positions.source_partition(group), position, unsaved=unsaved))
-    reader.add(TableFeed(TABLE, (VERSION,), builder), states)
+    reader.add(TableFeed(TABLE, (version,), builder), states)
     return reader
 
 

@@ -77,7 +77,7 @@ async def one_life(
     if paths is not None:
         fast = await fast_feed(paths.wire, feed.builder(VERSION))
         assert fast is not None
-        feed.fast[VERSION.version] = fast
+        feed.fast[VERSION.definition] = fast
     states = []
     for group in groups_of([2, 1], START + SPAN):
         position = positions.saved_position(group, saved) or positions.first_position(group, START)

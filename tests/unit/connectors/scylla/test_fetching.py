@@ -92,3 +92,60 @@ async def test_a_window_that_waited_for_its_query_reaches_up_to_now() -> None:
         job.cancel()
     await asyncio.gather(*jobs, return_exceptions=True)
     assert log.ends[1] == START + 8_999
+
+
+class HoldsSecond:
+    """A snapshot that holds the group "1" for good."""
+
+    async def run(self, wake: Any) -> None:
+        """Nothing."""
+
+    def holds(self, group: StreamGroup) -> bool:
+        return group.name == "1"
+
+    def window_ended(self, group: StreamGroup, watermark_ms: int) -> None:
+        """Nothing."""
+
+    def row_filter(self, group: StreamGroup) -> None:
+        """Nothing."""
+
+    def take(self, *_: Any) -> bool:
+        return False
+
+
+async def test_a_lane_whose_groups_are_all_held_takes_over_no_others() -> None:
+    """It waits until the snapshot lets go, and they would wait with it."""
+    now_ms = START + 100
+    log = SlowLog()
+    log.released.set()
+
+    async def refresh(_: TableFeed) -> None:
+        await pass_turns()
+
+    jobs: list[asyncio.Task[None]] = []
+    fetcher = Fetcher(
+        log,  # type: ignore[arg-type]  # it needs no more of a session
+        scylla_reading(),
+        logging.LoggerAdapter(logging.getLogger("test"), {}),
+        owner=FetchOwner(lambda: now_ms, take_page, refresh, lambda _: None, jobs.append),
+        hook=HoldsSecond(),
+        rules=WindowRules(head_ms=500),
+    )
+    columns = (ScyllaColumn("pk", CqlType("int"), "partition_key", 0), ScyllaColumn("v", CqlType("int"), "regular"))
+    feed = TableFeed(TABLE, (TableVersion(TABLE, columns, CdcOptions(), "one"),), lambda _: None)  # type: ignore[arg-type,return-value]
+    section = LaneSection(feed, START, None, tablets=False)
+    fetcher.sections.append(section)
+    for number in range(2):
+        group = StreamGroup(TABLE, Generation(START, None), str(number), False, (bytes([number]) * 16,))
+        state = GroupState(group, positions.source_partition(group), ReadPosition(START, START))
+        fetcher.start(LaneTask(section, Lane([state], 60_000)))
+    await pass_turns()
+    assert log.ends == []
+    now_ms = START + 9_000
+    async with asyncio.timeout(20):
+        while not log.ends:
+            await pass_turns()
+    for job in jobs:
+        job.cancel()
+    await asyncio.gather(*jobs, return_exceptions=True)
+    assert log.ends == [START + 8_999]

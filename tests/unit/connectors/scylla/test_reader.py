@@ -20,10 +20,11 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from connectors.api import SourceRecord
+from connectors.cql.types import CqlType
 from connectors.errors import Retriable
 from connectors.scylla import positions
 from connectors.scylla.events.ums_signals import ScyllaUmsSignals
-from connectors.scylla.model import ReadPosition
+from connectors.scylla.model import CdcOptions, ReadPosition, ScyllaColumn, TableVersion
 from connectors.scylla.source.windows import WindowRules, ticks_of
 from connectors.testing.contexts import SavedOffsets
 from tests.support.eventually import pass_turns
@@ -278,6 +279,32 @@ def test_ticks_and_bounds() -> None:
     assert ticks_of(timeuuid(START, 7, 5)) == START * 10_000 + 7
 
 
+async def test_rows_that_were_read_before_a_column_was_dropped_keep_their_values() -> None:
+    """A page waits to be made records while the definition is read again, and the log has fewer columns by then."""
+    columns = (
+        ScyllaColumn("pk", CqlType("int"), "partition_key", 0),
+        *(ScyllaColumn(name, CqlType("int"), "regular") for name in ("a", "b")),
+    )
+    before = TableVersion(TABLE, columns, CdcOptions(), "before")
+    after = TableVersion(TABLE, (columns[0], columns[2]), CdcOptions(), "after", (START + SPAN) * 1000)
+    rows = [
+        (bytes([stream]) * 16, timeuuid(START + 5, 0, stream), 0, 1, None, True, stream, 10 + stream, None, 20, None)
+        for stream in range(2)
+    ]
+    options = scylla_reading(confidence_ms=0, max_batch=1)
+    reader = reader_of(Log(rows), groups_of([2], START + SPAN), Saved(), options, version=before)
+    kept: list[Any] = []
+    async with asyncio.timeout(20), aclosing(reader.batches()) as stream:
+        async for batch in stream:
+            kept += [record.value for record in batch.records]
+            if len(kept) == 1:
+                (section,) = reader.sections()
+                section.feed.update((before, after), frozenset({"pk", "b", "cdc$deleted_b"}))
+            if len(kept) == 2:
+                break
+    check(rows, kept)
+
+
 async def test_where_reading_begins_is_saved_before_anything_is_read() -> None:
     """A look-back is counted from the first start on: a log that can't be read yet, and a restart, do not move it."""
 
@@ -323,3 +350,30 @@ async def test_late_rows_come_after_all_and_widen_the_confidence_window(monkeypa
     assert position.window_start_ms == position.window_end_ms
     assert reader.confidence.late_rows == 1
     assert reader.confidence.window_ms(time.monotonic()) > 50
+
+
+async def test_a_window_that_waited_for_its_turn_is_looked_at_again_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """While Kafka takes no batches a window that was read young gets old; how late a row was does not grow by that."""
+    monkeypatch.setattr("connectors.scylla.source.recheck.ZONE_MS", 300)
+    now = int(time.time() * 1000)
+    (group,) = groups_of([2], None)
+    log = Log([])
+    saved = Saved()
+    saved.offsets[str(positions.source_partition(group))] = positions.source_offset(
+        ReadPosition(now - 9_000, now - 9_000)
+    )
+    options = scylla_reading(confidence_min_ms=50, confidence_max_ms=30_000, window_min_ms=50, heartbeat_ms=60_000)
+    reader = reader_of(log, [group], saved, options, rules=WindowRules(head_ms=50), unsaved=True)
+    late = (bytes([1]) * 16, timeuuid(now - 4_000, 0, 2), 0, 1, None, True, 1, 1, None)
+    records: list[Any] = []
+    async with asyncio.timeout(20), aclosing(reader.batches()) as stream:
+        assert not (await anext(stream)).records
+        while not log.queries:
+            await pass_turns()
+        await pass_turns()
+        log.streams[late[0]] = [late]
+        reader.clock.sample("a", time.monotonic() * 1000, time.time() * 1000 + 60_000)
+        while not records:
+            records += (await anext(stream)).records
+    assert [record.value for record in records] == [late]
+    assert 3_900 < reader.confidence.lateness_ms(time.monotonic()) < 20_000

@@ -11,15 +11,19 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from connectors.api import BadRecord
+from connectors.cql.types import CqlType
 from connectors.errors import Skippable
 from connectors.scylla import positions
+from connectors.scylla.events import build_events
 from connectors.scylla.events.changes import is_delivered
+from connectors.scylla.model import RANGE_START_INCLUSIVE, CdcOptions, ScyllaColumn, TableVersion
 from connectors.scylla.source.windows import WindowRules
 from connectors.testing.contexts import SavedOffsets
-from tests.support.settings import scylla_reading
+from tests.support.settings import scylla_events, scylla_reading
 from tests.unit.connectors.scylla.reader_world import (
     SPAN,
     START,
+    TABLE,
     Builder,
     Log,
     check,
@@ -133,3 +137,36 @@ async def test_a_bad_record_is_passed_although_its_windows_end_is_not_saved() ->
         reader_of(log, [group], saved, options, rules=rules, builder=PickyBuilder), saved, lambda rows, _: bool(rows)
     )
     assert ([row[1] for row in rows], bad) == ([timeuuid(START + 900, 0, 1)], [])
+
+
+async def test_a_range_delete_without_its_end_does_not_fail_each_restart() -> None:
+    """Its start was reported, and its position saved: the rest of the window is read from there."""
+    (group,) = groups_of([1], START + SPAN)
+    columns = (
+        ScyllaColumn("pk", CqlType("int"), "partition_key", 0),
+        ScyllaColumn("ck", CqlType("int"), "clustering", 0),
+    )
+    version = TableVersion(TABLE, columns, CdcOptions(), "one")
+    event_settings = scylla_events(topic_prefix="p", deletes_mode="events")
+    start = (bytes([0]) * 16, timeuuid(START + 100, 0, 1), 0, RANGE_START_INCLUSIVE, None, None, 1, 1)
+    saved = SavedOffsets()
+
+    def new_reader() -> ScyllaReader:
+        return reader_of(
+            Log([start]),
+            [group],
+            saved,
+            scylla_reading(confidence_ms=0, heartbeat_ms=60_000),
+            # The first window ends before there is anything: its end is saved, and then no other for a minute.
+            rules=WindowRules(head_ms=50, first_ms=50),
+            builder=lambda version: build_events(version, event_settings),
+            version=version,
+        )
+
+    _, bad = await read_until(new_reader(), saved, lambda _, bad: bool(bad))
+    position = positions.saved_position(group, saved)
+    assert position is not None
+    assert (len(bad), position.stream, position.time, position.seq) == (1, start[0], start[1], 0)
+    reader = new_reader()
+    assert (await read_until(reader, saved, lambda *_: False))[0] == []
+    assert reader.states[0].finished

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
+from connectors.errors import Fatal
 from connectors.scylla import positions
 from connectors.scylla.model import ReadPosition
 from connectors.scylla.source import recheck
@@ -20,9 +21,19 @@ from tests.unit.connectors.scylla.reader_world import LOG, TABLE, VERSION, Build
 if TYPE_CHECKING:
     import pytest
 
+    from connectors.cql.cluster.session import ResultPage
     from connectors.scylla.source.lanes import LaneWindow
 
 CEILING_MS = 30_000
+
+
+class Refusing(Log):
+    """A server that accepts no paging state."""
+
+    async def page(self, *args: Any, state: bytes | None = None, **more: Any) -> ResultPage:
+        if state is not None:
+            raise Fatal("the server refuses the query: invalid paging state")
+        return await super().page(*args, **more)
 
 
 class World:
@@ -143,6 +154,37 @@ async def test_times_beyond_the_bound_are_not_kept_while_a_window_is_read(monkey
     await world.recheck.look_again()
     assert world.log.queries == 0
     assert world.recheck.kept_times == 0
+
+
+async def test_quiet_windows_that_wait_for_a_slow_server_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A task of very many streams ends windows faster than they can be looked at again, also without any rows."""
+    monkeypatch.setattr(recheck, "MOST_TIMES", 5)
+    monkeypatch.setattr(recheck, "ZONE_MS", 1)
+    now = int(time.time() * 1000)
+    world = World([], ReadPosition(now - 10_000, now - 10_000))
+    for _ in range(20):
+        world.now_ms += 1_000
+        world.end(world.plan())
+    assert world.recheck.left_out >= 14
+    world.now_ms += 2 * CEILING_MS
+    await world.recheck.look_again()
+    assert 0 < world.log.queries <= 6
+    assert world.recheck.kept_times == 0
+
+
+async def test_a_paging_state_that_is_not_accepted_any_more_does_not_end_the_task() -> None:
+    """As after an upgrade of a node: the server says the same of it as of a query that is wrong."""
+    now = int(time.time() * 1000)
+    rows = rows_of(0, [now - 9_000 + number for number in range(2_500)])
+    world = World([], ReadPosition(now - 10_000, now - 10_000))
+    world.log.page = Refusing(rows).page
+    window = world.plan()
+    world.see(window, rows)
+    world.end(window)
+    world.now_ms += 2 * CEILING_MS + recheck.ZONE_MS
+    await world.recheck.look_again()
+    assert world.recheck.left_out == 1
+    assert world.confidence.late_rows == 0
 
 
 async def test_looks_that_are_due_together_are_spread(monkeypatch: pytest.MonkeyPatch) -> None:

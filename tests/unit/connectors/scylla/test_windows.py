@@ -7,9 +7,11 @@ read for continuing after a row and for halving.
 from __future__ import annotations
 
 import uuid
+from dataclasses import replace
 from itertools import groupby
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -309,11 +311,67 @@ def test_rows_come_in_the_form_of_their_own_definition() -> None:
     first, second = version("1", 0, ("a", "text")), version("2", T0 * 1000, ("a", "text"), ("b", "int"))
     feed = TableFeed(TABLE, (first, second), lambda _: None)  # type: ignore[arg-type, return-value]
     rows = [row(T0 - 5, "x", None, None, None), row(T0 - 1, "y", None, None, None), row(T0, "z", None, 7, None)]
-    assert feed.parts(second, rows) == [
+    columns = feed.selected_columns(second)
+    assert feed.parts(second, columns, rows) == [
         (first, [(*rows[0][:7], "x", None), (*rows[1][:7], "y", None)]),
         (second, rows[2:]),
     ]
-    assert feed.parts(second, rows[2:]) == [(second, rows[2:])]
+    assert feed.parts(second, columns, rows[2:]) == [(second, rows[2:])]
+
+
+def address(*names: str, kinds: tuple[str, ...] = ("text", "int")) -> CqlType:
+    """A user-defined type as it was or is."""
+    types = tuple(CqlType(kind) for kind in kinds[: len(names)])
+    return CqlType("udt", types, frozen=True, keyspace="ks", udt_name="addr", field_names=names)
+
+
+@pytest.mark.parametrize(
+    ("around", "wrap"),
+    [
+        (lambda kind: kind, lambda value: value),
+        (lambda kind: CqlType("list", (kind,)), lambda value: [(b"t" * 16, value), (b"u" * 16, None)]),
+        (lambda kind: CqlType("set", (kind,)), lambda value: [value]),
+        (
+            lambda kind: CqlType("map", (CqlType("int"), kind), frozen=True),
+            lambda value: [{"key": 1, "value": value}],
+        ),
+        (
+            lambda kind: CqlType("tuple", (CqlType("int"), kind), frozen=True),
+            lambda value: {"field_0": 1, "field_1": value},
+        ),
+    ],
+)
+def test_rows_from_before_a_type_was_altered_keep_their_values(around: Any, wrap: Any) -> None:
+    """The last seconds before ALTER TYPE are always read after it."""
+    shorter, longer = around(address("street")), around(address("road", "zip"))
+    first, second = (
+        replace(
+            version(name, since_us),
+            columns=(
+                ScyllaColumn("pk", CqlType("int"), "partition_key", 0),
+                ScyllaColumn("home", kind, "regular"),
+            ),
+        )
+        for name, since_us, kind in (("1", 0, shorter), ("2", T0 * 1000, longer))
+    )
+    feed = TableFeed(TABLE, (first, second), lambda _: None)  # type: ignore[arg-type, return-value]
+    tail = [None] * (len(first.log_columns) - 2)
+    old, new = wrap({"street": "x"}), wrap({"road": "x", "zip": None})
+    columns = feed.selected_columns(second)
+    for time_ms, expected in ((T0 - 1, old), (T0, new)):
+        for selected, value in ((first, old), (second, new)):
+            ((row_version, rows),) = feed.parts(selected, columns, [row(time_ms, value, *tail)])
+            assert row_version is (first if time_ms < T0 else second)
+            assert rows == [row(time_ms, expected, *tail)]
+    ((_, (nothing,)),) = feed.parts(second, columns, [row(T0 - 1, None, *tail)])
+    assert nothing[7] is None
+
+
+def test_a_column_that_came_again_with_another_type_is_null_before() -> None:
+    first, second = version("1", 0, ("a", "text")), version("2", T0 * 1000, ("a", "int"))
+    feed = TableFeed(TABLE, (first, second), lambda _: None)  # type: ignore[arg-type, return-value]
+    columns = feed.selected_columns(second)
+    assert feed.parts(second, columns, [row(T0 - 1, 5, None)]) == [(first, [row(T0 - 1, None, None)])]
 
 
 def test_what_the_log_does_not_have_is_null() -> None:
@@ -325,7 +383,9 @@ def test_what_the_log_does_not_have_is_null() -> None:
         frozenset({"pk", "a", "cdc$deleted_a"}),
     )
     assert '"b"' not in feed.text(two, single=True)
-    assert feed.parts(two, [row(T0, "x", True)]) == [(two, [row(T0, "x", True, None, None)])]
+    assert feed.parts(two, feed.selected_columns(two), [row(T0, "x", True)]) == [
+        (two, [row(T0, "x", True, None, None)])
+    ]
     assert feed.update((two,), frozenset({"pk", "a", "cdc$deleted_a", "b", "cdc$deleted_b"}))
     assert '"b"' in feed.text(two, single=True)
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from connectors.api import EVERY_PARTITION
+from connectors.api import EVERY_PARTITION, SourceRecord
 from connectors.cql.types import CqlType
 from connectors.scylla.events.ums import UmsBuilder
 from connectors.scylla.events.ums_signals import ScyllaUmsSignals, parts_of
-from connectors.scylla.model import CdcOptions, ScyllaColumn, TableId, TableVersion
+from connectors.scylla.model import INSERT, CdcOptions, ScyllaColumn, StreamRun, TableId, TableVersion
 from connectors.scylla.source.feeds import TableFeed
+from connectors.scylla.source.windows import start_of
 from tests.support.settings import scylla_events
 
 SETTINGS = scylla_events(topic_prefix="p", output_format="ums")
@@ -39,6 +40,21 @@ def test_a_change_of_the_definition_ends_the_older_one() -> None:
     assert {record.partition for record in said} == {EVERY_PARTITION}, "streams have keys of their own"
     assert said[0].key == "data_increment_heartbeat.scylla.p.ks.t.0.0.0...0/2"
     assert {record.topic for record in said} == {feed.builder(FIRST).topic}  # type: ignore[attr-defined]
+
+
+def test_rows_of_a_definition_that_was_in_force_before_are_in_the_namespace_that_is_spoken_of() -> None:
+    """A column that is added and dropped, or a table that is recreated as it was: the older namespace was terminated."""
+    third = replace(FIRST, since_us=9_000_000)
+    fourth = replace(FIRST, since_us=12_000_000, table_id="another")
+    feed = TableFeed(FIRST.id, (FIRST, SECOND, third, fourth), lambda version: UmsBuilder(version, SETTINGS))
+    for time_ms, namespace in ((1_000, "0"), (6_000, "5"), (10_000, "9"), (13_000, "12")):
+        row = (b"s" * 16, start_of(time_ms), 0, INSERT, None, True, 1)
+        ((version, rows),) = feed.parts(FIRST, ("pk",), [row])
+        out: list[SourceRecord] = []
+        feed.builder(version).feed(StreamRun({}, {}, rows, last=True), out, [])
+        (promised, *_) = reversed(ScyllaUmsSignals(SETTINGS, {}).promise(version, time_ms, AT))
+        namespaces = [record.value["schema"]["namespace"] for record in (*out, promised)]
+        assert namespaces == [f"scylla.p.ks.t.{namespace}.0.0"] * 2
 
 
 def test_a_task_speaks_for_its_part_of_each_table() -> None:
