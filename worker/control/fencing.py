@@ -140,7 +140,13 @@ class TaskFencing:
         if count:
             _log.info("Fencing %d producers of earlier tasks of connector %s", count, name)
             await self.fence_ids(name, count)
-        await self._leader.write([task_count_record(name, snapshot.task_counts.get(name, 0))])
+        while True:
+            # The connector may have got other tasks meanwhile: those that start now have to be fenced before the next ones.
+            tasks = self._leader.snapshot.task_counts.get(name, 0)
+            await self._leader.write([task_count_record(name, tasks)])
+            snapshot = self._leader.snapshot
+            if name in snapshot.pending_fencing or snapshot.task_counts.get(name, 0) <= tasks:
+                return
 
     def _fence_soon(self, name: str, work: Callable[[str], Awaitable[None]]) -> asyncio.Task[None]:
         async def fence() -> None:
