@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError
 
-from connectors.errors import MillraceError, Retriable
+from connectors.errors import ConfigInvalid, MillraceError, Retriable
 from offsets.fetch import abandon_producer
 from offsets.records import task_count_record
 from worker.rest.facade import RestError
@@ -85,7 +85,7 @@ class TaskFencing:
         self,
         leader: LeaderDuties,
         settings: Mapping[str, Any],
-        task_producer: Callable[[Mapping[str, str]], dict[str, Any]],
+        task_producer: Callable[[Mapping[str, str]], Awaitable[dict[str, Any]]],
     ) -> None:
         self._leader = leader
         self._settings = settings
@@ -128,8 +128,8 @@ class TaskFencing:
         connector = self._leader.snapshot.connectors.get(name, {})
         ids = [f"{self._settings['group.id']}-{name}-{task}" for task in range(count)]
         try:
-            await fence_producers(self._task_producer(connector), ids, _FENCE_DEADLINE_S)
-        except Retriable as error:
+            await fence_producers(await self._task_producer(connector), ids, _FENCE_DEADLINE_S)
+        except (ConfigInvalid, Retriable) as error:
             raise RestError(500, f"Failed to fence out task producers for source connector {name}: {error}") from error
 
     async def _fence_connector(self, name: str) -> None:

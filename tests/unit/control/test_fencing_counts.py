@@ -33,7 +33,7 @@ class Leader:
     def snapshot(self) -> ClusterSnapshot:
         return self.state.snapshot()
 
-    def task_producer(self, connector: Mapping[str, str]) -> dict[str, Any]:
+    async def task_producer(self, connector: Mapping[str, str]) -> dict[str, Any]:
         return dict(connector)
 
     def check(self) -> None:
