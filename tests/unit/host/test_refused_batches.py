@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from aiokafka.errors import InvalidTimestampError, MessageSizeTooLargeError, OutOfOrderSequenceNumber
 
+from connectors.errors import Fatal
 from tests.support.eventually import eventually_async, pass_turns
 from worker.host.delivery import producer as producers
 from worker.host.delivery.commits import CommitUnit
 from worker.host.delivery.producer import Producer
+from worker.host.delivery.producer_errors import TransactionLost
 from worker.host.delivery.routes import ProducerSettings
 
 if TYPE_CHECKING:
@@ -131,12 +133,13 @@ async def until(condition: Callable[[], object], delivery: Delivery) -> None:
     )
 
 
-async def test_a_refused_record_is_found_in_its_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_refused_record_says_nothing_about_the_size_of_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     delivery = Delivery(monkeypatch)
     good: list[bytes | None] = [b"%d" % number for number in range(40)]
     await delivery.write([*good[:7], BAD, *good[7:]])
     await delivery.producer.drain()
     assert (delivery.broker.values, [value for value, _ in delivery.rejected]) == (good, [BAD])
+    assert delivery.batch_sizes == {}, "the topic takes batches as before"
     await delivery.producer.close()
 
 
@@ -157,6 +160,15 @@ async def test_what_follows_a_refused_batch_waits_while_an_earlier_record_is_rej
     await delivery.producer.close()
 
 
+async def test_a_record_that_is_too_large_alone_does_not_make_batches_smaller(monkeypatch: pytest.MonkeyPatch) -> None:
+    delivery = Delivery(monkeypatch)
+    await delivery.write([b"x" * (LARGEST + 1)])
+    await delivery.producer.drain()
+    assert len(delivery.rejected) == 1
+    assert delivery.batch_sizes == {}
+    await delivery.producer.close()
+
+
 async def test_a_batch_that_is_too_large_makes_later_ones_smaller(monkeypatch: pytest.MonkeyPatch) -> None:
     delivery = Delivery(monkeypatch)
     values: list[bytes | None] = [b"x" * 100] * 100
@@ -164,4 +176,24 @@ async def test_a_batch_that_is_too_large_makes_later_ones_smaller(monkeypatch: p
     await delivery.producer.drain()
     assert (delivery.broker.values, delivery.rejected) == (values, [])
     assert delivery.batch_sizes["rows"] <= LARGEST
+    await delivery.producer.close()
+
+
+@pytest.mark.parametrize(
+    ("values", "kind"),
+    [
+        # A later attempt would have the record in a batch again: smaller batches need not be single records.
+        ([b"1", BAD, b"2"], Fatal),
+        ([BAD], Fatal),
+        ([b"x" * 100] * 100, TransactionLost),
+        ([b"x" * (LARGEST + 1)], Fatal),
+    ],
+)
+async def test_a_transaction_with_a_refused_record_fails_the_task(
+    monkeypatch: pytest.MonkeyPatch, values: list[bytes | None], kind: type[Exception]
+) -> None:
+    delivery = Delivery(monkeypatch, transactional_id="t")
+    await delivery.write(values)
+    await until(lambda: delivery.failures, delivery)
+    assert [type(failure) for failure in delivery.failures] == [kind]
     await delivery.producer.close()

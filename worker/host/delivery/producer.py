@@ -24,6 +24,8 @@ from worker.host.delivery.producer_errors import (
     TransactionLost,
     cause_of,
     classify_error,
+    is_about_record,
+    is_too_large,
     permission_hint,
     refusal_hint,
 )
@@ -338,14 +340,15 @@ class Producer:
             self.die(Fatal(f"{where} is refused: {error!r}"))
         elif kind == "split":
             hint = refusal_hint(error, writer.topic)
-            smaller = self._batch_sizes[writer.topic] = max(1024, min(writer.batch_size, chunk.accounted) // 2)
-            self._routes[writer.topic].shrink(smaller)
+            if is_too_large(error) and chunk.count > 1:
+                smaller = self._batch_sizes[writer.topic] = max(1024, min(writer.batch_size, chunk.accounted) // 2)
+                self._routes[writer.topic].shrink(smaller)
             if not self.settings.transactional:
                 self._splits.append(
                     (writer, chunk, RecordTooLarge(f"{where}: the broker refuses the record: {error!r}{hint}"))
                 )
                 self._give_up_client(f"{where}: the broker refuses a batch of {chunk.count} records: {error!r}")
-            elif chunk.count > 1:
+            elif chunk.count > 1 and not is_about_record(error):
                 self.die(TransactionLost(f"{where}: the broker refuses a batch of {chunk.count} records: {error!r}"))
             else:
                 hint = hint or (
