@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
@@ -12,6 +11,8 @@ from worker.host.delivery.routes import ProducerSettings, TopicRoute
 from worker.host.saved import OffsetTooLarge, OffsetWriter, write_pairs
 
 if TYPE_CHECKING:
+    import asyncio
+
     from worker.host.delivery.producer import Producer
     from worker.host.delivery.routes import TopicPartitionWriter
 
