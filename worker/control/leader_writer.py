@@ -144,6 +144,9 @@ class LeaderWriter:
             last: tuple[int | None, int | None] = (None, None)
             try:
                 last = await self._write_transaction(batch)
+            except asyncio.CancelledError:  # ``stop`` gives the rest the same answer
+                self._writes = [*batch, *self._writes]
+                raise
             except Exception as error:  # noqa: BLE001 - the waiting callers get the error
                 failure = error
             for pending in batch:
