@@ -349,6 +349,12 @@ async def abandon_producer(producer: AIOKafkaProducer, patience_s: float = 0.5) 
         raise
 
 
+def stop_sender(producer: AIOKafkaProducer) -> None:
+    """Have a producer that is about to be abandoned send nothing from now on; does not block."""
+    for task in _sender_tasks(sender_task(producer)):
+        task.cancel()
+
+
 async def _end_producer(producer: AIOKafkaProducer, patience_s: float) -> None:
     if patience_s > 0:
         with contextlib.suppress(Exception):

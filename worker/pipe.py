@@ -157,16 +157,19 @@ class Peer:
     async def _handle_request(self, kind: int, number: int, message: Any) -> None:
         try:
             result = await self._handler(message)
+            answer = self._encode(result) if kind == _REQUEST else b""
         except Exception as error:  # noqa: BLE001 - whatever the handler raises is the asker's to see
             if kind == _REQUEST:
-                self._send_frame(_ERROR, number, self._encode((type(error).__name__, self._scrub(str(error)))))
+                # A name of a file, for example, may hold bytes that are no UTF-8.
+                reason = self._scrub(str(error)).encode("utf-8", "backslashreplace").decode()
+                self._send_frame(_ERROR, number, self._encode((type(error).__name__, reason)))
             else:
                 asyncio.get_running_loop().call_exception_handler(
                     {"message": f"handling {type(message).__name__} failed", "exception": error}
                 )
             return
         if kind == _REQUEST:
-            self._send_frame(_ANSWER, number, self._encode(result))
+            self._send_frame(_ANSWER, number, answer)
 
     def _end_peer(self) -> None:
         self.closed.set()

@@ -79,6 +79,10 @@ class WorkersClient:
 
 
 class _Secrets:
+    async def resolve(self, config: Mapping[str, str]) -> dict[str, str]:
+        """There are no references."""
+        return dict(config)
+
     async def close(self) -> None:
         """There is nothing to close."""
 
@@ -139,7 +143,9 @@ class SimulatedControl(ControlProcess):
 
     async def _start_rest(self) -> None:
         node = self.node
-        self.context = HerderContext(node, self.config, "modelled", ("1", "unknown"), self._store_client)
+        self.context = HerderContext(
+            node, self.config, "modelled", ("1", "unknown"), self._connector_clients.own_offsets
+        )
         self.context.start_drain = self.start_drain
         self.context.properties = self.properties
         self.herder = ClusterHerder(self.context)

@@ -96,6 +96,7 @@ class ControlProcess:
         self._cluster_id = ""
         self._loggers = loggers
         self._secrets = secrets
+        self._connector_clients = clients.ConnectorClients(self._resolved, secrets, exactly_once=exactly_once(config))
         self._membership: GroupMembership | None = None
         self._app: Any = None
         self._watch: ContactWatch | None = None
@@ -280,7 +281,9 @@ class ControlProcess:
     async def _start_rest(self) -> None:
         settings = RestSettings.from_properties(self._resolved)
         node = self.node
-        self.context = HerderContext(node, self.config, self._cluster_id, (__version__, "unknown"), self._store_client)
+        self.context = HerderContext(
+            node, self.config, self._cluster_id, (__version__, "unknown"), self._connector_clients.own_offsets
+        )
         self.context.start_drain = self.start_drain
         self.context.properties = self.properties
         self.herder = ClusterHerder(self.context)
@@ -316,7 +319,7 @@ class ControlProcess:
                 config["transaction.timeout.ms"],
             ),
             config,
-            self._task_producer,
+            self._connector_clients.task_producer,
             self._incarnation,
             exactly_once=exactly_once(config),
             in_touch=self._in_touch,
@@ -433,12 +436,6 @@ class ControlProcess:
 
     async def _put_out(self, member: WorkerMember) -> bool:
         return self._membership is not None and await self._membership.put_out(member)
-
-    def _task_producer(self, connector: Mapping[str, str]) -> dict[str, Any]:
-        return clients.task_producer(self._resolved, connector)
-
-    def _store_client(self, connector: Mapping[str, str]) -> dict[str, Any]:
-        return clients.connector_reader(self._resolved, connector)
 
     async def _put_task_configs(self, name: str, configs: list[dict[str, str]]) -> None:
         if self.herder is not None:

@@ -9,6 +9,11 @@ from worker.kafka import clients as kafka_clients
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from worker.secrets.rotation import SecretKeeper
+
+#: Name of a connector's own offsets topic.
+OFFSETS_TOPIC: Final = "offsets.storage.topic"
+_OVERRIDES: Final = "producer.override."
 #: The worker's plain properties that its own clients take; those for tasks stand behind ``producer.`` and so on.
 _PLAIN_PROPERTIES: Final = frozenset(
     {
@@ -76,33 +81,64 @@ def leader_producer(
     }
 
 
-def task_producer(properties: Mapping[str, str], connector: Mapping[str, str]) -> dict[str, Any]:
-    """For taking over the transactional ids of a connector's tasks: connected as their producers are.
+class ConnectorClients:
+    """Settings of clients that stand in for a connector's own, by its configuration.
 
-    Raises:
-        ConfigInvalid: the policy forbids an override, or a property is wrong.
+    Args:
+        properties: the worker's, resolved.
+        secrets: resolves the connector's references to config providers: its tasks log in with what they stand for.
+        exactly_once: whether its tasks write in transactions.
     """
-    merged = {
-        **kafka_clients.inherited_properties(properties, "producer."),
-        **kafka_clients.override_properties(connector, "producer.override.", properties),
-    }
-    merged.pop("transactional.id", None)
-    merged.pop("client.id", None)
-    return kafka_clients.client_arguments(merged, "producer").arguments
 
+    def __init__(self, properties: Mapping[str, str], secrets: SecretKeeper, *, exactly_once: bool) -> None:
+        self._properties = properties
+        self._secrets = secrets
+        self._exactly_once = exactly_once
 
-def connector_reader(properties: Mapping[str, str], connector: Mapping[str, str]) -> dict[str, Any]:
-    """For reading and writing a connector's own offsets topic: on the Kafka its tasks write to."""
-    merged = {
-        **kafka_clients.inherited_properties(properties, "producer."),
-        **kafka_clients.override_properties(connector, "producer.override.", properties),
-    }
-    merged.pop("client.id", None)
-    return kafka_clients.client_arguments(
-        {
-            name: value
-            for name, value in merged.items()
-            if name in _PLAIN_PROPERTIES or name.startswith(kafka_clients.SECURITY_PREFIXES)
-        },
-        "admin",
-    ).arguments
+    async def task_producer(self, connector: Mapping[str, str]) -> dict[str, Any]:
+        """For taking over the transactional ids of a connector's tasks: connected as their producers are.
+
+        Raises:
+            ConfigInvalid: the policy forbids an override, or a property is wrong.
+            Retriable: a config provider is unavailable.
+        """
+        overrides = await self._overrides(connector)
+        return kafka_clients.client_arguments(self._producer_properties(overrides), "producer").arguments
+
+    async def own_offsets(self, connector: Mapping[str, str]) -> tuple[str, dict[str, Any]] | None:
+        """A connector's own offsets topic, on the Kafka its tasks write to, and arguments to read and write it with.
+
+        None if its offsets are in the worker's topic alone.
+
+        Raises:
+            ConfigInvalid, Retriable: as ``task_producer``.
+        """
+        overrides = await self._overrides(connector)
+        named = (await self._secrets.resolve({OFFSETS_TOPIC: connector.get(OFFSETS_TOPIC, "")}))[OFFSETS_TOPIC].strip()
+        workers_topic = self._properties.get("offset.storage.topic", "")
+        here = self._properties.get("bootstrap.servers")
+        elsewhere = overrides.get("bootstrap.servers", here) != here
+        # As tasks have it (``worker.host.plan.own_offsets_topic``): a transaction can't span two Kafka clusters.
+        topic = named or (workers_topic if self._exactly_once and elsewhere else "")
+        if not topic or (topic == workers_topic and not elsewhere):
+            return None
+        return topic, kafka_clients.client_arguments(
+            {
+                name: value
+                for name, value in self._producer_properties(overrides).items()
+                if name in _PLAIN_PROPERTIES or name.startswith(kafka_clients.SECURITY_PREFIXES)
+            },
+            "admin",
+        ).arguments
+
+    async def _overrides(self, connector: Mapping[str, str]) -> dict[str, str]:
+        resolved = await self._secrets.resolve(
+            {name: value for name, value in connector.items() if name.startswith(_OVERRIDES)}
+        )
+        return kafka_clients.override_properties(resolved, _OVERRIDES, self._properties)
+
+    def _producer_properties(self, overrides: Mapping[str, str]) -> dict[str, str]:
+        merged = {**kafka_clients.inherited_properties(self._properties, "producer."), **overrides}
+        merged.pop("transactional.id", None)
+        merged.pop("client.id", None)
+        return merged

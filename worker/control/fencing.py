@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError
 
-from connectors.errors import MillraceError, Retriable
+from connectors.errors import ConfigInvalid, MillraceError, Retriable
 from offsets.fetch import abandon_producer
 from offsets.records import task_count_record
 from worker.rest.facade import RestError
@@ -85,7 +85,7 @@ class TaskFencing:
         self,
         leader: LeaderDuties,
         settings: Mapping[str, Any],
-        task_producer: Callable[[Mapping[str, str]], dict[str, Any]],
+        task_producer: Callable[[Mapping[str, str]], Awaitable[dict[str, Any]]],
     ) -> None:
         self._leader = leader
         self._settings = settings
@@ -128,8 +128,8 @@ class TaskFencing:
         connector = self._leader.snapshot.connectors.get(name, {})
         ids = [f"{self._settings['group.id']}-{name}-{task}" for task in range(count)]
         try:
-            await fence_producers(self._task_producer(connector), ids, _FENCE_DEADLINE_S)
-        except Retriable as error:
+            await fence_producers(await self._task_producer(connector), ids, _FENCE_DEADLINE_S)
+        except (ConfigInvalid, Retriable) as error:
             raise RestError(500, f"Failed to fence out task producers for source connector {name}: {error}") from error
 
     async def _fence_connector(self, name: str) -> None:
@@ -140,7 +140,13 @@ class TaskFencing:
         if count:
             _log.info("Fencing %d producers of earlier tasks of connector %s", count, name)
             await self.fence_ids(name, count)
-        await self._leader.write([task_count_record(name, snapshot.task_counts.get(name, 0))])
+        while True:
+            # The connector may have got other tasks meanwhile: those that start now have to be fenced before the next ones.
+            tasks = self._leader.snapshot.task_counts.get(name, 0)
+            await self._leader.write([task_count_record(name, tasks)])
+            snapshot = self._leader.snapshot
+            if name in snapshot.pending_fencing or snapshot.task_counts.get(name, 0) <= tasks:
+                return
 
     def _fence_soon(self, name: str, work: Callable[[str], Awaitable[None]]) -> asyncio.Task[None]:
         async def fence() -> None:

@@ -38,7 +38,7 @@ from worker.control.state.verifications import verification_record
 from worker.rest.facade import NotLeader
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
 
     from offsets.cluster import ClusterSnapshot
     from offsets.records import Pair
@@ -72,7 +72,7 @@ class LeaderDuties:
         stores: ClusterStores,
         producer: Mapping[str, Any],
         settings: Mapping[str, Any],
-        task_producer: Callable[[Mapping[str, str]], dict[str, Any]],
+        task_producer: Callable[[Mapping[str, str]], Awaitable[dict[str, Any]]],
         me: str,
         *,
         exactly_once: bool,

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 _WRITE_DEADLINE_S: Final = 20.0
 _APPLY_DEADLINE_S: Final = 20.0
+#: Kafka's default, for clients and brokers; the frame of a record takes a part of it.
+_LARGEST_REQUEST: Final = 1_048_576
+_FRAME: Final = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,8 +114,9 @@ class LeaderWriter:
 
         Raises:
             NotLeader: this worker does not lead any more.
-            RestError: 500: Kafka did not take the records; whether they were written is open.
+            RestError: 500: Kafka did not take the records; whether they were written is open. 400: one is too large.
         """
+        self._check_sizes((*config, *placement))
         request = _Write(list(config), list(placement), asyncio.get_running_loop().create_future())
         self._writes.append(request)
         self._wake.set()
@@ -129,6 +133,17 @@ class LeaderWriter:
                 f"{_APPLY_DEADLINE_S:g} s. Check the brokers",
             ) from None
 
+    def _check_sizes(self, pairs: Sequence[Pair]) -> None:
+        """Refuse what Kafka's client would: the transaction would fail with all that others want written."""
+        largest = int(self._arguments.get("max_request_size", _LARGEST_REQUEST)) - _FRAME
+        for key, value in pairs:
+            size = len(key) + len(value or b"")
+            if size > largest:
+                raise RestError(
+                    400,
+                    f"{key.decode(errors='replace')} takes {size} bytes, more than the {largest} that Kafka takes in a record",
+                )
+
     async def _write_all(self) -> None:
         """Write whatever waits, together: a transaction takes as long for many records as for one.
 
@@ -144,6 +159,9 @@ class LeaderWriter:
             last: tuple[int | None, int | None] = (None, None)
             try:
                 last = await self._write_transaction(batch)
+            except asyncio.CancelledError:  # ``stop`` gives the rest the same answer
+                self._writes = [*batch, *self._writes]
+                raise
             except Exception as error:  # noqa: BLE001 - the waiting callers get the error
                 failure = error
             for pending in batch:

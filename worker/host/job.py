@@ -171,11 +171,12 @@ class JobSession:
             if now - began > _STABLE_S:
                 pauses = retry_pauses(last_s=self.plan.options["errors.retry.delay.max.ms"] / 1000)
                 faulty_since = None
-            faulty_since = began if faulty_since is None else faulty_since
-            limit_ms = self.plan.options["errors.retry.timeout"]
-            if limit_ms is not None and limit_ms >= 0 and (now - faulty_since) * 1000 > limit_ms:
-                raise fault
+            # Not since it began: it may have worked for hours before this fault.
+            faulty_since = now if faulty_since is None else faulty_since
             pause = next(pauses)
+            limit_ms = self.plan.options["errors.retry.timeout"]
+            if limit_ms is not None and limit_ms >= 0 and (now - faulty_since + pause) * 1000 > limit_ms:
+                raise fault
             self.stats.restarts += 1
             self.stats.last_error_ms = int(time.time() * 1000)
             self.plan.log.warning("%s: %s; it is started again in %.1f s", self._name, fault, pause)

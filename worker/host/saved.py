@@ -153,10 +153,15 @@ class ConnectorOffsets:
         return [(key_for(partition), encode_offset(offset)) for partition, offset in offsets]
 
 
+class OffsetTooLarge(Fatal):
+    """One task's offset can't be saved; the producer still works."""
+
+
 async def write_pairs(producer: Producer, topic: str, pairs: Pairs) -> None:
     """Write offsets with ``producer`` and wait until Kafka has them, however long Kafka is unavailable.
 
     Raises:
+        OffsetTooLarge: one of them is not written.
         MillraceError: the producer died.
     """
     producer.acked.uncounted.add(topic)
@@ -164,10 +169,16 @@ async def write_pairs(producer: Producer, topic: str, pairs: Pairs) -> None:
     written = asyncio.Event()
     unit = CommitUnit()
     unit.done = lambda _: written.set()
-    route.append(unit, [value for _, value in pairs], [key for key, _ in pairs])
+    refused = route.append(unit, [value for _, value in pairs], [key for key, _ in pairs])
     unit.release()
     route.kick()
     await producer.wait_for(written)
+    if refused:
+        # Without it the source would be read again from an older position, unnoticed until then.
+        index, error = refused[0]
+        raise OffsetTooLarge(
+            f"the offset with the key {pairs[index][0].decode(errors='replace')} can't be saved: {error}"
+        )
 
 
 class OffsetWriter:
@@ -198,6 +209,8 @@ class OffsetWriter:
         producer = self._producer
         try:
             await write_pairs(producer, self._topic, pairs)
+        except OffsetTooLarge:
+            raise  # of this task alone: the others write on
         except MillraceError as error:
             if self._producer is producer:
                 self._producer = None

@@ -30,6 +30,8 @@ log = logging.getLogger(__name__)
 #: Seconds after the deadline of a stop in which the runner itself must have ended.
 _MARGIN_S: Final = 1.0
 _CAUSED_BY: Final = "\nCaused by: "
+#: Characters of a trace: Kafka takes a status of 1 MB, in which a character may have up to six bytes.
+_LONGEST_TRACE: Final = 100_000
 #: How many errors a trace names at its top.
 _CAUSES: Final = 10
 
@@ -45,7 +47,11 @@ def masked_trace(error: BaseException, scrub: Callable[[str], str]) -> str:
         trace = "".join(traceback.format_exception(error))
     first, *causes = _list_causes(error)
     top = _CAUSED_BY.join([_name_error(first), *(_name_error(cause) for cause in causes if str(cause).strip())])
-    return scrub(f"{top}\n\n{trace.strip()}\n")
+    shown = scrub(f"{top}\n\n{trace.strip()}\n")
+    if len(shown) > _LONGEST_TRACE:
+        shown = f"{shown[:_LONGEST_TRACE]}\n(cut: it has {len(shown)} characters)\n"
+    # A name of a file, for example, may hold bytes that are no UTF-8: neither the pipe nor the topic takes those.
+    return shown.encode("utf-8", "backslashreplace").decode()
 
 
 def _list_causes(error: BaseException) -> list[BaseException]:

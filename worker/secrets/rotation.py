@@ -20,7 +20,7 @@ from connectors.options import ConfigDef, ConfigKey, ConfigType, Importance, at_
 from worker.secrets.providers import ConfigData, find_references, has_references, replace_references
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Mapping
+    from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 
     from worker.secrets.providers import ConfigProvider
 
@@ -72,7 +72,7 @@ class Unanswered(Retriable):
 
 @dataclass(slots=True)
 class _CachedPath:
-    """The last values of one path of one provider."""
+    """The last values of one path of one provider; ``keys`` are those that it was last asked for."""
 
     keys: set[str]
     values: dict[str, str] = field(default_factory=dict)
@@ -169,8 +169,7 @@ class SecretKeeper:
         for secret_path, keys in keys_by_path.items():
             cached = self._cached_paths.setdefault(secret_path, _CachedPath(set()))
             if not keys <= cached.keys or time.monotonic() >= cached.fresh_until:
-                cached.keys |= keys
-                await self._refresh_path(secret_path, cached, first=not keys <= cached.values.keys())
+                await self._refresh_path(secret_path, cached, keys, first=not keys <= cached.values.keys())
         resolved = self._put_values(config)
         if len(self._cached_paths) > _MOST_PATHS:
             self._forget_unused(keys_by_path)
@@ -244,19 +243,27 @@ class SecretKeeper:
 
     # Looking.
 
-    async def _refresh_path(self, secret_path: SecretPath, cached: _CachedPath, *, first: bool = False) -> None:
-        """Ask for one path. After a failure the earlier values hold; without any, the failure is raised."""
+    async def _refresh_path(
+        self, secret_path: SecretPath, cached: _CachedPath, keys: Collection[str] = (), *, first: bool = False
+    ) -> None:
+        """Ask for the keys of one path that are followed, and for ``keys``; others may be gone since they were asked for.
+
+        After a failure the earlier values hold; without any, the failure is raised.
+        """
         name, path = secret_path
         now = time.monotonic()
+        needed = {
+            key for watch in self._watches.values() for key in self._keys_by_path(watch.config).get(secret_path, ())
+        }.union(keys)
         try:
-            data = await self._get_data(name, path, cached.keys)
-            if data.ttl is None and cached.values and dict(data.data) != cached.values:
+            data = await self._get_data(name, path, needed)
+            if data.ttl is None and cached.values and dict(data.data) != _part_of(cached.values, needed):
                 await asyncio.sleep(_SETTLE_S)
-                second = await self._get_data(name, path, cached.keys)
+                second = await self._get_data(name, path, needed)
                 if dict(second.data) != dict(data.data):
                     cached.due = now + _SETTLE_S
                     return
-            _require_values(cached.values, data.data)
+            _require_values(_part_of(cached.values, needed), data.data)
         except Exception as error:
             self.failures[name] += 1
             cached.due = now + min(_RETRY_S, self._interval_s or _RETRY_S)
@@ -271,8 +278,10 @@ class SecretKeeper:
         if cached.failing:
             _log.info("Config provider %s gives values of %r again", name, path)
         cached.failing = False
-        cached.values = dict(data.data)
-        for value in cached.values.values():
+        cached.keys = needed
+        # A configuration that is resolved already and is about to be followed keeps its values.
+        cached.values |= data.data
+        for value in data.data.values():
             self._on_value(value)
         if data.ttl is not None and data.ttl >= 0:
             cached.due = cached.fresh_until = now + max(_SHORTEST_S, data.ttl / 1000 * _SHARE)
@@ -376,6 +385,10 @@ class SecretKeeper:
                     await watch.changed(dict(resolved), names)
                 except Exception:  # noqa: BLE001 - what goes wrong with one must not keep the others from theirs
                     _log.exception("New values of %s could not be taken over", ", ".join(sorted(names)))
+
+
+def _part_of(values: Mapping[str, str], keys: Collection[str]) -> dict[str, str]:
+    return {key: value for key, value in values.items() if key in keys}
 
 
 def _require_values(before: Mapping[str, str], now: Mapping[str, str]) -> None:

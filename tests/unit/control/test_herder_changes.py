@@ -31,7 +31,7 @@ class Cluster:
         self.snapshot.target_state = lambda _: self.target
         self.snapshot.task_counts = {}
         self.snapshot.fenced_counts = {}
-        self.config = {"offset.storage.topic": "offsets"}
+        self.own_offsets = self._no_own_offsets
         self.exactly_once = False
         self.validate_s = 5.0
         self.restarts = 0
@@ -49,6 +49,9 @@ class Cluster:
             offsets=SimpleNamespace(write=self.write_offsets),
         )
         self.herder = ClusterHerder(cast("HerderContext", self))
+
+    async def _no_own_offsets(self, connector: Mapping[str, str]) -> None:
+        """All are in the worker's topic."""
 
     async def catch_up(self, name: str) -> None:
         """All records are read."""

@@ -39,7 +39,7 @@ class Cluster:
         self.snapshot = SimpleNamespace(connectors={"c": {"connector.class": "X"}})
         self.instruction_locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self.validate_s = 5.0
-        self.config = {"offset.storage.topic": "offsets"}
+        self.own_offsets = self._nothing
         offsets = SimpleNamespace(read_to_end=self._nothing, positions=self._positions)
         self.node = SimpleNamespace(
             placement=SimpleNamespace(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from typing import Any
 
 from hypothesis import given
@@ -55,6 +56,53 @@ def prefix(moves: list[dict[str, int]], done: set[int], name: str) -> int:
                 break
             last = item[name]
     return last
+
+
+class Offset(dict[str, Any]):
+    """A source offset that can be looked at from afar."""
+
+
+def test_positions_without_records_do_not_pile_up_behind_a_record_that_waits() -> None:
+    ledger = Ledger()
+    waiting = make_unit({"a": 1})
+    ledger.add(waiting)
+    kept: list[weakref.ref[Offset]] = []
+    for number in range(2, 1_000):
+        # A poll of a source whose changes are filtered out, while Kafka does not answer.
+        offset = Offset(n=number)
+        kept.append(weakref.ref(offset))
+        unit = CommitUnit([(position_key({"p": "a"}), {"p": "a"}, offset)])
+        ledger.add(unit)
+        unit.release()
+        del unit, offset
+    assert sum(offset() is not None for offset in kept) == 1
+    assert ledger.take() == []
+    waiting.release()
+    assert ledger.take() == [({"p": "a"}, {"n": 999})]
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.booleans()), max_size=30))
+def test_units_that_come_while_others_wait_pass_none_of_them(steps: list[tuple[int, bool]]) -> None:
+    ledger = Ledger()
+    units: list[CommitUnit] = []
+    done: set[int] = set()
+
+    def release(number: int) -> None:
+        units[number].release()
+        done.add(number)
+
+    committed = 0
+    for waiting, has_records in steps:
+        units.append(make_unit({"a": len(units) + 1}))
+        ledger.add(units[-1])
+        if not has_records:
+            release(len(units) - 1)
+        left = [number for number in range(len(units)) if number not in done]
+        if waiting < len(left):
+            release(left[waiting])
+        offsets = ledger.take()
+        committed = (offsets[0][1] or {})["n"] if offsets else committed
+        assert committed == next((number for number in range(len(units)) if number not in done), len(units))
 
 
 def test_a_unit_waits_for_all_its_holders() -> None:

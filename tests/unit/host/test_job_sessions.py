@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -11,7 +12,9 @@ import pytest
 from connectors.errors import ConfigInvalid, Fatal, Retriable
 from connectors.job_api import JobProgress, JobTask
 from connectors.options import Config
+from tests.support.clock import ManualClock
 from tests.support.eventually import eventually_async, pass_turns
+from worker.host import job
 from worker.host.job import JobPlan
 from worker.host.options import CONNECTOR
 from worker.host.task_runner import TaskRunner
@@ -209,6 +212,21 @@ async def test_a_passing_fault_that_does_not_pass_in_time_fails_the_task() -> No
     assert "Retriable: away" in run.trace
     assert run.runner.stats.job is not None
     assert (run.runner.stats.job.phase, run.runner.stats.job.error) == ("failed", "away")
+    assert await run.runner.stop(1.0)
+
+
+async def test_a_job_that_ran_for_long_starts_again_after_its_first_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = ManualClock()
+    monkeypatch.setattr(job, "time", SimpleNamespace(monotonic=clock.monotonic, time=clock.monotonic))
+
+    async def runs_an_hour(task: Scripted) -> None:
+        task.context.running()
+        clock.advance(3600.0)
+        raise Retriable("away")
+
+    run = Run(runs_an_hour, works, options={"errors.retry.timeout": "30000"})
+    run.runner.start()
+    await run.until("RUNNING", "RESTARTING", "RUNNING")
     assert await run.runner.stop(1.0)
 
 

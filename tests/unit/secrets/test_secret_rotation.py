@@ -105,6 +105,47 @@ async def test_a_failing_provider_keeps_its_last_values() -> None:
     await keeper.close()
 
 
+@pytest.mark.parametrize("strict", [False, True])
+async def test_a_key_that_no_configuration_needs_any_more_may_go(strict: bool) -> None:
+    class Strict(Box):
+        """Refuses a question for a key that it does not have, as some vaults do."""
+
+        def get(self, path: str, keys: Collection[str]) -> ConfigData:
+            if strict and not self.values.keys() >= set(keys):
+                raise ConfigInvalid("no such key")
+            return super().get(path, keys)
+
+    box, follower = Strict(), Follower()
+    box.values = {"password": "one", "user": "me", "retired": "old", "tried": "x"}
+    keeper = SecretKeeper({"box": box}, lambda _: None, interval_s=0.05)
+    retired = {"password": "${box:shop:retired}"}
+    resolved = await keeper.resolve(CONFIG)
+    keeper.watch("task", CONFIG, resolved, follower)
+    keeper.watch("deleted", retired, await keeper.resolve(retired), Follower())
+    assert await keeper.resolve({"validated": "${box:shop:tried}"}) == {"validated": "x"}
+    keeper.unwatch("deleted")
+    keeper.start()
+    box.values = {"password": "two", "user": "me"}
+    assert (await follower.next())[0]["password"] == "two"
+    assert await keeper.resolve(CONFIG) == {**resolved, "password": "two"}
+    assert keeper.stale == {"box": 0}
+    await keeper.close()
+
+
+async def test_a_configuration_that_is_followed_again_gets_what_has_changed_meanwhile() -> None:
+    box, follower = Box(), Follower()
+    box.ttl = 3_600_000
+    keeper = SecretKeeper({"box": box}, lambda _: None)
+    user, password = {"user": "${box:shop:user}"}, {"password": "${box:shop:password}"}
+    keeper.watch("stays", user, await keeper.resolve(user), follower)
+    keeper.watch("leaves", password, await keeper.resolve(password), follower)
+    keeper.unwatch("leaves")
+    box.values = {"password": "two", "user": "I"}
+    await keeper.refresh("stays")
+    assert await keeper.resolve(password) == {"password": "two"}, "it was not asked for since"
+    await keeper.close()
+
+
 async def test_what_was_never_known_is_an_error() -> None:
     box = Box()
     box.error = Retriable("away")

@@ -18,7 +18,7 @@ from worker.protocol import RemoteError, Validate
 from worker.rest.facade import REBALANCE_TEXT, RestError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Awaitable, Callable, Mapping
 
     from connectors.options import Config
     from offsets.cluster import ClusterSnapshot
@@ -63,7 +63,8 @@ class HerderContext:
         config: the worker's parsed configuration.
         cluster_id: Kafka's cluster id.
         version: version of Millrace, as ``GET /`` shows it.
-        store_client: aiokafka arguments to read and write a connector's own offsets topic with.
+        own_offsets: the own offsets topic of a connector with this configuration and aiokafka arguments to read and write it
+            with, or None.
     """
 
     def __init__(
@@ -72,13 +73,13 @@ class HerderContext:
         config: Config,
         cluster_id: str,
         version: tuple[str, str],
-        store_client: Callable[[Mapping[str, str]], dict[str, Any]],
+        own_offsets: Callable[[Mapping[str, str]], Awaitable[tuple[str, dict[str, Any]] | None]],
     ) -> None:
         self.node = node
         self.config = config
         self.cluster_id = cluster_id
         self.version = version
-        self.store_client = store_client
+        self.own_offsets = own_offsets
         self.validate_s: float = config["validate.timeout.ms"] / 1000
         self.start_drain: Callable[[], None] | None = None
         self.was_ready = False

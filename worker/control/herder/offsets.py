@@ -9,6 +9,7 @@ import orjson
 from connectors.errors import MillraceError, Retriable
 from offsets.positions import to_canonical
 from offsets.store import OffsetStore
+from worker.control.clients import OFFSETS_TOPIC
 from worker.control.herder.base import lock_of
 from worker.protocol import AlterOffsets, JobOffsets, RemoteError
 from worker.rest.facade import RestError
@@ -20,8 +21,6 @@ if TYPE_CHECKING:
     from worker.control.herder.base import HerderContext
     from worker.control.herder.snapshots import SnapshotOperations
 
-#: Name of a connector's own offsets topic.
-OFFSETS_TOPIC: Final = "offsets.storage.topic"
 _READ_DEADLINE_S: Final = 60.0
 _STOP_DEADLINE_S: Final = 15.0
 _EXTERNALLY: Final = (
@@ -160,11 +159,14 @@ async def read_positions(ctx: HerderContext, name: str) -> list[tuple[Position, 
 
 async def _open_stores(ctx: HerderContext, name: str) -> list[OffsetStore]:
     """The cluster's store, and the connector's own (started here) if it has one."""
-    config = ctx.snapshot.connectors[name]
-    topic = config.get(OFFSETS_TOPIC, "").strip()
-    if not topic or topic == ctx.config["offset.storage.topic"]:
+    try:
+        own_topic = await ctx.own_offsets(ctx.snapshot.connectors[name])
+    except MillraceError as error:
+        raise RestError(500, f"The client for the offsets of connector {name} can't be set up: {error}") from error
+    if own_topic is None:
         return [ctx.node.offsets]
-    own_store = OffsetStore(topic, ctx.store_client(config))
+    topic, client = own_topic
+    own_store = OffsetStore(topic, client)
     try:
         await own_store.start(_READ_DEADLINE_S)
     except MillraceError as error:

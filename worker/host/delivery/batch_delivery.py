@@ -255,8 +255,19 @@ class BatchDelivery:
         if topic == self.errors.topic:
             self._stats.dead_letter_failures += 1
             raise Fatal(f"{self._plan.id}: the broker refuses a dead letter for topic {topic!r}: {error}")
-        position = units[0].positions[0] if units[0].positions else (None, None, None)
+        # Of a batch with several units it is not known whose the record is: none of them passes the dead letter.
+        position = units[0].positions[0] if len(units) == 1 and units[0].positions else (None, None, None)
         letter = self.errors.refused(ErrorStage.KAFKA_PRODUCE, error, "", topic, key, value, position[1], position[2])
-        await self._skip_record(letter, units[0])
+
+        def release_units(_: CommitUnit) -> None:
+            for unit in units:
+                unit.release()
+
+        written = CommitUnit()
+        written.done = release_units
+        for unit in units:
+            unit.holders += 1
+        await self._skip_record(letter, written)
+        written.release()
         for route in self._routes.values():
             route.kick()

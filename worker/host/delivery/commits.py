@@ -89,6 +89,9 @@ class Ledger:
         self.open -= 1
         for key, _, _ in unit.positions:
             queue = self._queues.get(key)
+            if queue and len(queue) > 1 and queue[-1][0] is unit and queue[-2][0].holders == 0:
+                # Polls that give positions alone come without end, also while Kafka is unavailable: the last one says it all.
+                del queue[-2]
             while queue and queue[0][0].holders == 0:
                 _, partition, offset = queue.popleft()
                 self._ready[key] = (partition, offset)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from aiokafka import errors as kafka
 
 from connectors.errors import Fatal, Fenced
+from offsets.fetch import stop_sender
 from worker.host.delivery.offset_partitions import OffsetPartitions
 from worker.host.delivery.producer_client import ClientFailure, ProducerConnector
 from worker.host.delivery.producer_counts import AckedRecords, UnackedRecords
@@ -23,6 +24,8 @@ from worker.host.delivery.producer_errors import (
     TransactionLost,
     cause_of,
     classify_error,
+    is_about_record,
+    is_too_large,
     permission_hint,
     refusal_hint,
 )
@@ -337,14 +340,15 @@ class Producer:
             self.die(Fatal(f"{where} is refused: {error!r}"))
         elif kind == "split":
             hint = refusal_hint(error, writer.topic)
-            smaller = self._batch_sizes[writer.topic] = max(1024, min(writer.batch_size, chunk.accounted) // 2)
-            self._routes[writer.topic].shrink(smaller)
+            if is_too_large(error) and chunk.count > 1:
+                smaller = self._batch_sizes[writer.topic] = max(1024, min(writer.batch_size, chunk.accounted) // 2)
+                self._routes[writer.topic].shrink(smaller)
             if not self.settings.transactional:
                 self._splits.append(
                     (writer, chunk, RecordTooLarge(f"{where}: the broker refuses the record: {error!r}{hint}"))
                 )
-                self._client_failure.report(f"{where}: the broker refuses a batch of {chunk.count} records: {error!r}")
-            elif chunk.count > 1:
+                self._give_up_client(f"{where}: the broker refuses a batch of {chunk.count} records: {error!r}")
+            elif chunk.count > 1 and not is_about_record(error):
                 self.die(TransactionLost(f"{where}: the broker refuses a batch of {chunk.count} records: {error!r}"))
             else:
                 hint = hint or (
@@ -355,7 +359,16 @@ class Producer:
         elif self.settings.transactional:
             self.die(TransactionLost(f"{where} failed inside a transaction: {error!r}"))
         else:
-            self._client_failure.report(f"{where} failed: {error!r}")
+            self._give_up_client(f"{where} failed: {error!r}")
+
+    def _give_up_client(self, reason: str) -> None:
+        """Have the client replaced. Until then it sends nothing: Kafka may take what follows the failed batch.
+
+        Kafka knows the sequence of a new producer only once it has taken something of it.
+        """
+        self._client_failure.report(reason)
+        if self._client is not None:
+            stop_sender(self._client)
 
     def _check_stall(self) -> None:
         self._watch = None
@@ -371,7 +384,7 @@ class Producer:
             if self.settings.transactional:
                 self.die(TransactionLost(reason))
                 return
-            self._client_failure.report(reason)
+            self._give_up_client(reason)
         self._watch = loop.call_later(self.settings.stall_s / 2, self._check_stall)
 
     async def _replace_clients(self) -> None:

@@ -47,6 +47,16 @@ def classify_error(error: BaseException) -> str:
     return "rebuild"
 
 
+def is_too_large(error: BaseException) -> bool:
+    """Whether a batch is refused for its size: smaller ones may be taken."""
+    return isinstance(error, kafka.MessageSizeTooLargeError | kafka.RecordListTooLargeError)
+
+
+def is_about_record(error: BaseException) -> bool:
+    """Whether a batch is refused for what a record of it is: however the record is sent, it will be refused."""
+    return isinstance(error, kafka.InvalidTimestampError | InvalidRecordError)
+
+
 def refusal_hint(error: BaseException, topic: str) -> str:
     """Return what to do about a record that the broker refuses; "" where the error says it."""
     if isinstance(error, kafka.InvalidTimestampError):
