@@ -41,7 +41,9 @@ def test_rows_of_the_target_are_compared_with_the_topic(
         f"CREATE TABLE {database.quote(table)} (id BIGINT PRIMARY KEY, name VARCHAR(40), price DECIMAL(10,2), at {moment}, "
         f"flag BOOLEAN, ratio {single}, ums_id_ BIGINT, ums_active_ SMALLINT)"
     )
-    insert = f"INSERT INTO {database.quote(table)} VALUES (%s, %s, 1.50, '2026-01-02 03:04:05.678', TRUE, 123456.7, 1, %s)"
+    insert = (
+        f"INSERT INTO {database.quote(table)} VALUES (%s, %s, 1.50, '2026-01-02 03:04:05.678', TRUE, 123456.7, 1, %s)"
+    )
     for key, name, active in ((1, "one", 1), (2, "two", 1), (3, "three", 0), (4, "other", 1), (6, "six", 1)):
         database.query(insert, (key, name, active))
     send(
