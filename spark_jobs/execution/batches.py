@@ -123,13 +123,23 @@ class JobBatches:
                 decoded.clear()  # the changes that the target refuses are ignored now
                 return write()
             except Exception as error:
-                if not self.flow.recover(error, frame, DeadLetters.of(self.context), masked=bool(masks)):
+                if not recover(error):
                     raise
-                decoded.clear()  # the steps leave out now what they can't compute
-                return self.sink.write(sink_batch)
+                return write()
+
+        def recover(error: Exception) -> bool:
+            if not self.flow.recover(error, frame, DeadLetters.of(self.context), masked=bool(masks)):
+                return False
+            decoded.clear()  # the steps leave out now what they can't compute
+            return True
 
         def commit_state() -> None:
-            changes()  # a sink that has the batch already did not ask for it
+            try:
+                changes()  # a sink that has the batch already did not ask for it
+            except Exception as error:
+                if not recover(error):
+                    raise
+                changes()
             self.flow.commit()
 
         takes_rows = self.sink.takes_rows and not masks and not self.flow

@@ -15,7 +15,9 @@ from spark_jobs.sinks.jdbc.model import Fault
 from spark_jobs.sinks.shared.read_back import ROWS_AT_ONCE, demand_row_per_key, parse_own_options, select_present
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
+
+    from spark_jobs.sinks.jdbc.model import JdbcColumn, JdbcTable
 
 
 class JdbcTables:
@@ -46,10 +48,11 @@ class JdbcTables:
         quoted = ".".join(self._dialect.quote(part) for part in (schema, table) if part)
         try:
             with closing(self._dialect.connect(self._settings.login)) as connection:
-                if self._dialect.describe(connection, schema, table) is None:
+                present = self._dialect.describe(connection, schema, table)
+                if present is None:
                     return
                 with closing(connection.cursor()) as cursor:
-                    cursor.execute(f"SELECT * FROM {quoted}")  # noqa: S608 - names are quoted
+                    cursor.execute(f"SELECT {self._select_list(present)} FROM {quoted}")  # noqa: S608 - names are quoted
                     names = [column[0] for column in cursor.description]
                     while rows := cursor.fetchmany(ROWS_AT_ONCE):
                         yield select_present(dict(zip(names, row, strict=True)) for row in rows)
@@ -57,3 +60,8 @@ class JdbcTables:
             fault = self._dialect.classify(error)
             kind = Retriable if fault is Fault.RETRY else Fatal
             raise kind(f"table {quoted} of {self._settings.login.text} can't be read: {error}") from error
+
+    def _select_list(self, present: JdbcTable) -> str:
+        """The columns to read."""
+        read_column: Callable[[JdbcColumn], str] | None = getattr(self._dialect, "read_column", None)
+        return "*" if read_column is None else ", ".join(map(read_column, present.columns.values()))

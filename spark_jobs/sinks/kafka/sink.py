@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 import msgspec
 
 from connectors.errors import Fatal, Retriable, Skippable
+from spark_jobs.config.keys import STEPS
 from spark_jobs.contract import UMS_COLUMNS, Batch, SchemaRefused, Sink, TableChanges
 from spark_jobs.json_options import WHOLE
 from spark_jobs.kafka import clients
@@ -188,6 +189,10 @@ class KafkaSink(Sink):
             *_header_column(headers),
             *([] if target is None else [target.alias("target")]),
         )
+        if config.raw.get(STEPS) and self._guarantee == "exactly-once":
+            # A step may have shuffled rows, and a source partition is one transaction: all of its rows go to one task, in order.
+            parts = rows.repartition(len(batch.ranges), "topic", "partition")
+            rows = parts.sortWithinPartitions("topic", "partition", "offset")
         return self._write_rows(batch, rows, namespace, {topic: namespace for topic, _ in batch.ranges}, encoding)
 
     def _choose_form(

@@ -363,7 +363,11 @@ class JoinStep(Step):
         self._measured = event_rows.list_state_numbers(kept_values)
         if joined is not None:
             sides = {
-                side: _JoinSide(_prefix_columns(new[side], side), _prefix_columns(old[side], side), counts[side, True])
+                side: _JoinSide(
+                    _prefix_columns(new[side], side),
+                    _prefix_columns(event_rows.at_last_record(old[side], counts), side),
+                    counts[side, True],
+                )
                 for side in SIDES
             }
             frame = self._select_output(joined, sides, values.get("released", {}), released)

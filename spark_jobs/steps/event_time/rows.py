@@ -117,12 +117,14 @@ class Count:
         rows: that are taken.
         late: rows that are late.
         ignored: updates and deletes that are left out.
+        position: the values of ``KAFKA_COLUMNS`` of the last one; None without rows.
     """
 
     newest: int | None = None
     rows: int = 0
     late: int = 0
     ignored: int = 0
+    position: tuple[str, int, int] | None = None
 
 
 def input_of(step: str, schema: TableSchema, time: str, required: Sequence[str] = ()) -> EventInput:
@@ -283,7 +285,11 @@ def count_rows(
 
     parts = [
         frame.select(
-            f.lit(name).alias("input"), f.lit(new).alias("new"), TIME, f.expr(late if new else "false").alias("late")
+            f.lit(name).alias("input"),
+            f.lit(new).alias("new"),
+            TIME,
+            f.expr(late if new else "false").alias("late"),
+            f.struct(*KAFKA_COLUMNS).alias("position"),
         )
         for new, frames in ((True, batch), (False, state))
         for name, frame in frames.items()
@@ -295,9 +301,36 @@ def count_rows(
         f.count_if(f.col(TIME).isNotNull() & ~f.col("late")).alias("rows"),
         f.count_if("late").alias("late"),
         f.count_if(f.col(TIME).isNull()).alias("ignored"),
+        f.max("position").alias("position"),
     ).collect():
-        result[row["input"], row["new"]] = Count(row["newest"], row["rows"], row["late"], row["ignored"])
+        counts = row["newest"], row["rows"], row["late"], row["ignored"]
+        result[row["input"], row["new"]] = Count(*counts, tuple(row["position"]))
     return result
+
+
+def at_last_record(rows: DataFrame, counts: Mapping[tuple[str, bool], Count], condition: str = "true") -> DataFrame:
+    """Rows of the state that come out in this batch, with the position of the last record of the batch.
+
+    Sinks take a row with the position of an earlier batch for one that was written with that batch.
+
+    Args:
+        rows: as ``from_state`` gives them, and more columns.
+        counts: of ``count_rows``.
+        condition: SQL; rows for which it does not hold stay as they are.
+    """
+    from pyspark.sql import functions as f
+
+    positions = [count.position for (_, new), count in counts.items() if new and count.position is not None]
+    if not positions:
+        return rows
+    last = dict(zip(KAFKA_COLUMNS, max(positions), strict=True))
+    kinds = dict(rows.select(*KAFKA_COLUMNS).dtypes)
+    return rows.withColumns(
+        {
+            name: f.when(f.expr(condition), f.lit(value).cast(kinds[name])).otherwise(f.col(name))
+            for name, value in last.items()
+        }
+    )
 
 
 def state_fields(schema: TableSchema) -> StructType:

@@ -314,9 +314,11 @@ class WindowStep(Step):
         cut = 0
         if self._is_session:
             windows, cut = self._select_closed_sessions(source, old, new, watermark, run)
+            windows = event_rows.at_last_record(windows, counts, "old_").drop("old_")
         else:
             if count.rows or count.late:
                 state.append(_ROWS, event_rows.to_state(new, source.schema))
+            old = event_rows.at_last_record(old, counts)
             windows = self._select_closed_windows(old.unionAll(new), before, watermark)
             floor = choose_later(floor, self._window_grid.oldest_kept(watermark))
         totals = {name: values.get(name, 0) + getattr(count, name) for name in ("late", "ignored")}
@@ -380,7 +382,10 @@ class WindowStep(Step):
     def _select_closed_sessions(
         self, source: EventInput, old: DataFrame, new: DataFrame, watermark: int | None, run: StepRun
     ) -> tuple[DataFrame, int]:
-        """Rows of the sessions that this batch closes, and how many of these were cut; keeps the others. Blocks."""
+        """Rows of the sessions that this batch closes (``old_``: from the state), and how many of these were cut. Blocks.
+
+        Keeps the other rows.
+        """
         from pyspark.sql import Window
         from pyspark.sql import functions as f
 
@@ -403,7 +408,7 @@ class WindowStep(Step):
         changed = rows.where(f"old_ = ({closed})").withColumn(_CLOSED, f.expr(f"CAST({closed} AS bigint)"))
         changed = changed.drop("old_", "session_", _START, _END)
         run.state(self.name).append(_ROWS, event_rows.to_state(changed, source.schema))
-        return rows.where(closed).drop("old_", "session_"), cut
+        return rows.where(closed).drop("session_"), cut
 
     def _cut_sessions(self, rows: DataFrame, session: Sequence[str]) -> tuple[DataFrame, DataFrame]:
         """Sessions that are too long as several: each begins with the first row that is too late for the one before.

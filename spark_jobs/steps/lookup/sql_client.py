@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from connectors.errors import Fatal, Retriable
 from spark_jobs.sinks.jdbc.dialect.dialects import load_dialect
@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from spark_jobs.steps.lookup.model import Spec
+
+#: Types of columns that hold all digits of a number of 32 bits.
+_FLOATS: Final = ("float", "double")
 
 
 class SqlClient:
@@ -25,6 +28,8 @@ class SqlClient:
         self._login = spec.login.jdbc
         self._dialect = load_dialect(spec.system)
         self._connection: Any = None
+        #: What a query reads as the looked-up columns.
+        self._fields: Sequence[str] = ()
 
     def fetch(self, keys: Sequence[tuple[Any, ...]]) -> Mapping[tuple[Any, ...], tuple[Any, ...]]:
         """See ``model.Client.fetch``."""
@@ -32,9 +37,8 @@ class SqlClient:
         try:
             connection = self._open_connection()
             with connection.cursor() as cursor:
-                cursor.execute(
-                    build_query(spec, len(keys), self._dialect.quote), [part for key in keys for part in key]
-                )
+                query = build_query(spec, len(keys), self._dialect.quote, self._fields)
+                cursor.execute(query, [part for key in keys for part in key])
                 rows = cursor.fetchall()
         except Exception as error:
             fault = self._dialect.classify(error)
@@ -62,7 +66,25 @@ class SqlClient:
             else:
                 connection.autocommit = True
             self._connection = connection
+            self._fields = self._find_fields(connection)
         return self._connection
+
+    def _find_fields(self, connection: Any) -> list[str]:
+        """The expressions that a query reads as the looked-up columns: for all digits of a number more than its name."""
+        spec, dialect = self._spec, self._dialect
+        read_column = getattr(dialect, "read_column", None)
+        whole: dict[str, str] = {}
+        if read_column is not None and any(column.kind in _FLOATS for column in spec.columns):
+            schema, _, table = spec.table.rpartition(".")
+            present = dialect.describe(connection, schema, table)
+            columns = () if present is None else present.columns.values()
+            whole = {column.name.lower(): read_column(column) for column in columns}
+        return [
+            whole.get(column.field.lower(), dialect.quote(column.field))
+            if column.kind in _FLOATS
+            else dialect.quote(column.field)
+            for column in spec.columns
+        ]
 
     def close(self) -> None:
         """Close the connection."""
@@ -72,11 +94,18 @@ class SqlClient:
                 connection.close()
 
 
-def build_query(spec: Spec, keys: int, quote: Any) -> str:
-    """The query for that many keys, with a ``%s`` for each of their parts. Pure."""
+def build_query(spec: Spec, keys: int, quote: Any, fields: Sequence[str] | None = None) -> str:
+    """The query for that many keys, with a ``%s`` for each of their parts. Pure.
+
+    Args:
+        spec: the lookup.
+        keys: how many keys.
+        quote: of the dialect.
+        fields: what is read as the looked-up columns; None: their names.
+    """
     # A percent sign would be taken for a placeholder.
     names = [quote(name).replace("%", "%%") for name in spec.on]
-    columns = ", ".join([*names, *(quote(name).replace("%", "%%") for name in spec.fields)])
+    columns = ", ".join([*names, *(name.replace("%", "%%") for name in fields or map(quote, spec.fields))])
     table = ".".join(quote(part) for part in spec.table.split(".")).replace("%", "%%")
     placeholder = "%s" if len(names) == 1 else f"({', '.join(['%s'] * len(names))})"
     left = names[0] if len(names) == 1 else f"({', '.join(names)})"

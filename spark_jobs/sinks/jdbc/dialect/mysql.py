@@ -372,6 +372,12 @@ class MySqlDialect:
                 unique.setdefault(index, []).append(name)
         return JdbcTable(columns, tuple(tuple(names) for names in unique.values()))
 
+    def read_column(self, column: JdbcColumn) -> str:
+        """A column in a SELECT that reads all digits of its values: of a number of 32 bits the server shows six."""
+        name = self.quote(column.name)
+        kind = self.kind(column.type)
+        return f"{name} + 0e0 AS {name}" if (kind.family, kind.size) == ("float", 4) else name
+
     def rights(self, connection: Connection, schema: str, *, create: bool) -> list[str]:
         """Return the rights that the sink needs and the login lacks. Blocks."""
         missing: list[str] = []

@@ -22,7 +22,7 @@ MICROS = 1_767_323_045_678_000
 
 def event(op: str, key: int, name: str = "") -> tuple[Any, Any]:
     """An event of Debezium's form."""
-    row = {"id": key, "name": name, "price": "1.50", "at": MICROS, "flag": True}
+    row = {"id": key, "name": name, "price": "1.50", "at": MICROS, "flag": True, "ratio": 123456.7}
     source = {"db": "shop", "table": "orders", "file": "b.1", "pos": key}
     return {"id": key}, {"op": op, "source": source, "before": None, "after": None if op == "d" else row}
 
@@ -36,12 +36,14 @@ def test_rows_of_the_target_are_compared_with_the_topic(
 ) -> None:
     database = server_db
     topic, table = unique("orders"), f"v{unique('t')[-8:]}"
-    moment = "TIMESTAMP" if database.name == "postgresql" else "DATETIME(6)"
+    moment, single = ("TIMESTAMP", "REAL") if database.name == "postgresql" else ("DATETIME(6)", "FLOAT")
     database.query(
         f"CREATE TABLE {database.quote(table)} (id BIGINT PRIMARY KEY, name VARCHAR(40), price DECIMAL(10,2), at {moment}, "
-        "flag BOOLEAN, ums_id_ BIGINT, ums_active_ SMALLINT)"
+        f"flag BOOLEAN, ratio {single}, ums_id_ BIGINT, ums_active_ SMALLINT)"
     )
-    insert = f"INSERT INTO {database.quote(table)} VALUES (%s, %s, 1.50, '2026-01-02 03:04:05.678', TRUE, 1, %s)"
+    insert = (
+        f"INSERT INTO {database.quote(table)} VALUES (%s, %s, 1.50, '2026-01-02 03:04:05.678', TRUE, 123456.7, 1, %s)"
+    )
     for key, name, active in ((1, "one", 1), (2, "two", 1), (3, "three", 0), (4, "other", 1), (6, "six", 1)):
         database.query(insert, (key, name, active))
     send(

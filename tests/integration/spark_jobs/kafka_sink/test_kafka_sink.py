@@ -221,6 +221,32 @@ def test_at_least_once_none_rows_keys_and_partitioners(
         absent.write(batch(spark, bootstrap, topic))
 
 
+def test_rows_that_a_step_has_shuffled_are_all_written_once(
+    spark: SparkSession, bootstrap: str, unique: Callable[[str], str]
+) -> None:
+    topic, target = make(bootstrap, unique("in")), unique("shuffled")
+    fill(bootstrap, topic)
+    options = {"sink.kafka.topic": target, "sink.kafka.content": "rows"}
+    steps = {"transform.steps": "once", "transform.step.once.type": "deduplicate"}
+    rows = sink(spark, bootstrap, unique("job"), topic, **options, **steps)
+    source = DebeziumSource(rows.context)
+
+    def write() -> int:
+        read = batch(spark, bootstrap, topic, source)
+        (table,) = read.changes()
+        # As a step that groups rows by key gives them: every task has rows of all partitions.
+        shuffled = replace(table, frame=table.frame.repartition(3, "id"), packed=None)
+        return rows.write(replace(read, changes=lambda: [shuffled]))
+
+    assert [write() for _ in range(2)] == [COUNT - 1, 0]
+    written = [(message.partition(), json.loads(message.value())["id"]) for message in committed(bootstrap, target)]
+    ids = [number for number in range(COUNT) if number != 7]
+    assert sorted(written) == sorted((number % 2, number) for number in ids)
+    for partition in (0, 1):
+        in_order = [number for where, number in written if where == partition]
+        assert in_order == sorted(in_order)
+
+
 def test_rows_with_keys_headers_and_timestamps_by_template(
     spark: SparkSession, bootstrap: str, unique: Callable[[str], str]
 ) -> None:

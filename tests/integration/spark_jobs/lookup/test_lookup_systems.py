@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import secrets
+import struct
 import socket
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -88,6 +89,18 @@ def test_databases(db: Database, store: Callable[[Spec], LookupStore]) -> None:
     assert (looked_up.counts.requests, looked_up.counts.misses, looked_up.counts.hits) == (6, 11, 0)
     assert looked_up.values([(3, "eu"), (35, "eu")]) == [values[3], None]
     assert (looked_up.counts.requests, looked_up.counts.hits) == (6, 2)
+
+
+def test_floats_of_databases_have_all_their_digits(db: Database, store: Callable[[Spec], LookupStore]) -> None:
+    table = f"t{secrets.token_hex(4)}"
+    db.query(
+        f"CREATE TABLE {table} (id int PRIMARY KEY, ratio {'real' if db.name == 'postgresql' else 'float'}, name text)"
+    )
+    db.query(f"INSERT INTO {table} VALUES (1, 1234567.25, '1.5'), (2, NULL, '2')")
+    looked_up = store(sql(db, table, columns="ratio float, ratio string AS text, name double"))
+    ((ratio, text, name), nulls) = looked_up.values([(1,), (2,)])
+    assert struct.pack("<f", ratio) == struct.pack("<f", 1234567.25)
+    assert (float(text) // 1e6, name, nulls) == (1, 1.5, (None, None, 2.0))
 
 
 def test_keys_in_another_form(postgres: Postgres, mariadb: HasMariaDb, store: Callable[[Spec], LookupStore]) -> None:

@@ -118,12 +118,17 @@ def run_batches(
     checkpoint: Path,
     source: Random,
 ) -> tuple[dict[str, list[dict[str, Any]]], StepFlow]:
-    """All output rows by table; batches are repeated as after a crash before and after the state was written."""
+    """All output rows by table; batches are repeated as after a crash before and after the state was written.
+
+    Sinks tell by a row's position whether they have written its batch, so each row must have that of a record of the batch.
+    """
     output: dict[str, list[dict[str, Any]]] = {}
     flow = build_flow(steps, checkpoint)
     empty = empty_changes(spark, [schema(table) for table in tables])
     for number, events in enumerate(batches):
         result = _run(flow, spark, number, events, empty)
+        offsets = {row["kafka_offset_"] for rows in result.values() for row in rows}
+        assert offsets <= {event.id for event in events}, f"batch {number}"
         crash = source.choice(["", "", "before", "after"])
         if crash == "after":
             flow.commit()
