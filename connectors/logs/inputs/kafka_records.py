@@ -61,7 +61,7 @@ def read_record(value: bytes, default: LineOrigin, *, recognise: bool) -> Shippe
     if recognise and value[:1] == b"{":
         try:
             envelope = _decode(value)
-        except msgspec.DecodeError:
+        except (msgspec.DecodeError, RecursionError):
             return ShippedLine(value.decode(), default)
         shipped = _open_envelope(envelope, default)
         if shipped is not None:

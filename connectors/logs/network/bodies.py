@@ -88,7 +88,7 @@ def read_bulk(
 def _read_action(part: bytes, number: int) -> tuple[str, dict[str, Any]]:
     try:
         ((name, action),) = msgspec.json.decode(part, type=dict[str, dict[str, Any]]).items()
-    except (msgspec.DecodeError, ValueError) as error:
+    except (msgspec.DecodeError, ValueError, RecursionError) as error:
         raise RequestInvalid(f'line {number} is not an action such as {{"create": {{}}}}: {error}') from error
     if name != "delete" and name not in _ACTIONS:
         raise RequestInvalid(f"line {number}: there is no action {name!r}")

@@ -137,6 +137,7 @@ async def test_a_bulk_request() -> None:
         ("/_bulk", b"x\n", "line 1 is not an action"),
         ("/_bulk", b'{"create": {}}\n', "no document behind it"),
         ("/_bulk", b'{"drop": {}}\n{}\n', "no action 'drop'"),
+        ("/_bulk", b'{"create": {"_id": ' + b"[" * 100_000 + b"\n{}\n", "line 1 is not an action"),
         ("/v1/logs", b"\xff\xff", "not an ExportLogsServiceRequest"),
         ("/services/collector", b'{"event": "a"}{"event"', "event 1 is not JSON"),
         ("/services/collector", b'{"time": 1}', "event 0 has no member event"),
@@ -147,6 +148,16 @@ async def test_a_request_of_another_form_is_refused(path: str, body: bytes, mess
         status, answer = await http.ask("POST", path, data=body)
         assert status == 400
         assert message in json.dumps(answer)
+
+
+async def test_documents_that_are_nested_too_deep_are_lines_or_refused() -> None:
+    async with client() as http:
+        deep = b'{"headers": ' + b"[" * 100_000
+        rows, status, _ = await http.post("/lines", deep + b"\nnext\n", 2)
+        assert ([row["line"].encode() for row in rows], status) == ([deep, b"next"], 200)
+        otlp = b'{"resourceLogs": ' + b"[" * 100_000
+        status, _ = await http.ask("POST", "/v1/logs", data=otlp, headers={"Content-Type": "application/json"})
+        assert status == 400
 
 
 def otlp_request() -> ExportLogsServiceRequest:

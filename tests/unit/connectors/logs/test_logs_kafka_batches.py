@@ -73,3 +73,10 @@ def test_the_position_moves_over_what_makes_no_row() -> None:
 def test_a_value_that_is_null_is_an_empty_line() -> None:
     (row,) = reader().make_batch([record(0, None)]).records
     assert (row.topic, row.value["line"]) == ("p.unknown_table", "")
+
+
+def test_a_document_that_is_nested_too_deep_is_a_line_as_it_is() -> None:
+    deep = b'{"headers": ' + b"[" * 100_000
+    rows = reader().make_batch([record(0, deep), record(1, b'["a"]')]).records
+    assert [(row.topic, row.value["log_id"]) for row in rows] == [("p.unknown_table", "t/0:0:0"), ("p.parts", "t/0:1:0")]
+    assert rows[0].value["line"].encode() == deep
