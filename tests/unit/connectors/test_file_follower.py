@@ -340,3 +340,16 @@ def test_rotated_names_follow_the_pattern(path: Path) -> None:
     missed = locate_position(str(path), 2_000, fingerprint, "auto", None)
     assert missed is not None
     assert missed.paths == [str(path)]
+
+
+def test_a_parked_file_that_went_and_came_back_is_read_from_its_beginning(path: Path, clock: ManualClock) -> None:
+    path.write_bytes(b"one\n")
+    follower = follow(path, clock, search=False)
+    read(follower, clock)
+    follower.park(4)
+    path.rename(path.with_name("aside"))
+    assert follower.advance().kind is StepKind.GONE
+    follower.forget()
+    path.with_name("aside").rename(path)
+    assert read(follower, clock) == [(StepKind.BEGIN, 0), (StepKind.DATA, b"one\n")]
+    follower.close()
