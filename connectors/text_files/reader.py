@@ -7,6 +7,7 @@ import time
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from connectors.api import BadRecord, Batch, Position, SourceRecord
@@ -346,33 +347,24 @@ class TextFileReader:
             for at in range(0, len(strings), size):
                 yield self._make_batch(strings[at : at + size], ends[at : at + size], ends[at - 1] if at else start)
 
-    def _make_batch(self, lines: list[str], ends: Sequence[int], start: int, bad: tuple[BadRecord, ...] = ()) -> Batch:
+    def _make_batch(self, lines: list[str], ends: Sequence[int], start: int) -> Batch:
         """The lines as records, and the position after them where no record has it."""
-        if not lines:
-            return Batch([], bad)
         offsets = self._make_offsets(ends)
         records = self._make_records(self.partition, self._make_offset(start), lines, offsets)
         if records and records[-1].source_offset is offsets[-1]:
-            return Batch(records, bad)
-        return Batch(records, bad, ((self.partition, offsets[-1]),))
+            return Batch(records)
+        return Batch(records, offsets=((self.partition, offsets[-1]),))
 
     def _with_bad(self, lines: TextLines, start: int) -> Iterator[Batch]:
-        """Slices of the lines, each with the bad lines among them."""
+        """The lines, and the bad ones among them in batches of their own: a line starts behind the one before it, bad or not."""
         strings, ends, bad = lines
-        size = self._options.batch_size
         done = 0
-        for at in range(0, max(len(strings), 1), size):
-            part = ends[at : at + size]
-            last = at + size >= len(strings)
-            upto = len(bad) if last else done + sum(1 for line in bad[done:] if line.end < part[-1])
-            reported = tuple(map(self._bad_record, bad[done:upto]))
-            # A bad line at the end has no record after it that would move the position over it.
-            moved = reported and (not part or bad[upto - 1].end > part[-1])
-            done = upto
-            batch = self._make_batch(strings[at : at + size], part, ends[at - 1] if at else start, reported)
-            if moved:
-                batch.offsets = ((self.partition, reported[-1].source_offset),)
-            yield batch
+        for upto, group in groupby(bad, lambda line: bisect_left(ends, line.end)):
+            yield from self._make_batches(TextLines(strings[done:upto], ends[done:upto]), start)
+            reported = tuple(map(self._bad_record, group))
+            yield Batch([], reported, ((self.partition, reported[-1].source_offset),))
+            done, start = upto, reported[-1].source_offset[POSITION]
+        yield from self._make_batches(TextLines(strings[done:], ends[done:]), start)
 
     def _bad_record(self, line: BadLine) -> BadRecord:
         path = self.partition[FILENAME]
