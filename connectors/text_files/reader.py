@@ -170,8 +170,10 @@ class TextFileReader:
         self._head = b""
         self._joiner = LineJoiner(joining) if joining is not None else None
         self._join_wait = joining.wait if joining is not None else 0.0
-        #: When the last line came, and the position after the last event; only where lines are joined.
+        #: When the last line came, how long after it the file was last looked at and had no more (0 while it has), and the
+        #: position after the last event; only where lines are joined.
         self._last_line = 0.0
+        self._quiet_for = 0.0
         self._event_end = position
         self._start = position
         self._started = False
@@ -195,7 +197,9 @@ class TextFileReader:
         return self.follower.is_open and not self.more
 
     def park(self) -> None:
-        """Close the file until it changes, if no part of a line is held."""
+        """Close the file until it changes, if no part of a line or of an event is held."""
+        if self._joiner is not None and self._joiner.holds_lines:
+            return
         if self._splitter is None or self._splitter.fed == self._splitter.position:
             self.follower.park(self._current_position())
 
@@ -203,6 +207,7 @@ class TextFileReader:
         """The batches that follow from what the follower found; they are made as they are asked for."""
         kind = step.kind
         self.more = kind in {StepKind.DATA, StepKind.BUSY, StepKind.BEGIN}
+        self._quiet_for = 0.0 if self.more else time.monotonic() - self._last_line
         if kind not in _OUT_OF_ORDER:
             self.seen_ms = time.time_ns() // 1_000_000
         if kind is StepKind.DATA:
@@ -272,10 +277,13 @@ class TextFileReader:
         return [*self._make_batches(self._splitter.finish(), start), *self.flush()]
 
     def flush_when_quiet(self) -> Iterable[Batch]:
-        """The last event, if no line came for as long as it waits for one."""
+        """The last event, if the file had no more line for as long as it waits for one.
+
+        A task that waits for Kafka does not look at its files: that is no sign that they are quiet.
+        """
         if self._joiner is None or not self._joiner.holds_lines:
             return []
-        return self.flush() if time.monotonic() - self._last_line >= self._join_wait else []
+        return self.flush() if self._quiet_for >= self._join_wait else []
 
     def flush(self) -> list[Batch]:
         """The event that waits for its end."""
