@@ -143,6 +143,8 @@ class StreamServer:
     ) -> None:
         sender, count = secrets.token_hex(8), 0
         room, lease = self._room, RoomLease()
+        #: The lines since the last answer: the next one is for all of them.
+        delivery: SenderDelivery | None = None
         ended = False
         try:
             while not ended:
@@ -155,11 +157,12 @@ class StreamServer:
                 if received.at_once:
                     writer.write(received.at_once)
                 if received.lines or received.answer or received.close:
-                    delivery = await self._intake.put(self._address.text, sender, count, received.lines)
+                    delivery = await self._intake.put(self._address.text, sender, count, received.lines, delivery)
                     count += len(received.lines)
                     room.replace(lease, decoder.incomplete)
                     if received.answer or received.close:
                         await answers.put((delivery, received))
+                        delivery = None
                 ended = not data or received.close
         finally:
             room.replace(lease, 0)
