@@ -16,6 +16,7 @@ import msgspec
 from aiohttp import web
 
 from connectors.logs.network.bodies import BulkItem, bulk_answer, read_bulk, read_events, read_ndjson, read_raw
+from connectors.logs.network.lines import clean_text
 from connectors.logs.network.options import CONNECTIONS, FORMAT, REQUEST_LIMIT, TOKENS
 from connectors.logs.network.otlp import RequestInvalid, decode_json, decode_protobuf, log_lines
 from connectors.logs.network.room import Room, RoomLease
@@ -160,7 +161,7 @@ class HttpServer:
         async with asyncio.timeout(ANSWER_S):
             try:
                 lines = read(await self._read_body(request, lease), self._make_origin(request.remote or "unknown"))
-                name = request.headers.get("Idempotency-Key")
+                name = clean_text(request.headers.get("Idempotency-Key", ""))
                 if name:
                     for number, line in enumerate(lines):
                         line.identity = line.identity or f"{name}:{number}"
@@ -279,7 +280,7 @@ def _token_of(header: str) -> str:
 
 
 def _is_one_of(token: str, expected: Sequence[str]) -> bool:
-    data = token.encode()
+    data = token.encode("utf-8", "replace")
     # Each is compared, in a time that does not depend on what is in it.
     matches = [hmac.compare_digest(data, candidate.strip().encode()) for candidate in expected]
     return bool(token) and any(matches)

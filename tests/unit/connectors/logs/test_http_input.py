@@ -26,7 +26,7 @@ from connectors.logs.network.documents import beat_identity
 from connectors.logs.network.lines import LineLimits
 from connectors.logs.network.otlp import RequestInvalid, decode_json, decode_protobuf, log_lines
 from connectors.logs.rules.records import LineOrigin
-from tests.unit.connectors.logs.network_world import listening
+from tests.unit.connectors.logs.network_world import connected, listening
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -305,6 +305,25 @@ async def test_splunk_events() -> None:
         ]
         assert (await http.ask("GET", "/services/collector/health"))[0] == 200
         assert (await http.ask("POST", "/services/collector", data=b" "))[1] == {"text": "No data", "code": 5}
+
+
+async def test_half_characters_of_a_sender_do_not_get_into_rows() -> None:
+    async with client() as http:
+        half = r'"a\ud800b"'
+        event = f'{{"event": {half}, "host": {half}, "source": {half}, "sourcetype": {half}, "fields": {{{half}: {half}}}}}'
+        (row,), status, _ = await http.post("/services/collector", event.encode(), 1)
+        assert (status, row["line"], row["host"], row["file"], row["app"]) == (200, "a?b", "a?b", "a?b", "a?b")
+        assert json.loads(row["data"]) == {"a?b": "a?b"}
+        async with connected(http.listener.port) as (_, writer):
+            writer.write(b"POST /lines HTTP/1.1\r\nHost: h\r\nIdempotency-Key: a\xffb\r\nContent-Length: 1\r\n\r\nx")
+            (row,) = await http.listener.rows(1)
+            assert row["log_id"].endswith(":a?b:0:0")
+
+
+async def test_a_token_of_half_characters_is_refused() -> None:
+    async with client(listen_tokens="one") as http, connected(http.listener.port) as (reader, writer):
+        writer.write(b"POST /lines HTTP/1.1\r\nHost: h\r\nAuthorization: Bearer \xff\r\nContent-Length: 1\r\n\r\nx")
+        assert await reader.readline() == b"HTTP/1.1 401 Unauthorized\r\n"
 
 
 async def test_tokens() -> None:
