@@ -80,3 +80,10 @@ def test_a_document_that_is_nested_too_deep_is_a_line_as_it_is() -> None:
     rows = reader().make_batch([record(0, deep), record(1, b'["a"]')]).records
     assert [(row.topic, row.value["log_id"]) for row in rows] == [("p.unknown_table", "t/0:0:0"), ("p.parts", "t/0:1:0")]
     assert rows[0].value["line"].encode() == deep
+
+
+@pytest.mark.parametrize("time", ["1e300", "-5000000", '"99999999999999999999"', '"1900-01-01T00:00:00Z"'])
+def test_a_time_or_position_that_kafka_can_not_hold_is_that_of_the_record(time: str) -> None:
+    envelope = f'{{"message": "x", "@timestamp": {time}, "log": {{"offset": 99999999999999999999}}}}'
+    (row,) = reader().make_batch([record(5, envelope.encode())]).records
+    assert (row.timestamp, row.value["position"], row.value["line"]) == (1005, 5, "x")
