@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -132,11 +132,12 @@ def _first_text(*values: Any) -> str:
 def _parse_milliseconds(value: Any, default: int) -> int:
     """A time as shippers write it: ISO 8601, or a number of seconds (with a fraction) or milliseconds.
 
-    One before 1970 or after 9999, which no record of Kafka can have, is as good as none.
+    Without a zone it is UTC. One before 1970 or after 9999, which no record of Kafka can have, is as good as none.
     """
     try:
         if isinstance(value, str) and not value.isdigit():
-            milliseconds = round(datetime.fromisoformat(value).timestamp() * 1000)
+            time = datetime.fromisoformat(value)
+            milliseconds = round((time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp() * 1000)
         else:
             number = float(value)
             milliseconds = round(number if number > 100_000_000_000 else number * 1000)
