@@ -175,6 +175,8 @@ class TextFileReader:
         self._last_line = 0.0
         self._quiet_for = 0.0
         self._event_end = position
+        #: The offset at the end of the file before, until something of this one was yielded.
+        self._before: Position | None = None
         self._start = position
         self._started = False
         self._known_missing = False
@@ -189,6 +191,8 @@ class TextFileReader:
     @property
     def offset(self) -> Position:
         """The offset after all that was yielded of it."""
+        if self._before is not None:
+            return self._before
         return self._make_offset(self._event_end if self._joiner is not None else self._current_position())
 
     @property
@@ -231,6 +235,7 @@ class TextFileReader:
             self.follower.forget()
             self._started = False
             self._splitter = None
+            self._before = None
             self._start = 0
             last_batches.append(Batch([], offsets=((self.partition, None),)))
         return last_batches
@@ -239,14 +244,16 @@ class TextFileReader:
         if note:
             self._log.warning("%s", note)
         batches = self._finish_file()
+        self._before = self.offset if self._started and self._options.finds_rotated else None
         self._splitter = None
         self._head = self.follower.head
         self._start = position
         self._event_end = position
         self._known_missing = False
-        if self._started:
+        if self._started and self._before is None:
             # What follows is of another file: its first position is saved at once, so that a restart does not look for the
-            # old one's position in it.
+            # old one's position in it. Where rotated files are looked for, the old one's fingerprint prevents that, and its
+            # position finds what comes behind it, also if this file is rotated before a line of it was read.
             batches.append(Batch([], offsets=((self.partition, self._make_offset(position)),)))
         self._started = True
         return batches
@@ -325,6 +332,7 @@ class TextFileReader:
             "it is replaced by a whole file"
         )
         bad = BadRecord(self.partition, self._make_offset(position), error, topic=self._topic)
+        self._before = None
         return [*batches, Batch([], (bad,))]
 
     def _make_offset(self, end: int) -> Position:
@@ -358,13 +366,14 @@ class TextFileReader:
     def _make_batch(self, lines: list[str], ends: Sequence[int], start: int) -> Batch:
         """The lines as records, and the position after them where no record has it."""
         offsets = self._make_offsets(ends)
+        self._before = None
         records = self._make_records(self.partition, self._make_offset(start), lines, offsets)
         if records and records[-1].source_offset is offsets[-1]:
             return Batch(records)
         return Batch(records, offsets=((self.partition, offsets[-1]),))
 
     def _with_bad(self, lines: TextLines, start: int) -> Iterator[Batch]:
-        """The lines, and the bad ones among them in batches of their own: a line starts behind the one before it, bad or not."""
+        """The lines, and the bad ones among them in batches of their own: a line starts behind the one before, bad or not."""
         strings, ends, bad = lines
         done = 0
         for upto, group in groupby(bad, lambda line: bisect_left(ends, line.end)):
@@ -376,6 +385,7 @@ class TextFileReader:
 
     def _bad_record(self, line: BadLine) -> BadRecord:
         path = self.partition[FILENAME]
+        self._before = None
         error = Skippable(f"{path}, before position {line.end}: {line.error}")
         return BadRecord(self.partition, self._make_offset(line.end), error, line.raw, self._topic)
 
