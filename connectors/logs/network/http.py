@@ -140,7 +140,10 @@ class HttpServer:
             )
         except RequestInvalid as error:
             self._refused("form")
-            return _make_failure(request.path, 400, str(error.args[0]), 6, *error.args[1:])
+            response = _make_failure(request.path, 400, str(error.args[0]), 6, *error.args[1:])
+            if request.content.exception() is not None:  # what follows on the connection can't be read either
+                response.force_close()
+            return response
         except TimeoutError:
             self._refused("time")
             reason = f"Kafka has not taken the lines within {ANSWER_S:g} s; send them again"
@@ -176,14 +179,19 @@ class HttpServer:
 
         Raises:
             HTTPRequestEntityTooLarge: it is larger than a request may be.
+            RequestInvalid: it can't be decompressed.
         """
         max_size = self._config[REQUEST_LIMIT]
         body = bytearray()
-        async for chunk in request.content.iter_any():
-            await self._room.grow(lease, len(chunk))
-            body += chunk
-            if len(body) > max_size:
-                raise web.HTTPRequestEntityTooLarge(max_size=max_size, actual_size=len(body))
+        try:
+            async for chunk in request.content.iter_any():
+                await self._room.grow(lease, len(chunk))
+                body += chunk
+                if len(body) > max_size:
+                    raise web.HTTPRequestEntityTooLarge(max_size=max_size, actual_size=len(body))
+        except web.RequestPayloadError as error:
+            reason = " ".join(str(error).split())
+            raise RequestInvalid(f"the body is not what Content-Encoding says: {reason}") from error
         return bytes(body)
 
     async def _take_ndjson(self, request: web.Request) -> web.Response:

@@ -150,6 +150,14 @@ async def test_a_request_of_another_form_is_refused(path: str, body: bytes, mess
         assert message in json.dumps(answer)
 
 
+async def test_a_body_that_can_not_be_decompressed_is_refused() -> None:
+    async with client() as http:
+        for path in ("/lines", "/_bulk", "/v1/logs", "/services/collector"):
+            status, answer = await http.ask("POST", path, data=b"no gzip at all", headers={"Content-Encoding": "gzip"})
+            assert status == 400
+            assert "not what Content-Encoding says" in json.dumps(answer)
+
+
 async def test_documents_that_are_nested_too_deep_are_lines_or_refused() -> None:
     async with client() as http:
         deep = b'{"headers": ' + b"[" * 100_000
@@ -310,7 +318,9 @@ async def test_splunk_events() -> None:
 async def test_half_characters_of_a_sender_do_not_get_into_rows() -> None:
     async with client() as http:
         half = r'"a\ud800b"'
-        event = f'{{"event": {half}, "host": {half}, "source": {half}, "sourcetype": {half}, "fields": {{{half}: {half}}}}}'
+        event = (
+            f'{{"event": {half}, "host": {half}, "source": {half}, "sourcetype": {half}, "fields": {{{half}: {half}}}}}'
+        )
         (row,), status, _ = await http.post("/services/collector", event.encode(), 1)
         assert (status, row["line"], row["host"], row["file"], row["app"]) == (200, "a?b", "a?b", "a?b", "a?b")
         assert json.loads(row["data"]) == {"a?b": "a?b"}
