@@ -154,8 +154,8 @@ class StreamServer:
                 await room.grow(lease, len(data))
                 received = decoder.feed(data) if data else decoder.end()
                 room.replace(lease, decoder.incomplete + sum(line.size for line in received.lines))
-                if received.at_once:
-                    writer.write(received.at_once)
+                # A sender that does not read its answers is not read from either.
+                await self._write_data(writer, received.at_once)
                 if received.lines or received.answer or received.close:
                     delivery = await self._intake.put(self._address.text, sender, count, received.lines, delivery)
                     count += len(received.lines)
