@@ -100,6 +100,7 @@ class LogHeartbeats:
         self._since: dict[str, int] = {}
         self._next_record = clock() + self._interval_ms
         self._next_report = 0
+        self._last_beat = 0
 
     def add_line(self, host: str, name: str, partition: Position, timestamp_ms: int) -> None:
         """A heartbeat line has come.
@@ -124,7 +125,8 @@ class LogHeartbeats:
     @property
     def due(self) -> bool:
         """Whether ``beat`` has something to do: ages to report, or records to make."""
-        return self._clock() >= self._next_report
+        now = self._clock()
+        return now >= self._next_report or now < self._last_beat
 
     def beat(self, looks: Iterable[Look]) -> Batch | None:
         """Report ages, and make the records that are due; None if there are none.
@@ -132,7 +134,9 @@ class LogHeartbeats:
         Args:
             looks: of every input of the task.
         """
-        now = self._clock()
+        now = self._last_beat = self._clock()
+        # A clock that was set back must not delay them.
+        self._next_record = min(self._next_record, now + self._interval_ms)
         self._next_report = now + int(_REPORT_S * 1000)
         inputs = list(looks)
         self._report_inputs(inputs, now)

@@ -147,6 +147,7 @@ class Follower:
     def forget(self) -> None:
         """Close a file that is gone; one that gets its name later is read from the beginning."""
         self._close_current()
+        self._parked = None
         self._resume = (0, None)
 
     def close(self) -> None:

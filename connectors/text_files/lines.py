@@ -301,8 +301,10 @@ class LineSplitter:
         if not self._cut:
             if self._discarding is None:
                 self._discarding = data[: self._limit]
-            self._start += len(data) - keep
-            data = data[-keep:]
+            # Whole code units: what follows is looked at from there on.
+            skipped = (len(data) - keep) // self._unit * self._unit
+            self._start += skipped
+            data = data[skipped:]
             self._parts.append(data)
             self._pending_bytes = len(data)
             return NOTHING

@@ -203,6 +203,11 @@ class FileReadSettings(msgspec.Struct, frozen=True, kw_only=True):
     #: Paths as they are written in source partitions; empty for the standard input.
     files: tuple[str, ...]
 
+    @property
+    def finds_rotated(self) -> bool:
+        """Whether a saved position is looked for in rotated files, too."""
+        return self.tracking and self.rotated_pattern != ""
+
 
 def single_file(config: Mapping[str, Any]) -> str | None:
     """The ``file`` option; Kafka Connect takes an empty string as not set."""

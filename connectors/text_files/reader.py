@@ -7,6 +7,7 @@ import time
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from connectors.api import BadRecord, Batch, Position, SourceRecord
@@ -169,9 +170,13 @@ class TextFileReader:
         self._head = b""
         self._joiner = LineJoiner(joining) if joining is not None else None
         self._join_wait = joining.wait if joining is not None else 0.0
-        #: When the last line came, and the position after the last event; only where lines are joined.
+        #: When the last line came, how long after it the file was last looked at and had no more (0 while it has), and the
+        #: position after the last event; only where lines are joined.
         self._last_line = 0.0
+        self._quiet_for = 0.0
         self._event_end = position
+        #: The offset at the end of the file before, until something of this one was yielded.
+        self._before: Position | None = None
         self._start = position
         self._started = False
         self._known_missing = False
@@ -186,6 +191,8 @@ class TextFileReader:
     @property
     def offset(self) -> Position:
         """The offset after all that was yielded of it."""
+        if self._before is not None:
+            return self._before
         return self._make_offset(self._event_end if self._joiner is not None else self._current_position())
 
     @property
@@ -194,7 +201,9 @@ class TextFileReader:
         return self.follower.is_open and not self.more
 
     def park(self) -> None:
-        """Close the file until it changes, if no part of a line is held."""
+        """Close the file until it changes, if no part of a line or of an event is held."""
+        if self._joiner is not None and self._joiner.holds_lines:
+            return
         if self._splitter is None or self._splitter.fed == self._splitter.position:
             self.follower.park(self._current_position())
 
@@ -202,6 +211,7 @@ class TextFileReader:
         """The batches that follow from what the follower found; they are made as they are asked for."""
         kind = step.kind
         self.more = kind in {StepKind.DATA, StepKind.BUSY, StepKind.BEGIN}
+        self._quiet_for = 0.0 if self.more else time.monotonic() - self._last_line
         if kind not in _OUT_OF_ORDER:
             self.seen_ms = time.time_ns() // 1_000_000
         if kind is StepKind.DATA:
@@ -225,6 +235,7 @@ class TextFileReader:
             self.follower.forget()
             self._started = False
             self._splitter = None
+            self._before = None
             self._start = 0
             last_batches.append(Batch([], offsets=((self.partition, None),)))
         return last_batches
@@ -233,14 +244,16 @@ class TextFileReader:
         if note:
             self._log.warning("%s", note)
         batches = self._finish_file()
+        self._before = self.offset if self._started and self._options.finds_rotated else None
         self._splitter = None
         self._head = self.follower.head
         self._start = position
         self._event_end = position
         self._known_missing = False
-        if self._started:
+        if self._started and self._before is None:
             # What follows is of another file: its first position is saved at once, so that a restart does not look for the
-            # old one's position in it.
+            # old one's position in it. Where rotated files are looked for, the old one's fingerprint prevents that, and its
+            # position finds what comes behind it, also if this file is rotated before a line of it was read.
             batches.append(Batch([], offsets=((self.partition, self._make_offset(position)),)))
         self._started = True
         return batches
@@ -271,10 +284,13 @@ class TextFileReader:
         return [*self._make_batches(self._splitter.finish(), start), *self.flush()]
 
     def flush_when_quiet(self) -> Iterable[Batch]:
-        """The last event, if no line came for as long as it waits for one."""
+        """The last event, if the file had no more line for as long as it waits for one.
+
+        A task that waits for Kafka does not look at its files: that is no sign that they are quiet.
+        """
         if self._joiner is None or not self._joiner.holds_lines:
             return []
-        return self.flush() if time.monotonic() - self._last_line >= self._join_wait else []
+        return self.flush() if self._quiet_for >= self._join_wait else []
 
     def flush(self) -> list[Batch]:
         """The event that waits for its end."""
@@ -316,6 +332,7 @@ class TextFileReader:
             "it is replaced by a whole file"
         )
         bad = BadRecord(self.partition, self._make_offset(position), error, topic=self._topic)
+        self._before = None
         return [*batches, Batch([], (bad,))]
 
     def _make_offset(self, end: int) -> Position:
@@ -346,36 +363,29 @@ class TextFileReader:
             for at in range(0, len(strings), size):
                 yield self._make_batch(strings[at : at + size], ends[at : at + size], ends[at - 1] if at else start)
 
-    def _make_batch(self, lines: list[str], ends: Sequence[int], start: int, bad: tuple[BadRecord, ...] = ()) -> Batch:
+    def _make_batch(self, lines: list[str], ends: Sequence[int], start: int) -> Batch:
         """The lines as records, and the position after them where no record has it."""
-        if not lines:
-            return Batch([], bad)
         offsets = self._make_offsets(ends)
+        self._before = None
         records = self._make_records(self.partition, self._make_offset(start), lines, offsets)
         if records and records[-1].source_offset is offsets[-1]:
-            return Batch(records, bad)
-        return Batch(records, bad, ((self.partition, offsets[-1]),))
+            return Batch(records)
+        return Batch(records, offsets=((self.partition, offsets[-1]),))
 
     def _with_bad(self, lines: TextLines, start: int) -> Iterator[Batch]:
-        """Slices of the lines, each with the bad lines among them."""
+        """The lines, and the bad ones among them in batches of their own: a line starts behind the one before, bad or not."""
         strings, ends, bad = lines
-        size = self._options.batch_size
         done = 0
-        for at in range(0, max(len(strings), 1), size):
-            part = ends[at : at + size]
-            last = at + size >= len(strings)
-            upto = len(bad) if last else done + sum(1 for line in bad[done:] if line.end < part[-1])
-            reported = tuple(map(self._bad_record, bad[done:upto]))
-            # A bad line at the end has no record after it that would move the position over it.
-            moved = reported and (not part or bad[upto - 1].end > part[-1])
-            done = upto
-            batch = self._make_batch(strings[at : at + size], part, ends[at - 1] if at else start, reported)
-            if moved:
-                batch.offsets = ((self.partition, reported[-1].source_offset),)
-            yield batch
+        for upto, group in groupby(bad, lambda line: bisect_left(ends, line.end)):
+            yield from self._make_batches(TextLines(strings[done:upto], ends[done:upto]), start)
+            reported = tuple(map(self._bad_record, group))
+            yield Batch([], reported, ((self.partition, reported[-1].source_offset),))
+            done, start = upto, reported[-1].source_offset[POSITION]
+        yield from self._make_batches(TextLines(strings[done:], ends[done:]), start)
 
     def _bad_record(self, line: BadLine) -> BadRecord:
         path = self.partition[FILENAME]
+        self._before = None
         error = Skippable(f"{path}, before position {line.end}: {line.error}")
         return BadRecord(self.partition, self._make_offset(line.end), error, line.raw, self._topic)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fnmatch
 import glob
 import os
@@ -13,6 +14,8 @@ from connectors.text_files.stream import is_gzip, open_file, read_head
 
 #: How much of a file's beginning tells it from others.
 HEAD: Final = 1024
+#: The end of a name under which a file is compressed, before the file itself is deleted.
+_PACKED: Final = ".gz"
 
 
 class FileLocation(NamedTuple):
@@ -60,6 +63,9 @@ def locate_position(
     newer: list[str] = []
     for sibling in _list_siblings(path, pattern):
         if _holds_position(sibling, position, saved_fingerprint, compression):
+            # A file that is just being compressed has two names: its text is read once.
+            files = {sibling, *newer}
+            newer = [name for name in newer if not name.endswith(_PACKED) or name.removesuffix(_PACKED) not in files]
             paths = [sibling, *reversed(newer), path]
             return FileLocation(
                 paths, position, f"{path} was rotated while it was not read: continuing in {sibling} at {position}"
@@ -105,14 +111,19 @@ def _list_siblings(path: str, pattern: str | None) -> list[str]:
         return []
     folder, name = os.path.split(path)
     name_pattern = pattern or glob.escape(name) + "?*"
-    candidates: list[tuple[int, str]] = []
+    times: dict[str, int] = {}
     try:
         with os.scandir(folder or ".") as entries:
-            candidates.extend(
-                (entry.stat().st_mtime_ns, os.path.join(folder, entry.name))  # noqa: PTH118
-                for entry in entries
-                if entry.name != name and fnmatch.fnmatchcase(entry.name, name_pattern) and entry.is_file()
-            )
+            for entry in entries:
+                if entry.name != name and fnmatch.fnmatchcase(entry.name, name_pattern) and entry.is_file():
+                    with contextlib.suppress(FileNotFoundError):  # it was deleted or renamed just now
+                        times[os.path.join(folder, entry.name)] = entry.stat().st_mtime_ns  # noqa: PTH118
     except FileNotFoundError:
         return []
-    return [found_path for _, found_path in sorted(candidates, reverse=True)]
+
+    def age(sibling: str) -> tuple[int, str, bool]:
+        # While a file is compressed, both are there: the whole one comes first.
+        whole = sibling.removesuffix(_PACKED)
+        return times.get(whole, times[sibling]), whole, whole == sibling
+
+    return sorted(times, key=age, reverse=True)

@@ -26,7 +26,9 @@ def _to_number(value: float) -> float:
 
 def _to_label(raw: object) -> str:
     """A label as a report can carry it: connectors have table ids, partitions and the like at hand."""
-    return raw if type(raw) is str else str(raw)
+    label = raw if type(raw) is str else str(raw)
+    # Half of a surrogate pair, which JSON's escapes may give, would end the pipe as well.
+    return label if label.isascii() else label.encode("utf-8", "replace").decode()
 
 
 class Metrics:

@@ -42,7 +42,7 @@ class LogEvent(NamedTuple):
 class _Open:
     """An event that was not given."""
 
-    __slots__ = ("complete", "lines", "offsets", "origin", "seen", "sent_ms", "size", "source")
+    __slots__ = ("complete", "lines", "newest_ms", "offsets", "origin", "seen", "size", "source")
 
     def __init__(self, source: tuple[str, str], origin: LineOrigin) -> None:
         self.source = source
@@ -51,7 +51,8 @@ class _Open:
         self.offsets: list[int] = []
         self.size = 0
         self.seen = 0.0
-        self.sent_ms = 0
+        #: The latest timestamp of a record, of any source, when the last line came.
+        self.newest_ms = 0
         self.complete = False
 
 
@@ -60,10 +61,10 @@ class PartitionJoiner:
 
     Args:
         settings: which lines belong together.
-        clock: seconds that only grow.
+        clock: seconds since 1970.
     """
 
-    def __init__(self, settings: JoinSettings, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, settings: JoinSettings, clock: Callable[[], float] = time.time) -> None:
         self._settings = settings
         self._clock = clock
         self._waiting: deque[_Open] = deque()
@@ -72,7 +73,7 @@ class PartitionJoiner:
         #: Offsets behind the oldest event that waits whose lines are delivered, or need no delivery.
         self._done: set[int] = set()
         self._next = 0
-        #: The latest timestamp of a record.
+        #: The latest timestamp of a record that is not ahead of the clock.
         self._newest_ms = 0
 
     def resume(self, after: int, listed: str) -> None:
@@ -87,7 +88,8 @@ class PartitionJoiner:
     def add(self, offset: int, line: str, origin: LineOrigin, sent_ms: int) -> None:
         """A further line, with the timestamp of its record."""
         self._next = offset + 1
-        self._newest_ms = max(self._newest_ms, sent_ms)
+        now = self._clock()
+        self._newest_ms = max(self._newest_ms, min(sent_ms, int(now * 1000)))
         if offset in self._done:
             return
         is_start, most_lines, most_characters, _ = self._settings
@@ -104,8 +106,8 @@ class PartitionJoiner:
         event.lines.append(line)
         event.offsets.append(offset)
         event.size += len(line) + 1
-        event.seen = self._clock()
-        event.sent_ms = sent_ms
+        event.seen = now
+        event.newest_ms = self._newest_ms
         self._lines += 1
         if self._lines > _MOST_WAITING:
             self._complete_event(self._waiting[0])
@@ -119,14 +121,15 @@ class PartitionJoiner:
     def complete_quiet(self, answered: float = 0.0) -> None:
         """Take events as complete whose source was quiet for as long as an event waits.
 
-        That is so if a record of another source is later by that much, or if the broker had no more for as long.
+        That is so if the timestamps of other sources' records have advanced by that much since, or if the broker had no more
+        for as long. A source's own clock does not count: those of hosts differ.
 
         Args:
             answered: when the broker last said that there is no more, in seconds of the clock; 0 if there is more.
         """
         wait = self._settings.wait
         for event in list(self._by_source.values()):
-            if answered - event.seen >= wait or self._newest_ms - event.sent_ms >= wait * 1000:
+            if answered - event.seen >= wait or self._newest_ms - event.newest_ms >= wait * 1000:
                 self._complete_event(event)
 
     def take(self) -> list[LogEvent]:

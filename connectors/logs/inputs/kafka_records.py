@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from datetime import datetime
-from typing import Any, NamedTuple
+from datetime import UTC, datetime
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from connectors.logs.inputs.flume import read_flume
 from connectors.logs.rules.records import LineOrigin
+
+#: The end of the year 9999.
+_LAST_MS: Final = 253_402_300_799_999
 
 
 class ShippedLine(NamedTuple):
@@ -61,7 +64,7 @@ def read_record(value: bytes, default: LineOrigin, *, recognise: bool) -> Shippe
     if recognise and value[:1] == b"{":
         try:
             envelope = _decode(value)
-        except msgspec.DecodeError:
+        except (msgspec.DecodeError, RecursionError):
             return ShippedLine(value.decode(), default)
         shipped = _open_envelope(envelope, default)
         if shipped is not None:
@@ -103,8 +106,8 @@ def _origin_of_beat(envelope: _ShipperEnvelope, default: LineOrigin) -> LineOrig
     )
     file = _first_text(_get_member(_get_member(envelope.log, "file"), "path"), envelope.source, envelope.path)
     position = _get_member(envelope.log, "offset")
-    if not isinstance(position, int):
-        position = envelope.offset if isinstance(envelope.offset, int) else default.position
+    if not _is_position(position):
+        position = envelope.offset if _is_position(envelope.offset) else default.position
     return LineOrigin(
         host or default.host,
         file or default.file,
@@ -117,16 +120,27 @@ def _get_member(value: Any, name: str) -> Any:
     return value.get(name) if isinstance(value, dict) else None
 
 
+def _is_position(value: Any) -> bool:
+    """Whether a value is a position that a column of type long holds."""
+    return isinstance(value, int) and 0 <= value < 1 << 63
+
+
 def _first_text(*values: Any) -> str:
     return next((value for value in values if isinstance(value, str) and value), "")
 
 
 def _parse_milliseconds(value: Any, default: int) -> int:
-    """A time as shippers write it: ISO 8601, or a number of seconds (with a fraction) or milliseconds."""
+    """A time as shippers write it: ISO 8601, or a number of seconds (with a fraction) or milliseconds.
+
+    Without a zone it is UTC. One before 1970 or after 9999, which no record of Kafka can have, is as good as none.
+    """
     try:
         if isinstance(value, str) and not value.isdigit():
-            return round(datetime.fromisoformat(value).timestamp() * 1000)
-        number = float(value)
-        return round(number if number > 100_000_000_000 else number * 1000)
+            time = datetime.fromisoformat(value)
+            milliseconds = round((time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp() * 1000)
+        else:
+            number = float(value)
+            milliseconds = round(number if number > 100_000_000_000 else number * 1000)
     except (ValueError, TypeError, OverflowError):
         return default
+    return milliseconds if 0 <= milliseconds <= _LAST_MS else default

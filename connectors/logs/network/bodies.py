@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import msgspec
 
 from connectors.logs.network.documents import document_line
-from connectors.logs.network.lines import LineLimits, NetworkLine, make_line, plain_line
+from connectors.logs.network.lines import LineLimits, NetworkLine, clean_text, make_line, plain_line
 from connectors.logs.network.otlp import RequestInvalid
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ def read_bulk(
 def _read_action(part: bytes, number: int) -> tuple[str, dict[str, Any]]:
     try:
         ((name, action),) = msgspec.json.decode(part, type=dict[str, dict[str, Any]]).items()
-    except (msgspec.DecodeError, ValueError) as error:
+    except (msgspec.DecodeError, ValueError, RecursionError) as error:
         raise RequestInvalid(f'line {number} is not an action such as {{"create": {{}}}}: {error}') from error
     if name != "delete" and name not in _ACTIONS:
         raise RequestInvalid(f"line {number}: there is no action {name!r}")
@@ -149,11 +149,11 @@ def _event_line(event: dict[str, Any], default: LineOrigin, limits: LineLimits) 
     fields = event.get("fields")
     origin = msgspec.structs.replace(
         default,
-        host=str(event.get("host") or default.host),
-        file=str(event.get("source") or default.file),
+        host=clean_text(str(event.get("host") or default.host)),
+        file=clean_text(str(event.get("source") or default.file)),
         timestamp=_event_time(event.get("time"), default.timestamp),
-        app=str(event["sourcetype"]) if event.get("sourcetype") else default.app,
-        data=json.dumps(fields, ensure_ascii=False) if fields else None,
+        app=clean_text(str(event["sourcetype"])) if event.get("sourcetype") else default.app,
+        data=clean_text(json.dumps(fields, ensure_ascii=False)) if fields else None,
     )
     return make_line(message.encode("utf-8", "replace"), limits, origin, plain_line)
 

@@ -69,7 +69,7 @@ def beat_identity(data: bytes) -> str:
     """
     try:
         beat = _decode_beat(data)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return ""
     log = beat.log
     if log is None or log.offset is None or not beat.agent.id:

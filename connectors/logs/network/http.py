@@ -16,6 +16,7 @@ import msgspec
 from aiohttp import web
 
 from connectors.logs.network.bodies import BulkItem, bulk_answer, read_bulk, read_events, read_ndjson, read_raw
+from connectors.logs.network.lines import clean_text
 from connectors.logs.network.options import CONNECTIONS, FORMAT, REQUEST_LIMIT, TOKENS
 from connectors.logs.network.otlp import RequestInvalid, decode_json, decode_protobuf, log_lines
 from connectors.logs.network.room import Room, RoomLease
@@ -139,7 +140,10 @@ class HttpServer:
             )
         except RequestInvalid as error:
             self._refused("form")
-            return _make_failure(request.path, 400, str(error.args[0]), 6, *error.args[1:])
+            response = _make_failure(request.path, 400, str(error.args[0]), 6, *error.args[1:])
+            if request.content.exception() is not None:  # what follows on the connection can't be read either
+                response.force_close()
+            return response
         except TimeoutError:
             self._refused("time")
             reason = f"Kafka has not taken the lines within {ANSWER_S:g} s; send them again"
@@ -160,7 +164,7 @@ class HttpServer:
         async with asyncio.timeout(ANSWER_S):
             try:
                 lines = read(await self._read_body(request, lease), self._make_origin(request.remote or "unknown"))
-                name = request.headers.get("Idempotency-Key")
+                name = clean_text(request.headers.get("Idempotency-Key", ""))
                 if name:
                     for number, line in enumerate(lines):
                         line.identity = line.identity or f"{name}:{number}"
@@ -175,14 +179,19 @@ class HttpServer:
 
         Raises:
             HTTPRequestEntityTooLarge: it is larger than a request may be.
+            RequestInvalid: it can't be decompressed.
         """
         max_size = self._config[REQUEST_LIMIT]
         body = bytearray()
-        async for chunk in request.content.iter_any():
-            await self._room.grow(lease, len(chunk))
-            body += chunk
-            if len(body) > max_size:
-                raise web.HTTPRequestEntityTooLarge(max_size=max_size, actual_size=len(body))
+        try:
+            async for chunk in request.content.iter_any():
+                await self._room.grow(lease, len(chunk))
+                body += chunk
+                if len(body) > max_size:
+                    raise web.HTTPRequestEntityTooLarge(max_size=max_size, actual_size=len(body))
+        except web.RequestPayloadError as error:
+            reason = " ".join(str(error).split())
+            raise RequestInvalid(f"the body is not what Content-Encoding says: {reason}") from error
         return bytes(body)
 
     async def _take_ndjson(self, request: web.Request) -> web.Response:
@@ -279,7 +288,7 @@ def _token_of(header: str) -> str:
 
 
 def _is_one_of(token: str, expected: Sequence[str]) -> bool:
-    data = token.encode()
+    data = token.encode("utf-8", "replace")
     # Each is compared, in a time that does not depend on what is in it.
     matches = [hmac.compare_digest(data, candidate.strip().encode()) for candidate in expected]
     return bool(token) and any(matches)

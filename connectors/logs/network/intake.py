@@ -33,6 +33,12 @@ class SenderDelivery:
         if not lines:
             self.done.set()
 
+    def add(self, lines: int) -> None:
+        """This many more lines belong to it."""
+        self._left += lines
+        if self._left > 0:
+            self.done.clear()
+
     def confirm(self, lines: int) -> None:
         """Kafka has this many more."""
         self._left -= lines
@@ -86,7 +92,14 @@ class Intake:
         #: One sender at a time looks for room: the one that waits longest.
         self._turn = asyncio.Lock()
 
-    async def put(self, address: str, sender: str, first: int, lines: Sequence[NetworkLine]) -> SenderDelivery:
+    async def put(
+        self,
+        address: str,
+        sender: str,
+        first: int,
+        lines: Sequence[NetworkLine],
+        delivery: SenderDelivery | None = None,
+    ) -> SenderDelivery:
         """Hand over lines; waits for room, and for as long as the rate asks.
 
         Args:
@@ -94,8 +107,15 @@ class Intake:
             sender: names the connection or request.
             first: the number of the first line in there.
             lines: any number.
+            delivery: what they are a further part of; None for one of their own.
+
+        Returns:
+            The delivery.
         """
-        delivery = SenderDelivery(len(lines))
+        if delivery is None:
+            delivery = SenderDelivery(len(lines))
+        else:
+            delivery.add(len(lines))
         for start in range(0, len(lines), self._most_lines):
             part = lines[start : start + self._most_lines]
             portion = Portion(address, sender, first + start, part, delivery)

@@ -93,6 +93,11 @@ def _make_bad(data: bytes, origin: LineOrigin, error: str) -> NetworkLine:
     return NetworkLine("", origin, error=error, raw=data[:_SHOWN], size=_SHOWN + 200)
 
 
+def clean_text(sent: str) -> str:
+    """The text with ? for what UTF-8 can't hold: halves of surrogate pairs, as JSON's escapes and HTTP's headers may give."""
+    return sent if sent.isascii() else sent.encode("utf-8", "replace").decode()
+
+
 def plain_line(message: str, origin: LineOrigin) -> NetworkLine:
     """The text as it is."""
     return NetworkLine(message, origin)

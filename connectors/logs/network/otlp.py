@@ -78,7 +78,7 @@ def decode_json(data: bytes) -> dict[str, Any]:
     """
     try:
         return msgspec.json.decode(data, type=dict[str, Any])
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise RequestInvalid(f"the body is not an ExportLogsServiceRequest in JSON: {error}") from error
 
 

@@ -143,6 +143,8 @@ class StreamServer:
     ) -> None:
         sender, count = secrets.token_hex(8), 0
         room, lease = self._room, RoomLease()
+        #: The lines since the last answer: the next one is for all of them.
+        delivery: SenderDelivery | None = None
         ended = False
         try:
             while not ended:
@@ -152,14 +154,15 @@ class StreamServer:
                 await room.grow(lease, len(data))
                 received = decoder.feed(data) if data else decoder.end()
                 room.replace(lease, decoder.incomplete + sum(line.size for line in received.lines))
-                if received.at_once:
-                    writer.write(received.at_once)
+                # A sender that does not read its answers is not read from either.
+                await self._write_data(writer, received.at_once)
                 if received.lines or received.answer or received.close:
-                    delivery = await self._intake.put(self._address.text, sender, count, received.lines)
+                    delivery = await self._intake.put(self._address.text, sender, count, received.lines, delivery)
                     count += len(received.lines)
                     room.replace(lease, decoder.incomplete)
                     if received.answer or received.close:
                         await answers.put((delivery, received))
+                        delivery = None
                 ended = not data or received.close
         finally:
             room.replace(lease, 0)

@@ -46,6 +46,9 @@ _LETTERS: Final[dict[str, Callable[[int], str]]] = {
 }
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _DAY_MS: Final = 86_400_000
+#: The first and the last millisecond of what is a date: the years 1 to 9999.
+_FIRST_MS: Final = -62_135_596_800_000
+_LAST_MS: Final = 253_402_300_799_999
 _NUMBER: Final = re.compile(r"\s*-?\d{1,16}(?:\.\d{1,9})?\s*\Z", re.ASCII)
 #: Different dates of one format that are remembered: the lines of one second mostly share theirs.
 _REMEMBERED: Final = 512
@@ -57,7 +60,7 @@ class DateReader(NamedTuple):
 
     Attributes:
         read: value (and origin, if ``with_origin``) -> milliseconds since 1970, UTC; may raise ``StepFailed``. Whole numbers
-            stay as they are unless the format is UNIX.
+            stay as they are unless the format is UNIX. The result is in the years 1 to 9999.
         with_origin: whether a format has no year, so that the origin's timestamp gives it.
     """
 
@@ -139,20 +142,32 @@ def _format_reader(name: str, zone: tzinfo) -> DateReader:
     if "year" in groups or "short_year" in groups:
         return _remembering_reader(parse, thousandths=re.search(r"[^A-Za-z]SSS\Z", name) is not None)
     return DateReader(
-        lambda value, origin: value if type(value) is int else parse(read_text(value), origin), with_origin=True
+        lambda value, origin: _check_date(value) if type(value) is int else parse(read_text(value), origin),
+        with_origin=True,
     )
 
 
 def _number_reader(factor: int) -> DateReader:
     def read(value: Any) -> int:
         if isinstance(value, int | float) and not isinstance(value, bool):
-            return round(value * factor)
+            return _check_date(value, factor)
         digits = read_text(value)
         if _NUMBER.match(digits) is None:
             raise StepFailed(f"{show_value(value)} is no number of {'seconds' if factor > 1 else 'milliseconds'}")
-        return round(float(digits) * factor)
+        return _check_date(float(digits), factor)
 
     return DateReader(read, with_origin=False)
+
+
+def _check_date(number: float, factor: int = 1) -> int:
+    """The number times the factor, in milliseconds since 1970.
+
+    Raises:
+        StepFailed: it is not in the years 1 to 9999: brokers take no such time, and a long may not hold it.
+    """
+    if not _FIRST_MS <= number * factor <= _LAST_MS:
+        raise StepFailed(f"{show_value(number)} is no date of the years 1 to 9999")
+    return round(number * factor)
 
 
 def _remembering_reader(parse: Callable[[str, LineOrigin | None], int], *, thousandths: bool) -> DateReader:
@@ -161,7 +176,7 @@ def _remembering_reader(parse: Callable[[str, LineOrigin | None], int], *, thous
 
     def read_new(value: Any) -> int:
         if type(value) is int:
-            return value  # a date step has read it
+            return _check_date(value)  # a date step has read it
         date_text = read_text(value)
         milliseconds = parse(date_text, None)
         if len(remembered) >= _REMEMBERED:

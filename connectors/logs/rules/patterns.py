@@ -1,9 +1,10 @@
-"""Regular expressions of rules: extracted with ``re``, which is fast, and bounded by what RE2 allows.
+r"""Regular expressions of rules: extracted with ``re``, which is fast, and bounded by what RE2 allows.
 
 An expression is accepted only if RE2 compiles it too, so look-around and back references are refused. That alone does not
 bound what ``re`` costs: ``(a+)+$`` takes exponential time. ``choices_in`` counts in an expression where ``re`` may have to try
-several ways through a string; strings that are too long for that number are left to RE2, which is slower for short ones and
-linear for all.
+several ways through a string, and ``_may_rescan`` says whether a search may read the same characters from many starts, as that
+for ``\d+x`` in many digits does; strings that are too long for that number are left to RE2, which is slower for short ones
+and linear for all.
 """
 
 from __future__ import annotations
@@ -56,6 +57,7 @@ class Pattern(NamedTuple):
         find_all: text -> all matches that do not overlap, in order.
         limit: the longest text that ``re`` is used for.
         nullable: those of ``groups`` that may take no part in a match.
+        one_way: whether there is one way through any string, from a given start.
     """
 
     source: str
@@ -64,6 +66,7 @@ class Pattern(NamedTuple):
     find_all: Callable[[str], Iterable[Any]]
     limit: int
     nullable: frozenset[str]
+    one_way: bool
 
 
 @lru_cache(maxsize=4096)
@@ -90,9 +93,11 @@ def compile_pattern(source: str) -> Pattern:
     except (RecursionError, OverflowError):
         raise PatternInvalid("the expression is nested too deep or repeats too often; simplify it") from None
     slow = compile_re2(source)
-    limit = _limit_for(choices_in(parsed, repeated=False, follow=frozenset()))
+    choices = choices_in(parsed, repeated=False, follow=frozenset())
     # ``match`` does not look for the expression anywhere else in the text.
     anchored = bool(parsed.data) and parsed.data[0] == (ops.AT, ops.AT_BEGINNING) and not fast.flags & re.MULTILINE
+    rescans = choices != _NEVER and not anchored and _may_rescan(parsed)
+    limit = _limit_for(choices + rescans)
     first = fast.match if anchored else fast.search
     names = {number: name for name, number in fast.groupindex.items()}
     groups = tuple(names.get(number, str(number)) for number in range(1, fast.groups + 1))
@@ -100,7 +105,7 @@ def compile_pattern(source: str) -> Pattern:
     certain = _certain_groups(parsed) if limit >= MOST_CHARACTERS else set()
     nullable = frozenset(name for number, name in enumerate(groups, 1) if number not in certain)
     if limit >= MOST_CHARACTERS:
-        return Pattern(source, groups, first, fast.finditer, limit, nullable)
+        return Pattern(source, groups, first, fast.finditer, limit, nullable, one_way=True)
 
     def search(line: str) -> Any:
         return first(line) if len(line) <= limit else slow.search(line)
@@ -108,7 +113,9 @@ def compile_pattern(source: str) -> Pattern:
     def find_all(line: str) -> Iterable[Any]:
         return fast.finditer(line) if len(line) <= limit else slow.finditer(line)
 
-    return Pattern(source, groups, search if limit > 0 else slow.search, find_all, limit, nullable)
+    return Pattern(
+        source, groups, search if limit > 0 else slow.search, find_all, limit, nullable, one_way=choices == 0
+    )
 
 
 def _certain_groups(items: Iterable[Any]) -> set[int]:
@@ -196,6 +203,93 @@ def _choices_of(operation: Any, argument: Any, *, repeated: bool, follow: frozen
             return _NEVER
         return max(counts)
     return 0
+
+
+class _Scan(NamedTuple):
+    """A part of an expression, as far as it says what a search reads.
+
+    Attributes:
+        characters: the characters that it may match.
+        repeats: whether it is a long repetition behind which the match may fail; else it is a character that must be there.
+    """
+
+    characters: frozenset[int]
+    repeats: bool
+
+
+def _may_rescan(items: Iterable[Any]) -> bool:
+    """Whether a search may read many characters from each of many starts.
+
+    A start costs little unless it gets to a long repetition. It does not where a character must come before the first one that
+    no repetition runs over: no start is then among the characters of a repetition.
+    """
+    before: list[frozenset[int]] = []
+    repeated = False
+    for characters, repeats in _list_scans(items, may_fail=False):
+        if not repeats:
+            if not repeated:
+                before.append(characters)
+            continue
+        repeated = True
+        if not any(required.isdisjoint(characters) for required in before):
+            return True
+    return False
+
+
+def _list_scans(items: Iterable[Any], *, may_fail: bool) -> list[_Scan]:
+    """The parts of a sequence, in order.
+
+    Args:
+        items: the parser's (operation, argument) pairs.
+        may_fail: whether what follows the sequence may fail to match.
+    """
+    scans: list[_Scan] = []
+    for operation, argument in reversed(list(items)):
+        scans[:0] = _scans_of(operation, argument, may_fail=may_fail)
+        may_fail = may_fail or _may_fail(operation, argument)
+    return scans
+
+
+def _scans_of(operation: Any, argument: Any, *, may_fail: bool) -> list[_Scan]:
+    if operation in (ops.MAX_REPEAT, ops.MIN_REPEAT):
+        low, high, body = argument
+        inside = _list_scans(body, may_fail=may_fail or high > 1)
+        if high > _SMALL_COUNT:
+            costs = may_fail or any(scan.repeats for scan in inside)
+            return [_Scan(_all_characters(body), repeats=True)] if costs else []
+        return inside if low else [scan for scan in inside if scan.repeats]
+    if operation is ops.SUBPATTERN:
+        return _list_scans(argument[-1], may_fail=may_fail)
+    if operation is ops.BRANCH:
+        parts = [scan for branch in argument[1] for scan in _list_scans(branch, may_fail=may_fail)]
+        return [scan for scan in parts if scan.repeats]
+    return [] if operation is ops.AT else [_Scan(_matched_characters(operation, argument), repeats=False)]
+
+
+def _may_fail(operation: Any, argument: Any) -> bool:
+    """Whether there are strings at which an item of a parsed expression does not match."""
+    if operation in (ops.MAX_REPEAT, ops.MIN_REPEAT):
+        return argument[0] > 0 and any(_may_fail(*item) for item in argument[2])
+    if operation is ops.SUBPATTERN:
+        return any(_may_fail(*item) for item in argument[-1])
+    if operation is ops.BRANCH:
+        return all(any(_may_fail(*item) for item in branch) for branch in argument[1])
+    return True
+
+
+def _all_characters(items: Iterable[Any]) -> frozenset[int]:
+    """All characters that a sequence may match."""
+    characters: frozenset[int] = frozenset()
+    for operation, argument in items:
+        if operation in (ops.MAX_REPEAT, ops.MIN_REPEAT):
+            characters |= _all_characters(argument[2])
+        elif operation is ops.SUBPATTERN:
+            characters |= _all_characters(argument[-1])
+        elif operation is ops.BRANCH:
+            characters = characters.union(*map(_all_characters, argument[1]))
+        elif operation is not ops.AT:
+            characters |= _matched_characters(operation, argument)
+    return characters
 
 
 def _is_ambiguous(branches: list[tuple[frozenset[int], bool]], follow: frozenset[int]) -> bool:

@@ -263,14 +263,15 @@ class UniqueRecords(NamedTuple):
 
     def apply_all(self, records: Sequence[Record | Dropped], origin: LineOrigin) -> list[Record | Dropped]:
         """The records without repetitions."""
-        seen_values: list[Any] = []
+        seen_values: set[Any] = set()
         result: list[Record | Dropped] = []
         for record in records:
             if not isinstance(record, Dropped):
                 values = [read_or_null(record, name, origin) for name in self.fields] if self.fields else record
-                if values in seen_values:
+                hashable = _make_hashable(values)
+                if hashable in seen_values:
                     continue
-                seen_values.append(values)
+                seen_values.add(hashable)
             result.append(record)
         return result
 
@@ -380,6 +381,13 @@ def check_field(shape: tuple[str, ...], field: FieldName, option: str = "field")
         return name_of(shape, field)
     except StepFailed as error:
         raise OperatorOptionInvalid(option, str(error)) from None
+
+
+def _make_hashable(value: Any) -> Any:
+    """Return something that can be looked up, and is equal for equal values."""
+    if isinstance(value, dict):
+        return frozenset((name, _make_hashable(member)) for name, member in value.items())
+    return tuple(map(_make_hashable, value)) if isinstance(value, list) else value
 
 
 def _with_values(record: Record, names: tuple[str, ...], values: Record) -> Record:

@@ -2,6 +2,7 @@
 
 import gzip
 import os
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -340,3 +341,71 @@ def test_rotated_names_follow_the_pattern(path: Path) -> None:
     missed = locate_position(str(path), 2_000, fingerprint, "auto", None)
     assert missed is not None
     assert missed.paths == [str(path)]
+
+
+def test_a_parked_file_that_went_and_came_back_is_read_from_its_beginning(path: Path, clock: ManualClock) -> None:
+    path.write_bytes(b"one\n")
+    follower = follow(path, clock, search=False)
+    read(follower, clock)
+    follower.park(4)
+    path.rename(path.with_name("aside"))
+    assert follower.advance().kind is StepKind.GONE
+    follower.forget()
+    path.with_name("aside").rename(path)
+    assert read(follower, clock) == [(StepKind.BEGIN, 0), (StepKind.DATA, b"one\n")]
+    follower.close()
+
+
+@pytest.mark.parametrize("part", [0, 10, None])
+@pytest.mark.parametrize("older", [False, True])
+def test_a_file_that_is_just_being_compressed_is_read_once(
+    path: Path, clock: ManualClock, part: int | None, *, older: bool
+) -> None:
+    whole, packed = path.with_name("app.log.1"), path.with_name("app.log.1.gz")
+    before, between = b"before\n" * 200, OLD
+    start = 990 if older else 2_200
+    if older:
+        path.with_name("app.log.2").write_bytes(before)
+        os.utime(path.with_name("app.log.2"), (500, 500))
+    whole.write_bytes(between)
+    os.utime(whole, (1000, 1000))
+    packed.write_bytes(gzip.compress(between)[:part])
+    path.write_bytes(NEW)
+    follower = follow(path, clock, start, fingerprint_head((before if older else between)[:HEAD], start))
+    rest = [(StepKind.BEGIN, start), (StepKind.DATA, (before if older else between)[start:])]
+    assert read(follower, clock) == [
+        *rest,
+        *([(StepKind.BEGIN, 0), (StepKind.DATA, between)] if older else []),
+        (StepKind.BEGIN, 0),
+        (StepKind.DATA, NEW),
+    ]
+    follower.close()
+
+
+def test_a_file_that_goes_while_its_directory_is_listed_hides_no_other(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rotated, deleted = path.with_name("app.log.1"), path.with_name("app.log.2")
+    for name, content in ((path, NEW), (rotated, OLD), (deleted, b"x")):
+        name.write_bytes(content)
+
+    class Entry:
+        """An entry of the directory; the file of one is deleted after it was seen."""
+
+        def __init__(self, entry_path: Path) -> None:
+            self.name = entry_path.name
+            self._path = entry_path
+
+        def is_file(self) -> bool:
+            seen = self._path.is_file()
+            deleted.unlink(missing_ok=True)
+            return seen
+
+        def stat(self) -> os.stat_result:
+            return self._path.stat()
+
+    listed = nullcontext([Entry(name) for name in (deleted, rotated, path)])
+    monkeypatch.setattr(os, "scandir", lambda _folder: listed)
+    located = locate_position(str(path), 2_200, fingerprint_head(OLD[:HEAD], 2_200), "auto", None)
+    assert located is not None
+    assert (located.paths, located.position) == ([str(rotated), str(path)], 2_200)

@@ -108,6 +108,21 @@ def test_long_lines_are_reported_with_their_beginning(sizes: list[int], cuts: li
 
 
 @given(
+    sizes=st.lists(st.integers(0, 200), max_size=8),
+    cuts=st.lists(st.integers(0, 3000), max_size=12),
+    encoding=st.sampled_from(["utf-16-le", "utf-16-be", "utf-32-le"]),
+)
+@example(sizes=[100], cuts=[3, 6, 9, 12, 15, 99], encoding="utf-16-le")
+def test_lines_behind_a_long_one_of_wide_characters_are_read(sizes: list[int], cuts: list[int], encoding: str) -> None:
+    data = "".join("x" * size + "\n" for size in sizes).encode(encoding)
+    lines_read, bad = feed_all(splitter(encoding, limit=64), data, cuts)
+    width, end = len("x".encode(encoding)), 0
+    ends = [(size, end := end + (size + 1) * width) for size in sizes]
+    assert [(len(line), at) for line, at in lines_read] == [item for item in ends if item[0] * width <= 64]
+    assert [line.end for line in bad] == [at for size, at in ends if size * width > 64]
+
+
+@given(
     text=st.text(alphabet="ab\u00e9\U0001f600\n", max_size=300),
     cuts=st.lists(st.integers(0, 1500), max_size=10),
     encoding=st.sampled_from(["utf-8", "utf-16-le"]),

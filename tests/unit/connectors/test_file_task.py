@@ -229,6 +229,25 @@ async def test_tracked_rotation_while_nothing_runs_loses_nothing(path: Path) -> 
     assert position.keys() == {"position", "fingerprint"}
 
 
+async def test_a_file_that_is_rotated_before_a_line_of_it_was_read_is_found(path: Path) -> None:
+    config = config_for(path, rotation_tracking="true", rotation_wait_ms="0")
+    offsets = SavedOffsets()
+    path.write_text("one\n")
+    async with Run(File, config, offsets=offsets) as run:
+        await run.read(1)
+        path.rename(path.with_name("in.txt.2"))
+        path.write_text("")
+        while "was rotated" not in run.log.text():
+            await run.take(0.05)
+    with path.open("a") as file:
+        file.write("between\n")
+    path.rename(path.with_name("in.txt.1"))
+    path.write_text("last\n")
+    for number in (1, 2):
+        os.utime(path.with_name(f"in.txt.{number}"), (2000 - number, 2000 - number))
+    assert await lines_of(config, 2, offsets) == ["between", "last"]
+
+
 def test_standard_input() -> None:
     script = """
 import asyncio

@@ -178,3 +178,10 @@ def test_garbage_collections_are_timed() -> None:
 )
 def test_which_callers_get_gzip(values: list[str], accepted: bool) -> None:
     assert accepts_gzip(values) is accepted
+
+
+def test_half_a_character_in_a_label_does_not_end_a_report() -> None:
+    metrics = Metrics({"lag": ("gauge", "")}, 10)
+    metrics.set("lag", 1, {"host": "a\ud800"})
+    encoded = msgspec.msgpack.encode(metrics.report())
+    assert [item.labels for item in msgspec.msgpack.decode(encoded, type=list[CustomMetric])] == [{"host": "a?"}]

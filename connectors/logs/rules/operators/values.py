@@ -12,7 +12,6 @@ from connectors.logs.rules.dates import date_reader
 from connectors.logs.rules.errors import OperatorOptionInvalid
 from connectors.logs.rules.operators.patterns import make_pattern
 from connectors.logs.rules.options import Operator
-from connectors.logs.rules.patterns import MOST_CHARACTERS
 from connectors.logs.rules.plans import AddFields, ChangeValue, Plan
 from connectors.logs.rules.records import FieldName, LineOrigin, Record, name_of, read_field
 from connectors.logs.rules.types import TYPES, make_converter, write_text
@@ -121,7 +120,7 @@ class Mask(Operator, frozen=True):
 
 def _check_cost(source: str) -> None:
     """Masks use ``re`` for strings of any length, so that there must be one way through each."""
-    if make_pattern("regex", source).limit < MOST_CHARACTERS:
+    if not make_pattern("regex", source).one_way:
         raise OperatorOptionInvalid(
             "regex",
             f"{source!r} can match a string in several ways, which may cost much time; write it so that each character "

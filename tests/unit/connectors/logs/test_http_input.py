@@ -26,7 +26,7 @@ from connectors.logs.network.documents import beat_identity
 from connectors.logs.network.lines import LineLimits
 from connectors.logs.network.otlp import RequestInvalid, decode_json, decode_protobuf, log_lines
 from connectors.logs.rules.records import LineOrigin
-from tests.unit.connectors.logs.network_world import listening
+from tests.unit.connectors.logs.network_world import connected, listening
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -137,6 +137,7 @@ async def test_a_bulk_request() -> None:
         ("/_bulk", b"x\n", "line 1 is not an action"),
         ("/_bulk", b'{"create": {}}\n', "no document behind it"),
         ("/_bulk", b'{"drop": {}}\n{}\n', "no action 'drop'"),
+        ("/_bulk", b'{"create": {"_id": ' + b"[" * 100_000 + b"\n{}\n", "line 1 is not an action"),
         ("/v1/logs", b"\xff\xff", "not an ExportLogsServiceRequest"),
         ("/services/collector", b'{"event": "a"}{"event"', "event 1 is not JSON"),
         ("/services/collector", b'{"time": 1}', "event 0 has no member event"),
@@ -147,6 +148,24 @@ async def test_a_request_of_another_form_is_refused(path: str, body: bytes, mess
         status, answer = await http.ask("POST", path, data=body)
         assert status == 400
         assert message in json.dumps(answer)
+
+
+async def test_a_body_that_can_not_be_decompressed_is_refused() -> None:
+    async with client() as http:
+        for path in ("/lines", "/_bulk", "/v1/logs", "/services/collector"):
+            status, answer = await http.ask("POST", path, data=b"no gzip at all", headers={"Content-Encoding": "gzip"})
+            assert status == 400
+            assert "not what Content-Encoding says" in json.dumps(answer)
+
+
+async def test_documents_that_are_nested_too_deep_are_lines_or_refused() -> None:
+    async with client() as http:
+        deep = b'{"headers": ' + b"[" * 100_000
+        rows, status, _ = await http.post("/lines", deep + b"\nnext\n", 2)
+        assert ([row["line"].encode() for row in rows], status) == ([deep, b"next"], 200)
+        otlp = b'{"resourceLogs": ' + b"[" * 100_000
+        status, _ = await http.ask("POST", "/v1/logs", data=otlp, headers={"Content-Type": "application/json"})
+        assert status == 400
 
 
 def otlp_request() -> ExportLogsServiceRequest:
@@ -294,6 +313,27 @@ async def test_splunk_events() -> None:
         ]
         assert (await http.ask("GET", "/services/collector/health"))[0] == 200
         assert (await http.ask("POST", "/services/collector", data=b" "))[1] == {"text": "No data", "code": 5}
+
+
+async def test_half_characters_of_a_sender_do_not_get_into_rows() -> None:
+    async with client() as http:
+        half = r'"a\ud800b"'
+        event = (
+            f'{{"event": {half}, "host": {half}, "source": {half}, "sourcetype": {half}, "fields": {{{half}: {half}}}}}'
+        )
+        (row,), status, _ = await http.post("/services/collector", event.encode(), 1)
+        assert (status, row["line"], row["host"], row["file"], row["app"]) == (200, "a?b", "a?b", "a?b", "a?b")
+        assert json.loads(row["data"]) == {"a?b": "a?b"}
+        async with connected(http.listener.port) as (_, writer):
+            writer.write(b"POST /lines HTTP/1.1\r\nHost: h\r\nIdempotency-Key: a\xffb\r\nContent-Length: 1\r\n\r\nx")
+            (row,) = await http.listener.rows(1)
+            assert row["log_id"].endswith(":a?b:0:0")
+
+
+async def test_a_token_of_half_characters_is_refused() -> None:
+    async with client(listen_tokens="one") as http, connected(http.listener.port) as (reader, writer):
+        writer.write(b"POST /lines HTTP/1.1\r\nHost: h\r\nAuthorization: Bearer \xff\r\nContent-Length: 1\r\n\r\nx")
+        assert await reader.readline() == b"HTTP/1.1 401 Unauthorized\r\n"
 
 
 async def test_tokens() -> None:

@@ -1,11 +1,38 @@
 """Lines that belong together, however they come in."""
 
+import time
 from itertools import accumulate, pairwise
+from pathlib import Path
+from types import SimpleNamespace
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from connectors.logs.connector import LogsConnector
+from connectors.testing import Run
+from connectors.text_files import reader as reader_module
 from connectors.text_files.joining import JoinSettings, LineJoiner
+from connectors.text_files.stream import BLOCK
+from tests.support.clock import ManualClock
+
+RULES = """
+tables:
+  - name: events
+    groups:
+      - name: all
+        steps:
+          - saveAs: {columns: [{name: line}]}
+"""
+CONFIG = {"topic.prefix": "p", "rules": RULES, "multiline.start": "^event"}
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> ManualClock:
+    """The clock by which readers of files say how long a file was quiet."""
+    manual = ManualClock()
+    monkeypatch.setattr(reader_module, "time", SimpleNamespace(monotonic=manual, time=time.time, time_ns=time.time_ns))
+    return manual
 
 
 def settings(most_lines: int = 100, most_characters: int = 10_000) -> JoinSettings:
@@ -35,3 +62,43 @@ def test_events_are_bounded() -> None:
     joiner = LineJoiner(settings(most_characters=5))
     assert joiner.add(["s", "aaa", "b"], [1, 2, 3]) == (["s", "aaa"], [1, 2])
     assert joiner.flush() == (["b"], [3])
+
+
+async def test_a_task_that_waits_for_kafka_cuts_no_event(tmp_path: Path, clock: ManualClock) -> None:
+    path = tmp_path / "app.log"
+    events = [f"event {number}" + "\n  at somewhere" * 9 for number in range(2 * BLOCK // 100)]
+    path.write_text("\n".join([*events, "event of the end\n"]))
+    received: list[str] = []
+    async with Run(LogsConnector, {"file": str(path), **CONFIG}) as run:
+        while len(received) < len(events):
+            step = await run.take(10)
+            assert step is not None
+            received += [record.value["line"] for record in step[1].records]
+            clock.now += 60  # no batch is asked for meanwhile
+    assert received[: len(events)] == events
+
+
+async def test_an_event_is_complete_when_its_file_was_quiet(tmp_path: Path, clock: ManualClock) -> None:
+    path = tmp_path / "app.log"
+    path.write_text("event\n  at somewhere\n")
+    async with Run(LogsConnector, {"file": str(path), **CONFIG}) as run:
+        assert await run.take(0.2) is None
+        clock.now += 60
+        (record,) = await run.read(1)
+    assert record.value["line"] == "event\n  at somewhere"
+
+
+async def test_a_file_with_an_unfinished_event_stays_open(
+    tmp_path: Path, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reader_module, "_OPEN_FILES", 0)
+    path = tmp_path / "app.log"
+    path.write_text("event\n")
+    async with Run(LogsConnector, {"directory": str(tmp_path), **CONFIG}) as run:
+        assert await run.take(0.2) is None
+        with path.open("a") as file:
+            file.write("  at somewhere\n")
+        assert await run.take(0.2) is None
+        clock.now += 60
+        (record,) = await run.read(1)
+    assert record.value["line"] == "event\n  at somewhere"

@@ -100,3 +100,23 @@ async def test_random_bytes_lose_nothing(tmp_path: Path) -> None:
     positions = [int(record.value["log_id"].rsplit(":", 2)[1]) for record in records]
     starts = [sum(len(line) + 1 for line in lines[:number]) for number in range(len(lines))]
     assert positions == starts
+
+
+async def test_a_line_behind_a_bad_one_has_its_own_position(tmp_path: Path) -> None:
+    path = tmp_path / "app.log"
+    lines = [b"good", b"bad \xff", b"bad \xfe", b"next", b"last", b"bad \xff"]
+    path.write_bytes(b"\n".join(lines) + b"\n")
+    config = {"file": str(path), "topic.prefix": "p", "rules": RULES, "file.encoding.errors": "report"}
+    records: list[SourceRecord] = []
+    async with Run(LogsConnector, config) as run:
+        while len(records) < 3:
+            step = await run.take(30)
+            assert step is not None
+            records += step[1].records
+    assert [(record.value["line"], record.value["position"]) for record in records] == [
+        ("good", 0),
+        ("next", 17),
+        ("last", 22),
+    ]
+    # A restart from any of these offsets gives the lines behind it the same identity.
+    assert [record.value["log_id"].split(":")[-2] for record in records] == ["0", "17", "22"]

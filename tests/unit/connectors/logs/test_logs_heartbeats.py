@@ -56,6 +56,16 @@ def test_an_input_in_order_has_a_heartbeat_at_each_interval() -> None:
     assert world.age(HEARTBEAT_AGE, "here", "t") == 1
 
 
+def test_a_clock_that_is_set_back_delays_no_heartbeat() -> None:
+    world = World(heartbeat_interval_ms="10000")
+    world.now += 3_600_000
+    assert world.beat(0, world.look(world.now)) is not None
+    assert world.beat(-3_600, world.look(world.now)) is None
+    assert world.age(HEARTBEAT_AGE, "here", "t") == 0
+    seen_ms = world.now + 9_000
+    assert values(world.beat(10, world.look(seen_ms))) == [(seen_ms, "here", "t", "input")]
+
+
 def test_an_input_out_of_order_has_none_and_its_age_grows() -> None:
     world = World(heartbeat_interval_ms="10000")
     assert world.beat(0, world.look(0)) is None

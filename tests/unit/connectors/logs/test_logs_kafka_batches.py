@@ -1,5 +1,7 @@
 """Records of a topic as rows, without a Kafka: offsets between the rows of one record, bad values, dropped lines."""
 
+import time
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -73,3 +75,36 @@ def test_the_position_moves_over_what_makes_no_row() -> None:
 def test_a_value_that_is_null_is_an_empty_line() -> None:
     (row,) = reader().make_batch([record(0, None)]).records
     assert (row.topic, row.value["line"]) == ("p.unknown_table", "")
+
+
+def test_a_document_that_is_nested_too_deep_is_a_line_as_it_is() -> None:
+    deep = b'{"headers": ' + b"[" * 100_000
+    rows = reader().make_batch([record(0, deep), record(1, b'["a"]')]).records
+    assert [(row.topic, row.value["log_id"]) for row in rows] == [
+        ("p.unknown_table", "t/0:0:0"),
+        ("p.parts", "t/0:1:0"),
+    ]
+    assert rows[0].value["line"].encode() == deep
+
+
+@pytest.mark.parametrize("moment", ["1e300", "-5000000", '"99999999999999999999"', '"1900-01-01T00:00:00Z"'])
+def test_a_time_or_position_that_kafka_can_not_hold_is_that_of_the_record(moment: str) -> None:
+    envelope = f'{{"message": "x", "@timestamp": {moment}, "log": {{"offset": 99999999999999999999}}}}'
+    (row,) = reader().make_batch([record(5, envelope.encode())]).records
+    assert (row.timestamp, row.value["position"], row.value["line"]) == (1005, 5, "x")
+
+
+@pytest.fixture
+def _worker_in_tokyo(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("TZ", "Asia/Tokyo")
+    time.tzset()
+    yield
+    monkeypatch.undo()
+    time.tzset()
+
+
+@pytest.mark.usefixtures("_worker_in_tokyo")
+def test_a_time_without_a_zone_is_utc_wherever_the_worker_is() -> None:
+    envelope = b'{"log": "x", "@timestamp": "2026-11-26 11:00:00.123000"}'
+    (row,) = reader().make_batch([record(5, envelope)]).records
+    assert row.timestamp == 1_795_690_800_123

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 from typing import Any
 
 import pytest
@@ -72,6 +73,26 @@ def test_an_event_is_complete_when_its_source_is_quiet() -> None:
     # Where others are not quiet, the timestamps of their records tell.
     source.make_batch([record(2, "A3"), record(3, "B1", "b", 1500)])
     assert lines(source.make_batch([record(4, "b2", "b", 2000)])) == [("A3", {"offset": 3})]
+
+
+def test_an_event_is_not_cut_by_a_host_whose_clock_is_ahead() -> None:
+    source = reader()
+    source.make_batch([record(0, "B1", "b", 61_000)])
+    source.make_batch([record(1, "A1", "a", 1000)])
+    # B's clock is a minute ahead of A's: its records say nothing about how long A was quiet.
+    source.make_batch([record(2, "b2", "b", 61_100)])
+    source.make_batch([record(3, "a2", "a", 1100)])
+    flushed = lines(source.make_batch([record(4, "C1", "c", 62_200)]))
+    assert flushed == [("B1\nb2", {"offset": 1, "joined": "1"}), ("A1\na2", {"offset": 4})]
+
+
+def test_a_record_from_the_future_does_not_stop_the_clock_of_others() -> None:
+    source = reader()
+    source.make_batch([record(0, "B1", "b", 10**15)])
+    now = int(time.time() * 1000)
+    source.make_batch([record(1, "A1", "a", now)])
+    assert lines(source.make_batch([record(2, "a2", "a", now + 1)])) == []
+    assert lines(source.flush(10**15)) == [("B1", {"offset": 1}), ("A1\na2", {"offset": 3})]
 
 
 def test_bad_records_between_lines_are_passed_over_once() -> None:

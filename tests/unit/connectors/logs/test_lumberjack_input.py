@@ -107,6 +107,21 @@ async def test_a_window_is_answered_after_kafka_has_it() -> None:
         assert await reader.readexactly(6) == b"2A\0\0\0\x08"
 
 
+async def test_a_window_that_comes_in_parts_is_answered_after_kafka_has_all_of_them() -> None:
+    async with listening("lumberjack", "tcp") as listener, connected(listener.port) as (reader, writer):
+        confirmed = listener.keep_receipts()
+        for number, message in ((1, "first"), (2, "second")):
+            writer.write((window(2) if number == 1 else b"") + event(number, beat(message)))
+            assert [row["line"] for row in await listener.rows(1)] == [message]
+        first, second = (receipt for receipt in confirmed if receipt is not None)
+        # Their batches went to different brokers: the second is there first.
+        second.confirm()
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(reader.readexactly(1), 0.1)
+        first.confirm()
+        assert await reader.readexactly(6) == b"2A\0\0\0\2"
+
+
 async def test_documents_stay_whole_where_that_is_asked_for() -> None:
     async with (
         listening("lumberjack", "tcp", listen_format="plain") as listener,

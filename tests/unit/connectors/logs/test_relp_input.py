@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import asyncio
 
 import pytest
 from hypothesis import given
@@ -14,9 +14,6 @@ from connectors.logs.network.relp import RelpDecoder
 from connectors.logs.network.syslog import parse_syslog
 from connectors.logs.rules.records import LineOrigin
 from tests.unit.connectors.logs.network_world import connected, listening
-
-if TYPE_CHECKING:
-    import asyncio
 
 PEER = LineOrigin("peer", "tcp://0.0.0.0:2514", 0, 1)
 
@@ -109,3 +106,18 @@ async def test_nobody_is_answered_for_what_was_not_delivered() -> None:
         await listener.rows(1)
         await listener.run.stop()
         assert b"2 rsp" not in await reader.read()
+
+
+async def test_a_sender_that_does_not_read_its_answers_is_not_read_from() -> None:
+    async with listening("relp", "tcp") as listener, connected(listener.port) as (_, writer):
+        # A client that only asks, and never reads: what it can hand over is bounded.
+        with pytest.raises(TimeoutError):
+            await ask_many_times(writer)
+
+
+async def ask_many_times(writer: asyncio.StreamWriter) -> None:
+    """Hand over 100 MB of questions; raises ``TimeoutError`` if they are not taken."""
+    for _ in range(100):
+        writer.write(OPEN * 10_000)
+        async with asyncio.timeout(2):
+            await writer.drain()

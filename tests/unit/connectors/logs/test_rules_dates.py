@@ -68,6 +68,23 @@ def test_no_dates(text: str) -> None:
         date_reader(["yyyy-MM-dd HH:mm:ss,SSS"], "UTC").read(text)
 
 
+@pytest.mark.parametrize(
+    ("format_name", "value"),
+    [
+        ("UNIX", 1e308),
+        ("UNIX", 10**30),
+        ("UNIX", "9999999999999999"),
+        ("UNIX_MS", -1e17),
+        ("ISO8601", 10**20),
+        ("MMM d HH:mm", -(10**20)),
+    ],
+)
+def test_a_number_beyond_all_calendars_is_no_date(format_name: str, value: float | str) -> None:
+    reader = date_reader([format_name], "UTC")
+    with pytest.raises(StepFailed, match="no date"):
+        reader.read(value, LineOrigin()) if reader.with_origin else reader.read(value)
+
+
 @given(st.lists(st.integers(31_536_000_000, 4_102_444_800_000), min_size=1, max_size=5))
 def test_remembered_dates_are_those_of_their_text(times: list[int]) -> None:
     read = date_reader(["yyyy-MM-dd HH:mm:ss.SSS"], "UTC").read

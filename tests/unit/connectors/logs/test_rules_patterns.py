@@ -15,7 +15,8 @@ from connectors.logs.rules.patterns import MOST_CHARACTERS, PatternInvalid, comp
     [
         r"^(\S+) (\S+) \[([^\]]*)\] (.*)$",
         r"(\d{4}-\d\d-\d\d) *(\w+):",
-        r"(?:\.\w+)*$",
+        r"^(?:\.\w+)*$",
+        r"took (\d+)",
         r"key=(\w+)(?:;(\w+))*",
     ],
 )
@@ -37,6 +38,27 @@ def test_the_more_ways_the_shorter_the_strings() -> None:
 
 def test_an_explosive_expression_ends() -> None:
     assert compile_pattern("(a+)+$").search("a" * 60_000 + "b") is None
+
+
+@pytest.mark.parametrize(
+    ("source", "text"),
+    [
+        (r"(\d+) ms", "1" * 300_000),
+        (r"user=(\S+) id=(\d+)", "user=a" * 50_000),
+        (r"(?:\.\w+)*;$", ".a" * 150_000),
+        (r"(?:ab|b\w+)c", "b" * 300_000),
+        (r"a.*a+b", "a" * 4_000),
+    ],
+)
+def test_a_search_from_each_character_of_a_long_line_ends(source: str, text: str) -> None:
+    pattern = compile_pattern(source)
+    assert pattern.search(text) is None
+    assert not list(pattern.find_all(text))
+
+
+@pytest.mark.parametrize("source", [r"(\d{4}-\d\d-\d\d) *(\w+):", r"(\d+)", r"\[(\w+)\]", r"(?:a|b)=\w+;"])
+def test_a_search_that_starts_seldom_is_left_to_re(source: str) -> None:
+    assert compile_pattern(source).limit == MOST_CHARACTERS
 
 
 def test_groups_have_their_names_or_numbers() -> None:
