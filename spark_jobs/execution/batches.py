@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from spark_jobs.contract import Batch, SchemaRefused
 from spark_jobs.dead_letters import DeadLetters
@@ -20,6 +20,8 @@ from spark_jobs.steps.flow import StepFlow, empty_changes
 from spark_jobs.steps.options import build_functions, build_steps
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from pyspark.sql import DataFrame
 
     from spark_jobs.contract import JobContext, Sink, Source, TableSchema
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
     from spark_jobs.rows.schema_watch import SchemaWatch
     from spark_jobs.spark.checkpoint import Folder
 
+_T = TypeVar("_T")
 #: The longest pause before the input is looked at again: whoever waits for a topic or a folder wants its records at once.
 LOOK_S: Final = 2.0
 
@@ -98,48 +101,21 @@ class JobBatches:
 
         def changes() -> list[Any]:
             if not decoded:
-                source = self._get_source()
-                spark = self.context.spark
-                tables = self.flow.apply(
-                    mask_changes(source.changes(batch), masks),
-                    spark,
-                    lambda: mask_changes(empty_changes(spark, source.schemas()), masks),
-                    number,
-                )
-                letters = DeadLetters.of(self.context)
-                tables = self._schemas.apply(tables)
-                decoded.append(
-                    select_accepted(tables, self._describe_refusal, source, letters, frame, masked=bool(masks))
-                )
+                decoded.append(self._decode(batch))
             result: list[Any] = decoded[0]
             return result
 
-        def write() -> int:
+        def attempt(step: Callable[[], _T]) -> _T:
             try:
-                return self.sink.write(sink_batch)
-            except SchemaRefused as error:
-                if not self._schemas.fall_back(error):
-                    raise
-                decoded.clear()  # the changes that the target refuses are ignored now
-                return write()
+                return step()
             except Exception as error:
-                if not recover(error):
+                if not self._may_leave_out(error, frame):
                     raise
-                return write()
-
-        def recover(error: Exception) -> bool:
-            if not self.flow.recover(error, frame, DeadLetters.of(self.context), masked=bool(masks)):
-                return False
-            decoded.clear()  # the steps leave out now what they can't compute
-            return True
+                decoded.clear()
+                return attempt(step)
 
         def commit_state() -> None:
-            try:
-                changes()  # a sink that has the batch already did not ask for it
-            except Exception as error:
-                if not recover(error):
-                    raise
-                changes()
+            attempt(changes)  # a sink that has the batch already did not ask for it
             self.flow.commit()
 
         takes_rows = self.sink.takes_rows and not masks and not self.flow
@@ -147,7 +123,9 @@ class JobBatches:
         if (masks or self.flow) and not self._job.materializes:
             sink_batch = replace(batch, raw=NoRecords())  # type: ignore[arg-type]  # it refuses whatever is asked
         try:
-            written = self._retries.retry(troubles.BATCH, write, batch=number)
+            written = self._retries.retry(
+                troubles.BATCH, lambda: attempt(lambda: self.sink.write(sink_batch)), batch=number
+            )
             if self.flow.stateful:
                 self._retries.retry(troubles.BATCH, commit_state, batch=number)
             self._retries.retry(troubles.BATCH, lambda: self.flow.drop_left_states(self._folder), batch=number)
@@ -167,6 +145,25 @@ class JobBatches:
             "duration_ms": round(took * 1000),
             "rows_per_s": round(read.rows / max(took, 1e-3), 1),
         }
+
+    def _decode(self, batch: Batch) -> list[Any]:
+        """The changes of a batch, behind masks, steps and what the sink accepts."""
+        source, spark, masks = self._get_source(), self.context.spark, self._masks
+        tables = self.flow.apply(
+            mask_changes(source.changes(batch), masks),
+            spark,
+            lambda: mask_changes(empty_changes(spark, source.schemas()), masks),
+            batch.id,
+        )
+        letters = DeadLetters.of(self.context)
+        tables = self._schemas.apply(tables)
+        return select_accepted(tables, self._describe_refusal, source, letters, batch.raw, masked=bool(masks))
+
+    def _may_leave_out(self, error: Exception, frame: DataFrame) -> bool:
+        """Whether the batch can be written without what led to an error: a change of a structure, or rows of steps."""
+        if isinstance(error, SchemaRefused):
+            return self._schemas.fall_back(error)
+        return self.flow.recover(error, frame, DeadLetters.of(self.context), masked=bool(self._masks))
 
     def wait_for_others(self, number: int) -> None:
         """Wait while another sink of the flow is further behind than ``sinks.max.lag.records`` allows."""

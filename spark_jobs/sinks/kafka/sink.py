@@ -190,7 +190,7 @@ class KafkaSink(Sink):
             *([] if target is None else [target.alias("target")]),
         )
         if config.raw.get(STEPS) and self._guarantee == "exactly-once":
-            # A step may have shuffled rows, and a source partition is one transaction: all of its rows go to one task, in order.
+            # A step may have shuffled rows, and a source partition is one transaction: its rows go to one task, in order.
             parts = rows.repartition(len(batch.ranges), "topic", "partition")
             rows = parts.sortWithinPartitions("topic", "partition", "offset")
         return self._write_rows(batch, rows, namespace, {topic: namespace for topic, _ in batch.ranges}, encoding)

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import json
 import secrets
-import struct
 import socket
+import struct
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
