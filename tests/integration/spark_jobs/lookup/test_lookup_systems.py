@@ -98,7 +98,9 @@ def test_floats_of_databases_have_all_their_digits(db: Database, store: Callable
     )
     db.query(f"INSERT INTO {table} VALUES (1, 1234567.25, '1.5'), (2, NULL, '2')")
     looked_up = store(sql(db, table, columns="ratio float, ratio string AS text, name double"))
-    ((ratio, text, name), nulls) = looked_up.values([(1,), (2,)])
+    digits, nulls = looked_up.values([(1,), (2,)])
+    assert digits is not None
+    ratio, text, name = digits
     assert struct.pack("<f", ratio) == struct.pack("<f", 1234567.25)
     assert (float(text) // 1e6, name, nulls) == (1, 1.5, (None, None, 2.0))
 

@@ -39,11 +39,11 @@ class Refusing(Log):
 class World:
     """One lane of two streams, whose windows are read by hand, with a clock that only the test moves."""
 
-    def __init__(self, rows: list[tuple[Any, ...]], position: ReadPosition) -> None:
+    def __init__(self, rows: list[tuple[Any, ...]], position: ReadPosition, log: Log | None = None) -> None:
         self.now_ms = float(int(time.time() * 1000))
         (self.group,) = groups_of([2], None)
         self.state = GroupState(self.group, positions.source_partition(self.group), position)
-        self.log = Log(rows)
+        self.log = log or Log(rows)
         session: Any = self.log
         make_builder: Any = Builder
         self.confidence = Confidence(2_000, CEILING_MS)
@@ -176,8 +176,7 @@ async def test_a_paging_state_that_is_not_accepted_any_more_does_not_end_the_tas
     """As after an upgrade of a node: the server says the same of it as of a query that is wrong."""
     now = int(time.time() * 1000)
     rows = rows_of(0, [now - 9_000 + number for number in range(2_500)])
-    world = World([], ReadPosition(now - 10_000, now - 10_000))
-    world.log.page = Refusing(rows).page
+    world = World([], ReadPosition(now - 10_000, now - 10_000), Refusing(rows))
     window = world.plan()
     world.see(window, rows)
     world.end(window)
