@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from aiokafka.errors import MessageSizeTooLargeError
 
+from tests.support.eventually import pass_turns
 from worker.control import leader_writer
 from worker.control.leader_writer import LeaderWriter
 from worker.rest.facade import NotLeader, RestError
@@ -76,7 +77,7 @@ async def test_a_write_that_is_under_way_when_the_leader_stops_is_answered(monke
     first = asyncio.create_task(writer.write([(b"k", b"v")]))
     await leader.began.wait()
     later = asyncio.create_task(writer.write([(b"k", b"w")]))
-    await asyncio.sleep(0)
+    await pass_turns()
     await writer.stop()
     async with asyncio.timeout(10):
         results = await asyncio.gather(first, later, return_exceptions=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
@@ -13,7 +12,7 @@ from connectors.mysql.run.signalling import RunSignals
 from connectors.mysql.stream.latency import HeartbeatLatency
 from connectors.mysql.stream.signals import Signal
 from connectors.testing.contexts import LogCapture, make_logger
-from tests.support.eventually import patience
+from tests.support.eventually import pass_turns, patience
 from tests.unit.connectors.mysql.snapshot.run_world import run_snapshots, settings
 from tests.unit.connectors.mysql.synthetic import reader
 
@@ -36,7 +35,7 @@ class Topic:
         pass
 
     async def read(self) -> list[Signal]:
-        await asyncio.sleep(0)
+        await pass_turns()
         self.reads += 1
         return self.unread.pop(0) if self.unread else []
 
@@ -79,7 +78,7 @@ async def test_signals_of_the_topic_are_committed_once_what_they_ask_for_is_dura
         async with patience(10):
             last = topic.reads + 3
             while topic.reads < last:
-                await asyncio.sleep(0)
+                await pass_turns()
 
     signals.start()
     try:
