@@ -9,7 +9,6 @@ from __future__ import annotations
 import base64
 import datetime as dt
 import math
-import struct
 import uuid
 from contextlib import suppress
 from decimal import Decimal, InvalidOperation
@@ -17,13 +16,13 @@ from typing import Any, Final
 
 import msgspec
 
+from connectors.formats.single_floats import round_to_single
+
 _EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _MICRO: Final = dt.timedelta(microseconds=1)
 #: Units of a message's times, as micros: seconds, ms, µs; nanoseconds are divided.
 _UNITS: Final = (1_000_000, 1_000, 1)
 _DAY: Final = 86_400_000_000
-#: A number of 32 bits.
-_SINGLE: Final = struct.Struct("<f")
 
 
 class Milliseconds(dt.datetime):
@@ -108,19 +107,10 @@ def _same_number(message: Any, target: float | Decimal) -> bool:
 
 def _is_single(number: float, written: float) -> bool:
     """Whether a number is one of 32 bits, and the other one what such a number is written as: with the fewest digits."""
-    if _to_single(number) != number:
+    if round_to_single(number) != number:
         return False
     shown = (float(f"{number:.{digits}g}") for digits in range(1, 10))
-    return written == next((short for short in shown if _to_single(short) == number), number)
-
-
-def _to_single(number: float) -> float:
-    """The nearest number of 32 bits; infinity for one that is too large for them."""
-    try:
-        single: float = _SINGLE.unpack(_SINGLE.pack(number))[0]
-    except OverflowError:
-        return math.copysign(math.inf, number)
-    return single
+    return written == next((short for short in shown if round_to_single(short) == number), number)
 
 
 def _is_unscaled(message: str, target: int | Decimal) -> bool:

@@ -5,7 +5,7 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, Self
@@ -31,8 +31,6 @@ FAST = {
 }
 #: Seconds that anything a test waits for may take on a busy machine; no test measures against it.
 PATIENCE = 60.0
-#: The state of a connection in ``/proc/net/tcp``.
-_ESTABLISHED = "01"
 
 
 class Placed(NamedTuple):
@@ -55,21 +53,6 @@ class Event(NamedTuple):
 def gone(pid: int) -> bool:
     """Whether a process has ended."""
     return start_mark(pid) is None
-
-
-def links_to(port: int) -> set[str]:
-    """The established connections to a port of this machine, as the links of their clients' open files name them."""
-    rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
-    return {f"socket:[{row[9]}]" for row in rows if row[2].endswith(f":{port:04X}") and row[3] == _ESTABLISHED}
-
-
-def open_links(pid: int) -> set[str]:
-    """The targets of a process's open files."""
-    links = set()
-    for path in Path(f"/proc/{pid}/fd").iterdir():
-        with suppress(FileNotFoundError):
-            links.add(str(path.readlink()))
-    return links
 
 
 @dataclass(slots=True)
@@ -136,14 +119,6 @@ class Cluster:
             )
 
         self.until(complete, "the workers have found each other")
-
-    def until_watched(self, worker: MillraceWorker) -> None:
-        """Wait until another worker holds a connection to ``worker``, so that it sees at once when that ends."""
-        others = [other.pid for other in self.running if other is not worker]
-        self.until(
-            lambda: any(links_to(worker.port or 0) & open_links(pid) for pid in others),
-            f"a worker watches {worker.worker_id}",
-        )
 
     def drop(self, worker: MillraceWorker) -> None:
         """Kill a worker that shall not come back."""

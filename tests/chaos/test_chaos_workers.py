@@ -20,7 +20,6 @@ def test_killed_worker(pair: Cluster, load: Callable[..., Load], leads: bool) ->
     pair.until_saved(stream, 0.2)
     victim = pair.leader() if leads else pair.followers()[0]
     assert victim.worker_id in pair.find_workers(stream), "the victim has nothing to lose"
-    pair.until_watched(victim)
     hosts = victim.hosts()
     victim.kill()
     with timed("tasks of a killed worker ran again after"):

@@ -501,10 +501,8 @@ class Fetcher:
         feed = task.section.feed
         single = len(read.streams) == 1
         streams: Any = read.streams[0] if single else list(read.streams)
-        cql, types = (
-            feed.text(version, single=single),
-            feed.types(version),
-        )  # of one look: the next may select other columns
+        # Both before the query waits: the definition may change meanwhile.
+        cql, types = feed.text(version, single=single), feed.types(version)
         counters = self.counters
         if task.has_place:
             task.has_place = False

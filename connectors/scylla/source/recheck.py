@@ -191,10 +191,8 @@ class Recheck:
             self._count -= zone.count
             try:
                 await self._check_zone(zone)
-            except (
-                Retriable,
-                Fatal,
-            ) as error:  # refused: perhaps only the paging state; else the reader's own query fails too
+            except (Retriable, Fatal) as error:
+                # Perhaps only a paging state was refused. If all queries are, those of the reader fail, too.
                 self.left_out += 1
                 self._log.debug("%s: a time range could not be read again: %s", zone.feed.table, error)
             # A thousand lanes that started together are due together: their first reads must not wait for this.

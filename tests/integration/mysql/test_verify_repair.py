@@ -6,7 +6,7 @@ import json
 import re
 import secrets
 import sqlite3
-from contextlib import closing
+from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, Any
 
 import pymysql
@@ -17,17 +17,29 @@ from tests.support.eventually import eventually
 from tests.support.verified import run_verify, tables, verify
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
     from pathlib import Path
 
-    from pymysql.connections import Connection
     from pymysql.cursors import Cursor
 
     from compose.local.mariadb import MariaDb
 
 
-def connect(server: MariaDb) -> Connection[Cursor]:
-    return pymysql.connect(
+@contextmanager
+def start_shop(server: MariaDb, name: str, statements: Iterable[str]) -> Iterator[Cursor]:
+    """Create a database and run statements in it; gives the cursor."""
+    connection = pymysql.connect(
         host="127.0.0.1", port=int(server.port or 0), user=server.user, password=server.password, autocommit=True
+    )
+    with closing(connection), connection.cursor() as cursor:
+        for statement in (f"CREATE DATABASE {name}", f"USE {name}", *statements):
+            cursor.execute(statement)
+        yield cursor
+
+
+def start_worker(folder: Path, bootstrap: str, group: str) -> MillraceWorker:
+    return MillraceWorker(
+        folder, bootstrap, group=group, port=None, processes=1, properties={"offset.flush.interval.ms": "300"}
     )
 
 
@@ -47,22 +59,13 @@ def source_config(server: MariaDb, database: str) -> dict[str, str]:
 @pytest.mark.slow
 def test_what_differs_is_sent_again_and_a_restart_is_survived(mariadb: MariaDb, bootstrap: str, tmp_path: Path) -> None:
     name = f"repair_{secrets.token_hex(4)}"
-    with (
-        closing(connect(mariadb)) as connection,
-        connection.cursor() as cursor,
-        MillraceWorker(
-            tmp_path, bootstrap, group=name, port=None, processes=1, properties={"offset.flush.interval.ms": "300"}
-        ) as worker,
-    ):
-        for statement in (
-            f"CREATE DATABASE {name}",
-            f"USE {name}",
-            "CREATE TABLE a (id BIGINT PRIMARY KEY, v INT)",
-            "CREATE TABLE b (id VARCHAR(20) COLLATE utf8mb4_bin PRIMARY KEY, v INT)",
-            "INSERT INTO a SELECT seq, seq FROM seq_1_to_2000",
-            "INSERT INTO b SELECT CONCAT('k''', seq), seq FROM seq_1_to_2000",
-        ):
-            cursor.execute(statement)
+    statements = (
+        "CREATE TABLE a (id BIGINT PRIMARY KEY, v INT)",
+        "CREATE TABLE b (id VARCHAR(20) COLLATE utf8mb4_bin PRIMARY KEY, v INT)",
+        "INSERT INTO a SELECT seq, seq FROM seq_1_to_2000",
+        "INSERT INTO b SELECT CONCAT('k''', seq), seq FROM seq_1_to_2000",
+    )
+    with start_shop(mariadb, name, statements) as cursor, start_worker(tmp_path, bootstrap, name) as worker:
         config = source_config(mariadb, name)
         worker.create(name, config)
 
@@ -155,20 +158,11 @@ def test_rows_that_a_target_lacks_come_again_through_the_pipeline(
     """The flow's source connector sends them, and a real Spark job writes them."""
     name = f"target_{secrets.token_hex(4)}"
     target = tmp_path / "target.db"
-    with (
-        closing(connect(mariadb)) as connection,
-        connection.cursor() as cursor,
-        MillraceWorker(
-            tmp_path, bootstrap, group=name, port=None, processes=1, properties={"offset.flush.interval.ms": "300"}
-        ) as worker,
-    ):
-        for statement in (
-            f"CREATE DATABASE {name}",
-            f"USE {name}",
-            "CREATE TABLE a (id BIGINT PRIMARY KEY, v INT)",
-            "INSERT INTO a SELECT seq, seq FROM seq_1_to_20",
-        ):
-            cursor.execute(statement)
+    statements = (
+        "CREATE TABLE a (id BIGINT PRIMARY KEY, v INT)",
+        "INSERT INTO a SELECT seq, seq FROM seq_1_to_20",
+    )
+    with start_shop(mariadb, name, statements) as cursor, start_worker(tmp_path, bootstrap, name) as worker:
         worker.create(name, source_config(mariadb, name))
         flow = f"{name}-flow"
         worker.create(

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 import re
-import struct
 from decimal import Decimal
 from fractions import Fraction
 from typing import Final
 
-_SINGLE: Final = struct.Struct("<f")
+from connectors.formats.single_floats import round_to_single
+
 _INTEGER: Final = re.compile(r"[+-]?\d+")
 _FLOATING: Final = re.compile(
     r"[\x00-\x20]*([+-]?(?:(NaN|Infinity)|((?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)[fFdD]?|"
@@ -44,17 +44,17 @@ def decimal_to_integer(value: Decimal, bits: int) -> int:
 def to_single(value: float | Decimal) -> float:
     """The nearest float, rounded once; infinite if it is out of range."""
     if type(value) is float:
-        return value if value != value else _to_single(value)  # noqa: PLR0124 - NaN
+        return value if value != value else round_to_single(value)  # noqa: PLR0124 - NaN
     double = _to_double(value)
     if math.isnan(double) or math.isinf(double):
         return double
-    below, above = _to_single(math.nextafter(double, -math.inf)), _to_single(math.nextafter(double, math.inf))
+    below, above = round_to_single(math.nextafter(double, -math.inf)), round_to_single(math.nextafter(double, math.inf))
     if below == above or math.isinf(below) or math.isinf(above) or isinstance(value, float):
-        return _to_single(double)
+        return round_to_single(double)
     # The double may have been rounded to the middle between two floats: the exact number tells which is nearer.
     middle = (Fraction(below) + Fraction(above)) / 2
     exact = Fraction(value)
-    return _to_single(double) if exact == middle else above if exact > middle else below
+    return round_to_single(double) if exact == middle else above if exact > middle else below
 
 
 def _to_double(value: float | Decimal) -> float:
@@ -62,14 +62,6 @@ def _to_double(value: float | Decimal) -> float:
         return float(value)
     except OverflowError:
         return math.inf if value > 0 else -math.inf
-
-
-def _to_single(value: float) -> float:
-    try:
-        packed: float = _SINGLE.unpack(_SINGLE.pack(value))[0]
-    except OverflowError:
-        return math.copysign(math.inf, value)
-    return packed
 
 
 def parse_integer(digits: str, bits: int) -> int:
@@ -105,7 +97,7 @@ def parse_floating(digits: str, *, single: bool) -> float:
             double = float.fromhex(number.rstrip(_SUFFIX) if number[-1] in _SUFFIX else number)
         except OverflowError:
             double = math.copysign(math.inf, -1 if number[0] == "-" else 1)
-        return _to_single(double) if single else double
+        return round_to_single(double) if single else double
     plain = number.rstrip(_SUFFIX)
     return (
         to_single(Decimal(plain))
@@ -115,4 +107,4 @@ def parse_floating(digits: str, *, single: bool) -> float:
 
 
 def _single_or_double(value: float, *, single: bool) -> float:
-    return _to_single(value) if single else value
+    return round_to_single(value) if single else value

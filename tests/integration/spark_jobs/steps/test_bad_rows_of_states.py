@@ -71,7 +71,8 @@ class Records(Input):
         return [f"{folder}/{batch}"]
 
     def stream(self, spark: SparkSession) -> DataFrame:
-        raise NotImplementedError
+        del spark
+        raise AssertionError("the test gives its batches itself")
 
     def batch(self, frame: DataFrame, number: int) -> InputBatch:
         return InputBatch(frame, self.position(number), {}, 1)
