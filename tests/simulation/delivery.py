@@ -1,13 +1,15 @@
 """Delivery under simulation: real task hosts (session, producer, commits, exactly once) against the modelled Kafka.
 
-Hosts are killed, paused and cut off, with exactly once also doubled; brokers fail and leaders move. A saved position never
-passes a record that is not written, and with exactly once the topic holds every number once and in order.
+Hosts are killed, paused and cut off, with exactly once also doubled; brokers fail and leaders move; Kafka refuses batches,
+and records for good, which become dead letters. A saved position never passes a record that is not written, no record
+overtakes an earlier one of its run, and with exactly once the topics hold every number once and in order.
 """
 
 from __future__ import annotations
 
 import asyncio
 import gc
+import itertools
 import json
 import logging
 import math
@@ -19,9 +21,10 @@ from offsets.store import OffsetStore
 from tests.simulation.hosts import current_machine
 from tests.simulation.kafka_cluster import Cluster
 from tests.simulation.kafka_connection import connected
+from tests.simulation.kafka_log import TopicLimits
 from tests.simulation.loop import SimulationStuck, VirtualLoop, close_quietly, virtual_world
 from tests.simulation.network import Network
-from tests.simulation.source import TOPIC
+from tests.simulation.source import LARGEST_BATCH, LARGEST_REQUEST, TOPIC, is_refused
 from worker.host.host import TaskHost
 from worker.protocol import HostTaskId, Init, ReadLease, ReadOffsets, StartTask
 
@@ -32,6 +35,7 @@ _FAULTS: Final = ("kill", "kill", "double", "pause", "cut", "cut broker", "broke
 _LOOK_S: Final = 0.1
 _RECOVERED_S: Final = 120.0
 _NAME: Final = "counter"
+_LETTERS: Final = "letters"
 
 
 class _Channel:
@@ -86,7 +90,8 @@ class Delivery:
     async def main(self) -> None:
         """Let faults happen, and look at what is delivered."""
         self.kafka.create("offsets", 2)
-        self.kafka.create(TOPIC, 1)
+        self.kafka.create(TOPIC, 1, TopicLimits(LARGEST_BATCH, keyless=True))
+        self.kafka.create(_LETTERS, 1, TopicLimits(keyless=True))
         self._start_host()
         loop, end = self.loop, self.loop.time() + self._draw.uniform(8, 20)
         while loop.time() < end and not self.broken:
@@ -125,6 +130,12 @@ class Delivery:
             "connector.class": "tests.simulation.source.CountingConnector",
             "errors.restart.policy": "always",
             "errors.restart.delay.ms": "500",
+            "errors.tolerance": "all",
+            "errors.deadletterqueue.topic.name": _LETTERS,
+            # In a transaction a record that the broker refuses fails the task: records must be refused before.
+            **(
+                {"producer.override.max.request.size": str(LARGEST_REQUEST)} if self.exactly_once else {"early": "true"}
+            ),
         }
         await host.handle(StartTask(HostTaskId(_NAME, 0), config, {}, generation))
         await asyncio.Event().wait()
@@ -193,20 +204,53 @@ class Delivery:
     # Rules.
 
     def _check(self) -> None:
-        numbers = [int(value or b"-1") for _, _, value in self.kafka.topics[TOPIC][0].records(committed=True)]
+        written, letters = self._numbers(TOPIC), self._numbers(_LETTERS)
         saved = self._positions(None)
         # At least once fences nothing: what a host sent that is dead may arrive late. Records come again then.
         for producer in (None,) if self.exactly_once else self._producers():
             positions = self._positions(producer)
             if positions != sorted(positions):
-                self.broken = self.broken or f"saved positions go back: {positions[-5:]}"
+                self._break(f"saved positions go back: {positions[-5:]}")
         self._saved = saved[-1] if saved else 0
-        missing = set(range(self._saved)).difference(numbers)
+        missing = set(range(self._saved)).difference((number for _, number in written + letters))
         if missing:
-            self.broken = self.broken or f"{self._saved} is saved, and {sorted(missing)[:5]} are not written"
-        if self.exactly_once and numbers != list(range(len(numbers))):
-            wrong = next(index for index, number in enumerate(numbers) if index != number)
-            self.broken = self.broken or f"record {wrong} is {numbers[max(0, wrong - 2) : wrong + 3]}"
+            self._break(f"{self._saved} is saved, and {sorted(missing)[:5]} are not written")
+        for refused, records in ((False, written), (True, letters)):
+            self._check_records(records, refused=refused)
+
+    def _check_records(self, records: list[tuple[bytes, int]], *, refused: bool) -> None:
+        """Check the records of a topic: those that Kafka takes, or the dead letters of the others."""
+        name, early = "dead letters" if refused else "records", not self.exactly_once
+        numbers = [number for _, number in records]
+        wrong = [number for number in numbers if is_refused(number, early=early) != refused]
+        if wrong:
+            self._break(f"{wrong[:5]} are among the {name}")
+        if self.exactly_once:
+            expected = [
+                number for number in range(max(numbers, default=-1) + 1) if is_refused(number, early=False) == refused
+            ]
+            if numbers != expected:
+                self._break(f"{name} are not all numbers once in order: {_difference(numbers, expected)}")
+            return
+        newest: dict[bytes, int] = {}
+        seen: set[tuple[bytes, int]] = set()
+        for run, number in records:
+            if (run, number) in seen:
+                continue
+            seen.add((run, number))
+            if number < newest.get(run, -1):
+                self._break(f"of the {name} of a run, {newest[run]} is written before {number}")
+            newest[run] = number
+
+    def _break(self, rule: str) -> None:
+        self.broken = self.broken or rule
+
+    def _numbers(self, topic: str) -> list[tuple[bytes, int]]:
+        """The run and the number of each record in a topic."""
+        return [
+            (key or b"", int((value or b"-1").split(b" ", 1)[0]))
+            for _, key, value in self.kafka.topics[topic][0].records(committed=True)
+        ]
 
     def _producers(self) -> list[int]:
         """Those that have written positions."""
@@ -225,6 +269,13 @@ class Delivery:
         """How it went."""
         records = len(self.kafka.topics[TOPIC][0].records(committed=True))
         return Delivered(self.seed, self.exactly_once, self.broken, records, self.loop.digest, tuple(self.loop.trace))
+
+
+def _difference(numbers: list[int], expected: list[int]) -> str:
+    """The first place where they differ."""
+    pairs = itertools.zip_longest(numbers, expected)
+    index = next(index for index, (number, other) in enumerate(pairs) if number != other)
+    return f"{numbers[max(0, index - 2) : index + 3]} instead of {expected[max(0, index - 2) : index + 3]}"
 
 
 def run_delivery(seed: int) -> Delivered:

@@ -5,13 +5,14 @@ What a broker has acknowledged is replicated: a broker's end loses no record. Wh
 
 from __future__ import annotations
 
+import time
 import zlib
 from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from tests.simulation.kafka_group import REBALANCE_IN_PROGRESS, Group
-from tests.simulation.kafka_log import PartitionLog
+from tests.simulation.kafka_log import PartitionLog, TopicLimits
 from tests.simulation.kafka_transactions import INVALID_STATE, RETRY_WRITE, Transaction, Transactions
 from tests.simulation.network import Channel
 
@@ -37,7 +38,18 @@ _LOADING_S: Final = 0.3
 _UNAWARE_S: Final = 1.0
 _MARKER_S: Final = 0.02
 
+#: The limits of a compacted topic that has Kafka's defaults otherwise.
+COMPACTED: Final = TopicLimits()
+
 Reply = "Callable[..., None]"
+
+
+def _limits(entries: dict[str, str]) -> TopicLimits:
+    """The limits of a topic that a client creates."""
+    return TopicLimits(
+        int(entries.get("max.message.bytes", COMPACTED.largest_batch)),
+        keyless="compact" not in entries.get("cleanup.policy", "delete"),
+    )
 
 
 class ServerConnection:
@@ -122,11 +134,11 @@ class Broker:
 
     def _createtopics(self, request: Any, reply: Callable[..., None]) -> None:
         errors = []
-        for name, partitions, *_ in request.create_topic_requests:
+        for name, partitions, _, _, entries in request.create_topic_requests:
             exists = name in self.cluster.topics
             errors.append((name, _EXISTS if exists else 0, None))
             if not exists:
-                self.cluster.create(name, max(1, partitions))
+                self.cluster.create(name, max(1, partitions), _limits(dict(entries)))
         reply(0, errors)
 
     def _describeconfigs(self, request: Any, reply: Callable[..., None]) -> None:
@@ -166,7 +178,9 @@ class Broker:
                     rows.append((partition, _NOT_LEADER, -1, -1, 0))
                     continue
                 code, offset = log.append(
-                    bytes(data), partial(self._check_write, request.transactional_id, (topic, partition))
+                    bytes(data),
+                    int(time.time() * 1000),
+                    partial(self._check_write, request.transactional_id, (topic, partition)),
                 )
                 rows.append((partition, code, offset, -1, 0))
             answers.append((topic, rows))
@@ -353,9 +367,9 @@ class Cluster:
         """For ``bootstrap.servers``."""
         return ",".join(f"{broker.name}:{_PORT}" for broker in self.brokers)
 
-    def create(self, topic: str, partitions: int) -> None:
+    def create(self, topic: str, partitions: int, limits: TopicLimits = COMPACTED) -> None:
         """Create a topic."""
-        self.topics[topic] = [PartitionLog(topic, number) for number in range(partitions)]
+        self.topics[topic] = [PartitionLog(topic, number, limits) for number in range(partitions)]
         for number in range(partitions):
             self.leaders[topic, number] = self._elect(f"{topic}-{number}")
 

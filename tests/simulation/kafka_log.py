@@ -22,9 +22,27 @@ _CHECKED_FROM: Final = 21
 #: How many batches of a producer a broker remembers.
 _REMEMBERED: Final = 5
 
+OUT_OF_RANGE: Final = 1
+TOO_LARGE: Final = 10
+INVALID_TIMESTAMP: Final = 32
 OUT_OF_ORDER: Final = 45
 INVALID_EPOCH: Final = 47
-OUT_OF_RANGE: Final = 1
+INVALID_RECORD: Final = 87
+
+
+@dataclass(frozen=True, slots=True)
+class TopicLimits:
+    """The records that a topic refuses.
+
+    Attributes:
+        largest_batch: the most bytes of a batch (``max.message.bytes``).
+        latest_ms: how far beyond the broker's clock a timestamp may be (``message.timestamp.after.max.ms``).
+        keyless: whether records without a key are taken; a compacted topic takes none.
+    """
+
+    largest_batch: int = 1_048_588
+    latest_ms: int = 3_600_000
+    keyless: bool = False
 
 
 @dataclass(slots=True)
@@ -53,9 +71,10 @@ class ProducerState:
 class PartitionLog:
     """One partition."""
 
-    def __init__(self, name: str, number: int) -> None:
+    def __init__(self, name: str, number: int, limits: TopicLimits) -> None:
         self.name = name
         self.number = number
+        self._limits = limits
         self.batches: list[Stored] = []
         self.end = 0
         self.producers: dict[int, ProducerState] = {}
@@ -73,18 +92,21 @@ class PartitionLog:
         """The last stable offset."""
         return min(self.open.values(), default=self.end)
 
-    def append(self, data: bytes, check_write: Callable[[int, int], int]) -> tuple[int, int]:
+    def append(self, data: bytes, now_ms: int, check_write: Callable[[int, int], int]) -> tuple[int, int]:
         """Append what a producer sent; returns Kafka's error code and the base offset.
 
         Args:
             data: one batch.
+            now_ms: the broker's clock.
             check_write: the coordinator's error code for a producer, with an epoch, that writes in a transaction.
         """
-        *_, attributes, delta, _first, _last, producer, epoch, sequence, _count = _HEAD.unpack_from(data)
+        *_, attributes, delta, _first, newest_ms, producer, epoch, sequence, _count = _HEAD.unpack_from(data)
         transactional = bool(attributes & _TRANSACTIONAL_BIT)
+        if producer >= 0 and transactional and (error := self._verify(producer, epoch, sequence, check_write)):
+            return error, -1
+        if error := self._check_limits(data, newest_ms, now_ms):
+            return error, -1
         if producer >= 0:
-            if transactional and (error := self._verify(producer, epoch, sequence, check_write)):
-                return error, -1
             state = self.producers.get(producer)
             if state is not None and epoch == state.epoch:
                 for first, last, base in state.recent:
@@ -102,6 +124,16 @@ class PartitionLog:
             self.open.setdefault(producer, base)
         self._wake()
         return 0, base
+
+    def _check_limits(self, data: bytes, newest_ms: int, now_ms: int) -> int:
+        """The error code for a batch that the topic does not take, whoever sends it."""
+        if len(data) > self._limits.largest_batch:
+            return TOO_LARGE
+        if newest_ms > now_ms + self._limits.latest_ms:
+            return INVALID_TIMESTAMP
+        if not self._limits.keyless and any(record.key is None for record in MemoryRecords(data).next_batch()):
+            return INVALID_RECORD
+        return 0
 
     def _verify(self, producer: int, epoch: int, sequence: int, check_write: Callable[[int, int], int]) -> int:
         """Ask the coordinator, unless the log alone has the answer; returns the error code."""

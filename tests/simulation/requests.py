@@ -30,10 +30,16 @@ _PAUSE_S: Final = 0.02
 _METADATA: Final = ConsumerProtocolMemberMetadata(0, ["topic"], b"").encode()
 _WAIT_MS: Final = 50
 
-Kind = Literal["init", "add", "produce", "repeat", "gap", "commit", "abort", "read", "expire"]
+Kind = Literal[
+    "init", "add", "produce", "repeat", "gap", "large", "early", "keyless", "commit", "abort", "read", "expire"
+]
 
 _PARTITIONS: Final = (0, 1)
 _LEVELS: Final[tuple[Isolation, ...]] = ("read_committed", "read_uncommitted")
+#: The most bytes of a batch that the topic takes.
+_LARGEST: Final = 4096
+#: How far timestamps of ``early`` records are beyond the broker's clock; by default it takes an hour.
+_EARLY_MS: Final = 7_200_000
 #: The number that an ``init`` without a transactional id has.
 _PLAIN: Final = 3
 
@@ -43,8 +49,9 @@ class Step:
     """A request.
 
     Attributes:
-        kind: what is asked. ``repeat`` sends an earlier batch again, ``gap`` leaves out sequence numbers, ``read`` reads all
-            partitions under both isolation levels, ``expire`` waits until no transaction is open that has written.
+        kind: what is asked. ``repeat`` sends an earlier batch again, ``gap`` leaves out sequence numbers; the topic takes no
+            ``large``, ``early`` (by their timestamps) and ``keyless`` records; ``read`` reads all partitions under both
+            isolation levels, ``expire`` waits until no transaction is open that has written.
         number: chooses among transactional ids (or none), or the producers there have been.
         keys: of the records; for ``repeat`` their sum says how many batches lie between.
         partition: the one that is added or written to.
@@ -95,7 +102,8 @@ class Conversation:
         """All answers."""
         arguments = {"bootstrap_servers": self.servers}
         async with TopicAdmin(arguments) as admin:
-            await admin.create(self.topic, len(_PARTITIONS), 1, {"cleanup.policy": "compact"})
+            settings = {"cleanup.policy": "compact", "max.message.bytes": str(_LARGEST)}
+            await admin.create(self.topic, len(_PARTITIONS), 1, settings)
         client = AIOKafkaClient(**arguments)
         self._fetchers = [TopicFetcher(self.topic, arguments, level) for level in _LEVELS]
         try:
@@ -181,7 +189,7 @@ class Conversation:
         new = step.kind != "repeat" or not batches
         if new:
             first = 0 if step.ahead else sequence + (5 if step.kind == "gap" else 0)
-            data = self._batch(producer, step.keys, producer.epoch + step.ahead, first)
+            data = self._batch(producer, step, first)
         else:
             data = batches[max(0, len(batches) - 1 - sum(step.keys))]
         request = ProduceRequest(producer.transactional_id, -1, 10_000, [(self.topic, [(step.partition, data)])])
@@ -201,21 +209,23 @@ class Conversation:
             batches.append(data)
         return code, offset if code == 0 else None
 
-    def _batch(self, producer: _Producer, keys: tuple[int, ...], epoch: int, sequence: int) -> bytes:
+    def _batch(self, producer: _Producer, step: Step, sequence: int) -> bytes:
         builder = DefaultRecordBatchBuilder(
             magic=2,
             compression_type=0,
             is_transactional=producer.transactional_id is not None,
             producer_id=producer.producer,
-            producer_epoch=epoch,
+            producer_epoch=producer.epoch + step.ahead,
             base_sequence=sequence,
             batch_size=1 << 16,
         )
         # Markers have a broker's time: after records that are much older it begins a segment, and compacts the old one.
-        now_ms = int(time.time() * 1000)
-        for position, key in enumerate(keys):
+        time_ms = int(time.time() * 1000) + (_EARLY_MS if step.kind == "early" else 0)
+        padding = b" " * _LARGEST if step.kind == "large" else b""
+        for position, number in enumerate(step.keys):
             self._values += 1
-            builder.append(position, now_ms, b"%d" % key, b"%d" % self._values, [])
+            key = None if step.kind == "keyless" else b"%d" % number
+            builder.append(position, time_ms, key, b"%d" % self._values + padding, [])
         return bytes(builder.build())
 
     async def _ask(self, client: AIOKafkaClient, transactional_id: str | None, request: Any, code_of: Any) -> int:

@@ -26,7 +26,7 @@ _count: Final = itertools.count()
 
 _KINDS: Final[tuple[Kind, ...]] = (
     *("init", "init", "add", "add", "add", "produce", "produce", "produce", "produce", "repeat", "repeat"),
-    *("gap", "commit", "commit", "abort", "read"),
+    *("gap", "large", "early", "keyless", "commit", "commit", "abort", "read"),
 )
 #: Mostly one partition, and the epoch that a producer was given: only with these does anything happen.
 STEPS: Final = st.lists(
@@ -76,6 +76,10 @@ _EXAMPLES: Final[dict[str, list[Step]]] = {
         "init:0 init:1 add:0 add:1 produce:0 produce:1 commit:1 read abort:0 read"
     ),
     "a partition that is not in the transaction": parse("init add produce/"),
+    "batches that the topic does not take": parse("init:3 large early keyless produce large produce early gap produce"),
+    "batches that the topic does not take in a transaction": parse(
+        "init add large produce large keyless/ produce/ add/ keyless/ produce/ commit early add early produce abort read"
+    ),
     "a producer without transactions": parse("init:3 produce repeat gap produce+ produce repeat"),
 }
 
