@@ -25,8 +25,9 @@ def test_killed_worker(pair: Cluster, load: Callable[..., Load], leads: bool) ->
     with timed("tasks of a killed worker ran again after"):
         pair.until_running(stream, pair.ids)
     assert all(gone(pid) for pid in hosts)
+    log = pair.running[0].log_path.read_text()
     put_out = f"Worker {victim.worker_id} has closed its connections"
-    assert put_out in pair.running[0].log_path.read_text(), "its tasks waited for the end of its session"
+    assert put_out in log, f"its tasks waited for the end of its session; the other worker's log: {log[-20_000:]}"
     pair.finish(stream)
 
 
