@@ -9,8 +9,7 @@ from __future__ import annotations
 import json
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple
+from typing import TYPE_CHECKING, ClassVar, Final
 
 import msgspec
 import pyarrow as pa
@@ -25,7 +24,9 @@ from spark_jobs.config.keys import REFUSE, SEPARATE, SHARDS, TABLES
 from spark_jobs.config.schema_options import SchemaPolicies
 from spark_jobs.contract import UMS_COLUMNS, Column, Source, TableChanges, TableSchema
 from spark_jobs.dead_letters import DeadLetters
-from spark_jobs.reports.heartbeats import Heartbeats, Promise
+from spark_jobs.reports.heartbeats import Heartbeats
+from spark_jobs.reports.met_heartbeats import MetHeartbeat, MetHeartbeats
+from spark_jobs.reports.ums_heartbeats import read_heartbeat
 from spark_jobs.rows import shards
 from spark_jobs.rows.misfit import ColumnMisfit
 from spark_jobs.sources.decoding import frame_type
@@ -71,7 +72,6 @@ TYPES: Final[Mapping[str, t.DataType]] = {
 }
 _KINDS: Final = "protocol string, schema binary, count long"
 _OPS: Final = frozenset("iudb")
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _BAD: Final = (msgspec.DecodeError, ValueError, TypeError, OverflowError, Skippable, KeyError)
 
 
@@ -87,20 +87,6 @@ class _UmsDocument(msgspec.Struct, gc=False):
     protocol: _Protocol
     schema: msgspec.Raw
     payload: list[_UmsRow] = []
-
-
-class _HeartbeatProtocol(msgspec.Struct, gc=False):
-    part: str | None = None
-
-
-class _HeartbeatSchema(msgspec.Struct, gc=False):
-    namespace: str
-
-
-class _HeartbeatDocument(msgspec.Struct, gc=False):
-    protocol: _HeartbeatProtocol
-    schema: _HeartbeatSchema
-    payload: list[_UmsRow]
 
 
 class _MessageHead(msgspec.Struct, gc=False):
@@ -224,7 +210,8 @@ class UmsSource(Source):
         for kind_row in rows.mapInArrow(looking, _KINDS).collect():
             self._count_signals(kind_row["protocol"], kind_row["count"])
             if kind_row["protocol"] == INCREMENT_HEARTBEAT and kind_row["schema"]:
-                self._note_heartbeat(bytes(kind_row["schema"]))
+                beat = msgspec.json.decode(bytes(kind_row["schema"]), type=MetHeartbeat)
+                Heartbeats.of(self.context).note_met([beat])
             if kind_row["protocol"] in WITH_ROWS:
                 layout = layout_of(bytes(kind_row["schema"]))
                 if not is_selected(self._chosen, layout.namespace):
@@ -285,14 +272,6 @@ class UmsSource(Source):
             name = "ums_heartbeats_total" if protocol.endswith("heartbeat") else "ums_terminations_total"
             self.context.metrics[name] = self.context.metrics.get(name, 0.0) + count
 
-    def _note_heartbeat(self, data: bytes) -> None:
-        beat = msgspec.json.decode(data, type=SeenHeartbeat)
-        layout = UmsLayout(beat.namespace, (), ())
-        # Every shard of a table promises for itself.
-        part = ".".join((*layout.shard, beat.part))
-        promise = Promise(beat.sent_us, beat.kafka_us)
-        Heartbeats.of(self.context).note(layout.table, beat.topic, beat.partition, promise, part)
-
     def _merge_layouts(self, table: str, layouts: Mapping[bytes, UmsLayout]) -> None:
         where = f"(Schemas are kept in {self._files.folder}.)" if self._files.folder else ""
         config = self.context.config
@@ -326,49 +305,17 @@ class UmsSource(Source):
         return rows.mapInArrow(task, frame_type(schema))
 
 
-class SeenHeartbeat(NamedTuple):
-    """The newest heartbeat of a namespace, a part and a Kafka partition that a task has met. Times are in µs since 1970."""
-
-    namespace: str
-    topic: str
-    partition: int
-    part: str
-    sent_us: int
-    kafka_us: int
-
-
-def read_heartbeat(batch: pa.RecordBatch, index: int) -> SeenHeartbeat:
-    """The heartbeat that a message of ``batch`` is.
-
-    Raises:
-        ValueError: it has no time, or something else is not as in UMS.
-    """
-    document = msgspec.json.decode(batch.column("value")[index].as_py(), type=_HeartbeatDocument)
-    if not document.payload or not document.payload[0].tuple:
-        raise ValueError("the heartbeat has no time")
-    Namespace.parse(document.schema.namespace)
-    sent = datetime.fromisoformat(document.payload[0].tuple[0] or "").replace(tzinfo=UTC)
-    return SeenHeartbeat(
-        document.schema.namespace,
-        batch.column("topic")[index].as_py(),
-        batch.column("partition")[index].as_py(),
-        document.protocol.part or "",
-        (sent - _EPOCH) // timedelta(microseconds=1),
-        batch.column("timestamp")[index].cast(pa.int64()).as_py(),
-    )
-
-
 def _make_looking_task(
     report: DeadLetters, *, numbers: bool
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         counts: dict[tuple[str, bytes], int] = {}
-        beats: dict[tuple[object, ...], SeenHeartbeat] = {}
+        beats = MetHeartbeats()
         with report:
             for batch in batches:
                 count_messages(batch, counts, report.report, beats, numbers=numbers)
         rows = [(protocol, schema, count) for (protocol, schema), count in counts.items()]
-        rows += [(INCREMENT_HEARTBEAT, msgspec.json.encode(beat), 0) for beat in beats.values()]
+        rows += [(INCREMENT_HEARTBEAT, msgspec.json.encode(beat), 0) for beat in beats.take()]
         protocols, schemas, numbers_of_kind = zip(*rows, strict=True) if rows else ((), (), ())
         yield pa.RecordBatch.from_arrays(
             [
@@ -386,13 +333,13 @@ def count_messages(
     batch: pa.RecordBatch,
     counts: dict[tuple[str, bytes], int],
     report: Report,
-    beats: dict[tuple[object, ...], SeenHeartbeat] | None = None,
+    beats: MetHeartbeats | None = None,
     *,
     numbers: bool = False,
 ) -> None:
     """Count messages by protocol and schema; reports those that are no UMS, and those that have rows of an unusable schema.
 
-    ``beats`` gets the newest heartbeat of each namespace, part and partition; those without a time are counted only.
+    ``beats`` notes heartbeats; those without a time are counted only.
     With ``numbers``, a namespace whose last two parts are no numbers is unusable too.
     """
     decode = msgspec.json.Decoder(_MessageHead).decode
@@ -413,8 +360,7 @@ def count_messages(
             counts[kind] += 1
             if kind[0] == INCREMENT_HEARTBEAT and beats is not None:
                 with suppress(*_BAD):
-                    beat = read_heartbeat(batch, index)
-                    beats[beat[:4]] = max(beats.get(beat[:4], beat), beat)
+                    beats.note(read_heartbeat(batch, index))
         except _BAD as error:
             report_bad(batch, index, report, error)
 

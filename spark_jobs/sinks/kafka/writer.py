@@ -23,6 +23,7 @@ from connectors.errors import Fatal, Retriable, Skippable
 from spark_jobs.kafka.groups import read_committed
 from spark_jobs.kafka.producers import find_fatal_reason
 from spark_jobs.reports.met_heartbeats import COLUMN, MetHeartbeats
+from spark_jobs.reports.ums_heartbeats import note_heartbeats
 from spark_jobs.sinks.kafka.clients import RESIDENT, OwnedProducer, ResidentClients
 from spark_jobs.sinks.kafka.markers import explain_failure, marker_key, read_markers
 from spark_jobs.sinks.kafka.partitioners import BUILT_IN, check_partition, load_partitioner
@@ -222,6 +223,7 @@ class KafkaPartitionWriter:
             import pyarrow.compute as pc
 
             self._beats.note_batch(batch, pc.divide(batch.column("timestamp").cast(pa.int64()), 1000))
+            note_heartbeats(batch, self._beats)
 
     def _encode_records(self, batch: pa.RecordBatch, targets: Sequence[str]) -> tuple[Sequence[Any], Sequence[Any]]:
         """Keys and values as bytes."""

@@ -9,7 +9,8 @@ from connectors.formats import ums
 from connectors.formats.table_heartbeats import HEADER
 from spark_jobs.reports.heartbeats import MOST_TABLES, OTHER, Heartbeats, Promise
 from spark_jobs.reports.met_heartbeats import MetHeartbeat, MetHeartbeats
-from spark_jobs.sources.ums import SeenHeartbeat, count_messages
+from spark_jobs.reports.ums_heartbeats import note_heartbeats
+from spark_jobs.sources.ums import count_messages
 
 S = 1_000_000
 
@@ -74,17 +75,36 @@ def test_heartbeats_of_ums_are_seen_while_messages_are_counted(part: str) -> Non
             "partition": [2] * 3,
             "offset": [0, 1, 2],
             "timestamp": pa.array([7_000_000, 8_000_000, 9_000_000], pa.timestamp("us", "UTC")),
-            "key": [b"k"] * 3,
+            "key": [ums.kafka_key(ums.INCREMENT_HEARTBEAT, namespace).encode()] * 3,
             "value": messages,
         }
     )
+    expected = MetHeartbeat(
+        "p.shop.orders", 2, f"0.0.{part}", 1_700_000_000_123_456, 7_000_000, "mysql.db01.shop.orders"
+    )
     counts: dict[tuple[str, bytes], int] = {}
-    beats: dict[tuple[object, ...], SeenHeartbeat] = {}
+    beats = MetHeartbeats()
     count_messages(batch, counts, lambda *_: pytest.fail("nothing is bad"), beats)
     assert counts == {(ums.INCREMENT_HEARTBEAT, b""): 3}
-    assert list(beats.values()) == [
-        SeenHeartbeat(namespace, "p.shop.orders", 2, part, 1_700_000_000_123_456, 7_000_000)
-    ]
+    assert beats.take() == [expected]
+    note_heartbeats(batch, beats)  # as the sink that copies records does
+    assert beats.take() == [expected]
+
+
+def test_records_that_are_no_heartbeats_of_ums_are_passed_over() -> None:
+    keys = [None, b"data_increment_data.a.b.c.d.1.0.0", b"data_increment_heartbeat.of another kind"]
+    batch = pa.RecordBatch.from_pydict(
+        {
+            "topic": ["t"] * 3,
+            "partition": [0] * 3,
+            "timestamp": pa.array([1, 2, 3], pa.timestamp("us", "UTC")),
+            "key": pa.array(keys, pa.binary()),
+            "value": pa.array([None, b"{}", b"{}"], pa.binary()),
+        }
+    )
+    beats = MetHeartbeats()
+    note_heartbeats(batch, beats)
+    assert beats.take() == []
 
 
 def raw_batch(column: list[str | None]) -> tuple[pa.RecordBatch, pa.Array]:

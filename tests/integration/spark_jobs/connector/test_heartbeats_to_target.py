@@ -91,10 +91,20 @@ def test_the_delay_from_source_to_target_is_measured_for_each_table(
                     **form.flow,
                 },
             )
-        tables = {
-            f"{name}-debezium": topics["debezium"],
-            f"{name}-ums": f"mariadb.{name}_ums.{name}.t",
-        }
+        worker.create(
+            f"{name}-copy",
+            {
+                **job_options(name),
+                "source.topics": topics["ums"],
+                "source.format": "ums",
+                "sink.type": "kafka",
+                "sink.kafka.content": "records",
+                "sink.kafka.topic": f"{name}_copy",
+                "checkpoint.location": f"{tmp_path}/checkpoint-copy",
+            },
+        )
+        ums_table = f"mariadb.{name}_ums.{name}.t"
+        tables = {f"{name}-debezium": topics["debezium"], f"{name}-ums": ums_table, f"{name}-copy": ums_table}
 
         def rows(form: str) -> list[tuple[int, int]]:
             with closing(sqlite3.connect(tmp_path / f"{form}.db")) as target:
