@@ -70,7 +70,7 @@ class SnapshotTables:
         Raises:
             Retriable: the server is unavailable.
         """
-        expected = filters.parse_patterns(",".join(expressions))
+        expected = filters.compile_patterns(expressions)
         names = await self.server.names(
             lambda name: self.is_captured(name) and filters.matches_any(expected, str(name))
         )
