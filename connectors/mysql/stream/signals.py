@@ -319,7 +319,7 @@ def _remove_tables(request: SnapshotRequest, names: Sequence[str]) -> SnapshotRe
         return msgspec.structs.replace(request, state="cancelled")
     # An expression may stand for tables of which some are to be left out.
     unwanted = "".join(f"(?!(?:{name})$)" for name in names if name not in request.tables)
-    return msgspec.structs.replace(request, tables=[unwanted + table for table in left])
+    return msgspec.structs.replace(request, tables=[f"{unwanted}(?:{table})" if unwanted else table for table in left])
 
 
 def _read_position(signal: Signal) -> SignalPosition:
