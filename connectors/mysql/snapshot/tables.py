@@ -9,6 +9,7 @@ from connectors.mysql.config import filters
 from connectors.mysql.model import MARIADB, BinlogPosition
 from connectors.mysql.position import positions
 from connectors.mysql.rows.text_rows import compile_text, select_list
+from connectors.mysql.schema.types import keeps_values
 from connectors.mysql.snapshot.model import SnapshotRowDecoder
 
 if TYPE_CHECKING:
@@ -89,12 +90,14 @@ class SnapshotTables:
 
     def decoder(self, table: MySqlTable) -> SnapshotRowDecoder:
         """How rows of this structure are read."""
-        plans = self.state(table).layout.plans
+        plans, options = self.state(table).layout.plans, self._stream_tables.options
         shown = {plan.column.name for plan in plans if plan is not None}
+        # Rows are told apart by what they show: where two keys may look alike, the table is read as one without a key.
+        exact = {plan.column.name for plan in plans if plan is not None and keeps_values(plan.column, options)}
         return SnapshotRowDecoder(
             select_list(table, plans),
-            compile_text(table, plans, self._stream_tables.options),
-            table.key if set(table.key) <= shown else (),
+            compile_text(table, plans, options),
+            table.key if exact.issuperset(table.key) else (),
             len(shown),
         )
 
