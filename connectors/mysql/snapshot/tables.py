@@ -81,7 +81,8 @@ class SnapshotTables:
     def state(self, table: MySqlTable) -> MySqlTableState:
         """How rows of this structure are sent."""
         cached = self._states.get(table.name)
-        if cached is not None and cached[0] == table:
+        # The number of a structure that the stream has not met is a guess until then.
+        if cached is not None and cached[0] == table and cached[1].version == self._stream_tables.versions.version(table):
             return cached[1]
         state = self._stream_tables.state(table, None)
         self._states[table.name] = (table, state)

@@ -10,7 +10,7 @@ from connectors.mysql.config.filters import MySqlTableFilter
 from connectors.mysql.events.contract import EventContext
 from connectors.mysql.model import MySqlColumn, MySqlTable, Shard, TableName
 from connectors.mysql.schema import type_codes as codes
-from connectors.mysql.schema.tables import StreamTables, TableSelection
+from connectors.mysql.schema.tables import StreamTables, Structure, TableSelection
 from connectors.mysql.schema.versions import VersionBook
 from connectors.mysql.snapshot.tables import SnapshotTables
 from connectors.testing.contexts import LogCapture, make_logger
@@ -107,3 +107,18 @@ def test_rows_whose_keys_look_alike_in_events_are_not_taken_for_one_row(
     exact = snapshot_tables(tables=stream_tables()).decoder(table)
     assert exact.key == ("device", "at")
     assert exact.decode(packet(b"7", values[0])) != exact.decode(packet(b"7", values[1]))
+
+
+def test_rows_have_the_version_that_the_stream_has_given_to_their_structure() -> None:
+    name = TableName("shop", "t")
+    columns = tuple(MySqlColumn(name=letter, type=codes.LONG) for letter in "abc")
+    first, second, third = (MySqlTable(name=name, columns=columns[:count], key=("a",)) for count in (1, 2, 3))
+    tables = stream_tables()
+    tables.versions.version(first, Structure(0, "b.000001", 4, "", ""))
+    snapshot = snapshot_tables(tables=tables)
+    # The snapshot reads what two statements have made, before the stream comes to them.
+    assert snapshot.state(third).version == 2
+    tables.versions.version(second, Structure(0, "b.000001", 100, "", ""))
+    tables.versions.version(third, Structure(0, "b.000001", 200, "", ""))
+    assert snapshot.state(third).version == 3
+    assert snapshot.state(third) is snapshot.state(third)
