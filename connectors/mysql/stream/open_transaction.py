@@ -33,6 +33,7 @@ class OpenTransaction:
         maps: the tables of its table numbers; None for a table that is not captured.
         thread: the connection that made it, or None.
         query: the statement behind the following rows, or None.
+        alter: the part of an ALTER of MariaDB that it is, see ``Gtid``; "" for all others.
     """
 
     def __init__(
@@ -48,6 +49,7 @@ class OpenTransaction:
         self.maps: dict[int, MySqlTableState | None] = {}
         self.thread: int | None = None
         self.query: str | None = None
+        self.alter = ""
         self._commit_us = 0
         self._cursor = state.cursor
         self._output = state.output
@@ -70,12 +72,13 @@ class OpenTransaction:
         mariadb = raw[4] == types.MARIADB_GTID
         gtid_name = parse.plain_gtid(raw)
         if gtid_name:
-            self.thread, self._commit_us, self.framed = None, 0, True
+            self.thread, self._commit_us, self.framed, self.alter = None, 0, True, ""
         else:
             event = parse.read_gtid(raw)
             gtid_name = event.text
             self.thread = event.thread
             self._commit_us = event.immediate_us
+            self.alter = event.alter
             self.framed = mariadb and not event.standalone
         if mariadb and self._delivered.half_done:
             self._delivered.check_domain(gtid_name)
