@@ -144,7 +144,7 @@ def _parse_object(json_text: str | bytes | None, at: str) -> dict[str, Any]:
         return {}
     try:
         document = msgspec.json.decode(json_text)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
         raise Skippable(f"the signal at {at} is no JSON: {error}") from None
     if not isinstance(document, dict):
         raise Skippable(f"the signal at {at} must be a JSON object, it is {document!r}")
@@ -221,7 +221,8 @@ def _make_request(signal: Signal, now_ms: int) -> SnapshotRequest:
             f"signal {signal.id}: there is no type {kind!r} of snapshots; types are INCREMENTAL and BLOCKING"
         )
     conditions: dict[str, str] = {}
-    for entry in signal.data.get("additional-conditions") or ():
+    entries = signal.data.get("additional-conditions") or []
+    for entry in entries if isinstance(entries, list) else [entries]:
         table, condition = (
             (entry.get("data-collection"), entry.get("filter")) if isinstance(entry, dict) else (None, None)
         )

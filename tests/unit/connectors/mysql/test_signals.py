@@ -48,6 +48,7 @@ def test_rows() -> None:
         ({"id": "x", "type": None, "data": ""}, "strings"),
         ({"id": "x", "type": "log", "data": "{"}, "no JSON"),
         ({"id": "x", "type": "log", "data": "[1]"}, "JSON object"),
+        ({"id": "x", "type": "log", "data": "[" * 5_000}, "no JSON"),
     ],
 )
 def test_rows_that_are_no_signals(row: dict[str, Any] | None, word: str) -> None:
@@ -145,6 +146,7 @@ def test_old_and_blocking_forms() -> None:
         (signal("execute-snapshot", {"data-collections": ["("]}), "Invalid regex"),
         (execute(type="sideways"), "INCREMENTAL"),
         (execute(additional_conditions=[{"filter": "x"}]), "additional-conditions"),
+        (execute(additional_conditions=7), "additional-conditions"),
         (execute(additional_condition="x -- y"), "one SQL condition"),
         (signal("log"), "message"),
         (signal("dance"), "unknown type"),
