@@ -19,7 +19,7 @@ from connectors.errors import ConfigInvalid, Retriable, Skippable
 from connectors.java_regex import compile_java
 from connectors.mysql.config.validators import is_binlog_file
 from connectors.mysql.source import gtid
-from connectors.mysql.source.statements import is_condition
+from connectors.mysql.source.statements import is_condition, select_condition
 from connectors.snapshot.requests import SnapshotRequest
 from connectors.source_options import start_times
 
@@ -41,6 +41,7 @@ WINDOWS: Final = frozenset({"snapshot-window-open", "snapshot-window-close"})
 _log = logging.getLogger(__name__)
 _UNSAFE_CHARS: Final = re.compile(r"[^A-Za-z0-9_-]+")
 _MOST_ID: Final = 64
+_STATEMENT: Final = re.compile(r"(SELECT|WITH)\b", re.IGNORECASE)
 
 
 class Signal(NamedTuple):
@@ -221,6 +222,7 @@ def _make_request(signal: Signal, now_ms: int) -> SnapshotRequest:
             f"signal {signal.id}: there is no type {kind!r} of snapshots; types are INCREMENTAL and BLOCKING"
         )
     conditions: dict[str, str] = {}
+    selects: dict[str, str] = {}
     entries = signal.data.get("additional-conditions") or []
     for entry in entries if isinstance(entries, list) else [entries]:
         table, condition = (
@@ -231,6 +233,13 @@ def _make_request(signal: Signal, now_ms: int) -> SnapshotRequest:
                 f'signal {signal.id}: each of "additional-conditions" must be {{"data-collection": '
                 f'"database.table", "filter": "..."}}, not {entry!r}'
             )
+        statement = condition.strip().rstrip(";")
+        if _STATEMENT.match(statement):
+            # As Debezium has it for blocking snapshots: the statement whose rows are read.
+            part = select_condition(table.strip().replace("\\.", "."), _check_condition(signal, statement))
+            if part is None:
+                selects[table.strip()] = statement
+            condition = part or ""
         if _strip_where(condition):
             conditions[table.strip()] = _check_condition(signal, _strip_where(condition))
     old = signal.data.get("additional-condition")
@@ -241,6 +250,7 @@ def _make_request(signal: Signal, now_ms: int) -> SnapshotRequest:
         id=request_id(signal),
         tables=tables,
         conditions=conditions,
+        selects=selects,
         surrogate_key=surrogate.strip() if isinstance(surrogate, str) else "",
         origin="signal",
         created_ms=signal.written_ms or now_ms,

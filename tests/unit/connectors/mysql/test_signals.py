@@ -124,6 +124,23 @@ def test_all_tasks_give_a_snapshot_the_same_batch_id() -> None:
     assert batch_id(SnapshotRequest(id="r", tables=["a.b"], origin="rest", created_ms=5)) == 5
 
 
+@pytest.mark.parametrize(
+    ("statement", "conditions", "selects"),
+    [
+        ("SELECT * FROM a.b WHERE color = 'blue' ORDER BY c DESC;", {"a.b": "color = 'blue'"}, {}),
+        ("select * from `a`.`b`", {}, {}),
+        ("SELECT x.* FROM a.b x JOIN a.c USING (id)", {}, {"a.b": "SELECT x.* FROM a.b x JOIN a.c USING (id)"}),
+        ("(SELECT MAX(id) FROM a.c) > id", {"a.b": "(SELECT MAX(id) FROM a.c) > id"}, {}),
+    ],
+)
+def test_a_filter_may_be_a_whole_statement_as_for_blocking_snapshots_of_debezium(
+    statement: str, conditions: dict[str, str], selects: dict[str, str]
+) -> None:
+    order = execute(type="BLOCKING", additional_conditions=[{"data-collection": "a.b", "filter": statement}])
+    (asked,) = apply_signal(order, [], 0).requests
+    assert (asked.conditions, asked.selects) == (conditions, selects)
+
+
 def test_old_and_blocking_forms() -> None:
     outcome = apply_signal(execute(type="blocking", additional_condition="x = 1"), [], 0)
     assert outcome.requests[0].conditions == {"a.b": "x = 1"}
