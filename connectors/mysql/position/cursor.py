@@ -80,12 +80,25 @@ class BinlogCursor:
         }
         if self._moved_by is not None:
             self._constant[start.MOVED_BY] = run_start.resume.moved_by
+        if run_start.resume.moved_by_record:
+            self._constant[start.MOVED_BY_RECORD] = run_start.resume.moved_by_record
         self.set_done(run_start.done)
 
     @property
     def moved_back(self) -> bool:
         """Whether the signal that has set the position is still to come, with all that were obeyed before it."""
         return self._moved_by is not None
+
+    def is_moved_by(self, record: str) -> bool:
+        """Whether this record of the signal topic, or a later one, has set the position."""
+        topic, _, offset = record.rpartition(":")
+        moved_topic, _, moved_offset = str(self._constant.get(start.MOVED_BY_RECORD, "")).rpartition(":")
+        return bool(topic) and topic == moved_topic and int(offset) <= int(moved_offset)
+
+    def forget_record(self, read: str) -> None:
+        """The signal topic does not have to be read again up to this record."""
+        if self._constant.get(start.MOVED_BY_RECORD) == read or not self.is_moved_by(read):
+            self._constant.pop(start.MOVED_BY_RECORD, None)
 
     def half_done(self, events: int, row: int, rows: int, gtid: str) -> None:
         """A transaction that is still to come was done in part: offsets say so until ``caught_up``."""

@@ -37,6 +37,8 @@ TX_ROWS: Final = "tx_rows"
 BY_GTID: Final = "by_gtid"
 #: In an offset: where the signal is that has set the position, ``SERVER:FILE:POS``, until the stream has come by it again.
 MOVED_BY: Final = "moved_by"
+#: In an offset: which record of the signal topic has set the position, ``TOPIC-0:OFFSET``, until the topic is read behind it.
+MOVED_BY_RECORD: Final = "moved_by_record"
 
 
 class RowPosition(NamedTuple):
@@ -67,6 +69,7 @@ class Resume(NamedTuple):
         rows: how many rows of it this task has seen.
         by_gtid: whether only the GTIDs of the position count, also at that server.
         moved_by: the signal that has set the position, or "".
+        moved_by_record: the same of the signal topic.
     """
 
     server: int = 0
@@ -74,6 +77,7 @@ class Resume(NamedTuple):
     rows: int = 0
     by_gtid: bool = False
     moved_by: str = ""
+    moved_by_record: str = ""
 
 
 class Start(NamedTuple):
@@ -160,6 +164,7 @@ def _read_saved(prefix: str, saved: Iterable[tuple[Position, Position]]) -> list
                 int(offset.get(TX_ROWS) or 0) + position.row,
                 bool(offset.get(BY_GTID)),
                 str(offset.get(MOVED_BY) or ""),
+                str(offset.get(MOVED_BY_RECORD) or ""),
             )
             saved_positions.append(
                 _Saved(

@@ -152,13 +152,14 @@ class BatchMaker:
         """A batch of offsets that are no positions in the stream."""
         return Batch([], offsets=offsets, transaction=self._boundary)
 
-    def move(self, cursor: BinlogCursor, target: SignalPosition, signal_at: str) -> Batch:
+    def move(self, cursor: BinlogCursor, target: SignalPosition, signal_at: str, record: str) -> Batch:
         """The batch that lets the next run begin at the position that a signal names.
 
         Args:
             cursor: where the stream is.
             target: where it continues.
             signal_at: where the signal is in the binlog; "": it has come another way.
+            record: where it is in the signal topic; "": it has come another way.
         """
         offset = {
             name: value
@@ -172,6 +173,8 @@ class BatchMaker:
             offset.update({"file": target.file, "pos": target.pos})
         if signal_at:
             offset[start.MOVED_BY] = f"{cursor.source_server}:{signal_at}"
+        if record:
+            offset[start.MOVED_BY_RECORD] = record
         return self.add_records(offset)
 
     # Of snapshots.

@@ -156,8 +156,9 @@ class StreamReading:
             if changes := snapshots.changes():
                 yield batches.save_offsets(*changes)
         idle = not cursor.open and not self._stream.output.pending
-        if idle and self.signals.moved_to is not None:
-            yield batches.move(cursor, self.signals.moved_to, self.signals.moved_by)
+        signals = self.signals
+        if idle and signals.moved_to is not None:
+            yield batches.move(cursor, signals.moved_to, signals.moved_by, signals.moved_by_record)
             self._ended = True
             return
         now = time.monotonic()

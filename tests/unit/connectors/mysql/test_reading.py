@@ -92,7 +92,7 @@ def reading_of(
         stream.stream,
         BatchMaker(stream_settings, records, run_snapshots, HeartbeatLatency(60), StreamCounters(), atomic=False),
         cast("RunStatements", SimpleNamespace(waiting=[])),
-        cast("RunSignals", SimpleNamespace(moved_to=None, moved_by="", start=lambda: None)),
+        cast("RunSignals", SimpleNamespace(moved_to=None, moved_by="", moved_by_record="", start=lambda: None)),
         RunHeartbeats(0, records, None, None, Shard()),
         cast("RunReport", SimpleNamespace(send=lambda *_args: False, start=lambda _cursor: None)),
     )
