@@ -117,6 +117,11 @@ class BinlogCursor:
         else:
             self._constant.pop(start.DONE, None)
 
+    def know_executed(self, executed: GtidSet) -> None:
+        """The stream has come to where all transactions before are known."""
+        self.executed = executed
+        self._executed_text = ""
+
     def begin(self, at: int, gtid: str) -> None:
         """A transaction begins with the event at ``at``."""
         self.open = True

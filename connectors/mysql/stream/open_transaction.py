@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING
 
+from connectors.errors import ConfigInvalid
 from connectors.mysql.model import RowSource
 from connectors.mysql.source import binlog_events as parse
 from connectors.mysql.source import event_types as types
+from connectors.mysql.source.gtid import MySqlGtids
 
 if TYPE_CHECKING:
     import logging
 
     from connectors.mysql.events.transactions import Transactions
     from connectors.mysql.schema.tables import MySqlTableState
+    from connectors.mysql.source.gtid import GtidSet
     from connectors.mysql.stream.options import StreamOptions
     from connectors.mysql.stream.state import StreamState
 
@@ -51,6 +55,8 @@ class OpenTransaction:
         self.query: str | None = None
         self.alter = ""
         self._commit_us = 0
+        #: The transactions before the present file, where the stream did not know which were executed before it began.
+        self._before_file: GtidSet | None = None
         self._cursor = state.cursor
         self._output = state.output
         self._delivered = state.delivered
@@ -80,12 +86,23 @@ class OpenTransaction:
             self._commit_us = event.immediate_us
             self.alter = event.alter
             self.framed = mariadb and not event.standalone
+        if self._before_file is not None:
+            if gtid_name:
+                self._cursor.know_executed(self._before_file)
+            self._before_file = None
         if mariadb and self._delivered.half_done:
             self._delivered.check_domain(gtid_name)
         self._begin(at, gtid_name)
         wants_gtid = self._options.wants_gtid
         if wants_gtid is not None and gtid_name:
             self.captured = wants_gtid(gtid_name.rpartition("-")[0] if mariadb else gtid_name.partition(":")[0])
+
+    def handle_previous_gtids(self, raw: bytes, at: int, ts: int, size: int) -> None:
+        """The transactions before the file, at its beginning. MariaDB's server is asked for them instead."""
+        del at, ts, size
+        if self._cursor.executed is None and not self._cursor.open:
+            with contextlib.suppress(ConfigInvalid):  # of a newer form: they stay unknown
+                self._before_file = MySqlGtids.decode(raw[parse.HEADER_SIZE :])
 
     def handle_commit(self, raw: bytes, at: int, ts: int, size: int) -> None:
         """The last event of a transaction."""
