@@ -112,7 +112,9 @@ class BatchMaker:
         versions, books = self._versions.take()
         decided = self.snapshots.decided()
         if versions or books or decided:
-            return [*versions, *records], [*offsets, *books, *decided]
+            # The next run of a task gets what offsets say, not what records do.
+            saved = [(record.source_partition, record.source_offset) for record in versions]
+            return [*versions, *records], [*offsets, *saved, *books, *decided]
         return records, offsets
 
     def save_quiet_position(self, stream: BinlogStream) -> Batch | None:
