@@ -8,7 +8,7 @@ from connectors.mysql.model import BinlogPosition
 from connectors.mysql.position import positions, start
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from connectors.api import Position
     from connectors.mysql.position.start import RowPosition, ShardDone, Start
@@ -68,6 +68,8 @@ class BinlogCursor:
         self.source_server = server
         #: Of the transaction that the task resumes: events done, rows done of the next one, all rows done, its GTID.
         self._half_done: tuple[int, int, int, str] | None = None
+        #: Transactions that were done in part and are still to come, with their rows that are done, if those are all that counts.
+        self._others: dict[str, int] = {}
         #: The position from which its events are counted; None: they are not.
         self._half_done_from: tuple[str, int] | None = None
         self._asked_until = None if asked_until is None else (positions.file_number(asked_until.file), asked_until.pos)
@@ -104,6 +106,10 @@ class BinlogCursor:
         """A transaction that is still to come was done in part: offsets say so until ``caught_up``."""
         self._half_done = (events, row, rows - row, gtid)
         self._half_done_from = (self.restart_file, self.restart_pos) if events or row else None
+
+    def wait_for(self, others: Mapping[str, int]) -> None:
+        """These transactions were done in part, and others may come before them: offsets name them, until none is left."""
+        self._others = dict(others)
 
     def caught_up(self) -> None:
         """It has come."""
@@ -180,6 +186,8 @@ class BinlogCursor:
             if gtid:
                 position[start.TX_GTID] = gtid
         position.update(self._constant)
+        if self._others and (others := start.others_text(self._others, position.get(start.TX_GTID, ""))):
+            position[start.TX_OTHERS] = others
         if self._asked_until is not None:
             position[start.BY_GTID] = True
         return position
