@@ -68,7 +68,7 @@ class BinlogCursor:
         self.source_server = server
         #: Of the transaction that the task resumes: events done, rows done of the next one, all rows done, its GTID.
         self._half_done: tuple[int, int, int, str] | None = None
-        #: Transactions that were done in part and are still to come, with their rows that are done, if those are all that counts.
+        #: Transactions that were done in part and are still to come, with how many rows of them are done.
         self._others: dict[str, int] = {}
         #: The position from which its events are counted; None: they are not.
         self._half_done_from: tuple[str, int] | None = None

@@ -33,8 +33,8 @@ _FRESH: Final = "new:"
 SOURCE_SERVER: Final = "source_server"
 TX_GTID: Final = "tx_gtid"
 TX_ROWS: Final = "tx_rows"
-#: In an offset: other transactions of which a part was delivered, ``GTID:ROWS`` with commas between: after a failover others may
-#: come before them.
+#: In an offset: other transactions of which a part was delivered, ``GTID:ROWS`` with commas between. After a failover they may
+#: come later than those that are read first.
 TX_OTHERS: Final = "tx_others"
 #: In an offset: only its GTIDs say where the stream is: the server was asked by them, and has some behind the position.
 BY_GTID: Final = "by_gtid"

@@ -82,7 +82,11 @@ class SnapshotTables:
         """How rows of this structure are sent."""
         cached = self._states.get(table.name)
         # The number of a structure that the stream has not met is a guess until then.
-        if cached is not None and cached[0] == table and cached[1].version == self._stream_tables.versions.version(table):
+        if (
+            cached is not None
+            and cached[0] == table
+            and cached[1].version == self._stream_tables.versions.version(table)
+        ):
             return cached[1]
         state = self._stream_tables.state(table, None)
         self._states[table.name] = (table, state)
@@ -93,7 +97,7 @@ class SnapshotTables:
         """How rows of this structure are read."""
         plans, options = self.state(table).layout.plans, self._stream_tables.options
         shown = {plan.column.name for plan in plans if plan is not None}
-        # Rows are told apart by what they show: where two keys may look alike, the table is read as one without a key.
+        # Rows are distinguished by what they show: where two keys may look alike, the table is read as one without a key.
         exact = {plan.column.name for plan in plans if plan is not None and keeps_values(plan.column, options)}
         return SnapshotRowDecoder(
             select_list(table, plans),

@@ -149,7 +149,7 @@ async def test_positions_inside_a_compressed_transaction_count_its_rows() -> Non
     assert pauses == 4
 
 
-class Begun(QuietSnapshots):
+class Started(QuietSnapshots):
     """Snapshots that open a view as soon as they start."""
 
     def __init__(self, position: StreamPosition) -> None:
@@ -165,7 +165,7 @@ async def test_a_snapshot_that_starts_after_a_failover_does_not_wait_for_the_fil
     stream = reader({"file": "a.000103", "pos": 9_000, "gtids": f"{UUID}:1-4"}, same_server=False)
     log = Log(4)
     log.transaction(5, [5])
-    snapshots = Begun(StreamPosition(stream.cursor, MARIADB, by_gtid=False))
+    snapshots = Started(StreamPosition(stream.cursor, MARIADB, by_gtid=False))
     reading = reading_of(stream, [rotate("b.000007", 4), description(0), *log.since(4)[2:]], 1, snapshots)
     await reading.start()
     assert snapshots.low == BinlogPosition(file="b.000007", pos=4)

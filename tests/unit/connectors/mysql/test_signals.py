@@ -210,7 +210,9 @@ def test_a_table_is_taken_out_of_an_expression() -> None:
     assert pattern.fullmatch("a.b") is None
     assert pattern.fullmatch("a.bc")
     assert pattern.fullmatch("a.c")
-    left = apply_signal(signal("stop-snapshot", {"data-collections": ["a.b"]}), requests("a.c|a.b"), 0).requests[0].tables
+    left = (
+        apply_signal(signal("stop-snapshot", {"data-collections": ["a.b"]}), requests("a.c|a.b"), 0).requests[0].tables
+    )
     pattern = compile_java(left[0])
     assert [name for name in ("a.b", "a.c") if pattern.fullmatch(name)] == ["a.c"]
 
