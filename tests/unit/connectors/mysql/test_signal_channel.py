@@ -102,7 +102,7 @@ async def test_a_position_that_a_record_of_the_topic_sets_is_set_once_whatever_i
     )
     durable: dict[str, Any] = {"file": FILE, "pos": 1_000, "source_server": 1}
     saved = durable
-    moves = []
+    moves: list[int] = []
     for _ in range(5):
         stream = reader(saved)
         records = cast(

@@ -193,7 +193,9 @@ async def test_a_run_after_a_signal_has_set_the_position_keeps_the_numbers(
 
         def __init__(self, _context: object, newer: Sequence[tuple[Position, Position | None]]) -> None:
             self.moved_to = None if books else "b.000001:100"
-            books.append(VersionBook("p", topic, [(partition, offset) for partition, offset in newer if offset is not None]))
+            books.append(
+                VersionBook("p", topic, [(partition, offset) for partition, offset in newer if offset is not None])
+            )
 
         def instruct(self, _instructions: object) -> None:
             pass
