@@ -184,7 +184,7 @@ class RunSnapshots:
 
     async def _read_new(self, names: Sequence[TableName]) -> None:
         """Begin a snapshot of each of these tables, which the connector captures from now on."""
-        listed = filters.parse_patterns(",".join(self._settings.snapshot_tables) or ".*")
+        listed = filters.compile_patterns(self._settings.snapshot_tables or (".*",))
         names = [name for name in names if self._settings.new_tables and filters.matches_any(listed, str(name))]
         if not names:
             return

@@ -9,7 +9,7 @@ from connectors.errors import ConfigInvalid
 from connectors.java_regex import compile_java
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from connectors.mysql.events.contract import MySqlEventSettings
     from connectors.mysql.model import TableName
@@ -29,8 +29,16 @@ def parse_patterns(source: str) -> Patterns:
     Raises:
         ConfigInvalid: one of them is not a regular expression.
     """
-    items = (item.strip().replace("\\,", ",") for item in _ITEM.findall(source))
-    return tuple(compile_java(f"(?i){item}") for item in items if item)
+    return compile_patterns(item.strip().replace("\\,", ",") for item in _ITEM.findall(source))
+
+
+def compile_patterns(expressions: Iterable[str]) -> Patterns:
+    """The same for expressions that are apart already, in which a comma is a comma.
+
+    Raises:
+        ConfigInvalid: one of them is not a regular expression.
+    """
+    return tuple(compile_java(f"(?i){item}") for item in expressions if item)
 
 
 def matches_any(expressions: Patterns, name: str) -> bool:

@@ -8,7 +8,7 @@ from connectors.mysql.model import BinlogPosition
 from connectors.mysql.position import positions, start
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from connectors.api import Position
     from connectors.mysql.position.start import RowPosition, ShardDone, Start
@@ -68,6 +68,8 @@ class BinlogCursor:
         self.source_server = server
         #: Of the transaction that the task resumes: events done, rows done of the next one, all rows done, its GTID.
         self._half_done: tuple[int, int, int, str] | None = None
+        #: Transactions that were done in part and are still to come, with how many rows of them are done.
+        self._others: dict[str, int] = {}
         #: The position from which its events are counted; None: they are not.
         self._half_done_from: tuple[str, int] | None = None
         self._asked_until = None if asked_until is None else (positions.file_number(asked_until.file), asked_until.pos)
@@ -80,6 +82,8 @@ class BinlogCursor:
         }
         if self._moved_by is not None:
             self._constant[start.MOVED_BY] = run_start.resume.moved_by
+        if run_start.resume.moved_by_record:
+            self._constant[start.MOVED_BY_RECORD] = run_start.resume.moved_by_record
         self.set_done(run_start.done)
 
     @property
@@ -87,10 +91,25 @@ class BinlogCursor:
         """Whether the signal that has set the position is still to come, with all that were obeyed before it."""
         return self._moved_by is not None
 
+    def is_moved_by(self, record: str) -> bool:
+        """Whether this record of the signal topic, or a later one, has set the position."""
+        topic, _, offset = record.rpartition(":")
+        moved_topic, _, moved_offset = str(self._constant.get(start.MOVED_BY_RECORD, "")).rpartition(":")
+        return bool(topic) and topic == moved_topic and int(offset) <= int(moved_offset)
+
+    def forget_record(self, read: str) -> None:
+        """The signal topic does not have to be read again up to this record."""
+        if self._constant.get(start.MOVED_BY_RECORD) == read or not self.is_moved_by(read):
+            self._constant.pop(start.MOVED_BY_RECORD, None)
+
     def half_done(self, events: int, row: int, rows: int, gtid: str) -> None:
         """A transaction that is still to come was done in part: offsets say so until ``caught_up``."""
         self._half_done = (events, row, rows - row, gtid)
         self._half_done_from = (self.restart_file, self.restart_pos) if events or row else None
+
+    def wait_for(self, others: Mapping[str, int]) -> None:
+        """These transactions were done in part, and others may come before them: offsets name them, until none is left."""
+        self._others = dict(others)
 
     def caught_up(self) -> None:
         """It has come."""
@@ -103,6 +122,11 @@ class BinlogCursor:
             self._constant[start.DONE] = done_json
         else:
             self._constant.pop(start.DONE, None)
+
+    def know_executed(self, executed: GtidSet) -> None:
+        """The stream has come to where all transactions before are known."""
+        self.executed = executed
+        self._executed_text = ""
 
     def begin(self, at: int, gtid: str) -> None:
         """A transaction begins with the event at ``at``."""
@@ -162,6 +186,8 @@ class BinlogCursor:
             if gtid:
                 position[start.TX_GTID] = gtid
         position.update(self._constant)
+        if self._others and (others := start.others_text(self._others, position.get(start.TX_GTID, ""))):
+            position[start.TX_OTHERS] = others
         if self._asked_until is not None:
             position[start.BY_GTID] = True
         return position

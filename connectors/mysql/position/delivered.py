@@ -41,30 +41,56 @@ class DeliveredRows:
         counted = same_server and bool(position.event or position.row)
         self._events = position.event if counted else 0
         self._row = position.row if counted else 0
-        self._rows = 0 if counted else run_start.resume.rows
-        self._gtid = run_start.resume.gtid
         self._pos = position.pos if counted else -1
-        self.half_done = bool(self._events or self._row or self._rows)
-        if self.half_done:
+        #: GTID -> rows that were delivered of it; "": of the next transaction, whichever it is.
+        self._rows = dict(run_start.resume.others)
+        if not counted and run_start.resume.rows:
+            self._rows[run_start.resume.gtid] = run_start.resume.rows
+        self._first_gtid = run_start.resume.gtid
+        self._first = bool(self._events or self._row or (run_start.resume.rows and not counted))
+        self.half_done = self._first or bool(self._rows)
+        if self._first:
             cursor.half_done(self._events, self._row, run_start.resume.rows, run_start.resume.gtid)
+        self._tell_cursor()
+
+    def _tell_cursor(self) -> None:
+        self._cursor.wait_for({gtid: rows for gtid, rows in self._rows.items() if gtid})
 
     def check_domain(self, gtid: str) -> None:
         """A domain's transactions come in order: if another one comes first, the half-done one does not exist."""
-        expected_gtid = self._gtid
-        if self._rows and gtid != expected_gtid and gtid.partition("-")[0] == expected_gtid.partition("-")[0]:
+        domain = gtid.partition("-")[0]
+        for expected_gtid in [other for other in self._rows if other != gtid and other.partition("-")[0] == domain]:
             self._log.error(
                 "transaction %s, of which %d rows were sent, is not on this server, where %s comes in its place: "
                 "the rows were lost with the server that had them; start a new snapshot of the tables",
                 expected_gtid,
-                self._rows,
+                self._rows[expected_gtid],
                 gtid,
             )
-            self.half_done, self._rows = False, 0
-            self._cursor.caught_up()
+            self._end(expected_gtid)
+
+    def _end(self, gtid: str) -> None:
+        """A transaction whose rows count has come, or will not come."""
+        del self._rows[gtid]
+        self._tell_cursor()
+        if gtid == self._first_gtid:
+            self._end_first()
+        self.half_done = self._first or bool(self._rows)
+
+    def _end_first(self) -> None:
+        self._first = False
+        self._events = self._row = 0
+        self._cursor.caught_up()
+        self.half_done = bool(self._rows)
+
+    def _open_gtid(self) -> str | None:
+        """The key in ``_rows`` of the open transaction; None: its rows do not count."""
+        gtid = self._cursor.gtid
+        return gtid if gtid in self._rows else "" if "" in self._rows else None
 
     def is_open_transaction(self) -> bool:
-        """Whether the open transaction is the half-done one, and not one of another domain that comes before it."""
-        return self.half_done and (not (self._rows and self._gtid) or self._cursor.gtid == self._gtid)
+        """Whether a part of the open transaction was delivered, and it is not one that comes before such a one."""
+        return self.half_done and (bool(self._events or self._row) or self._open_gtid() is not None)
 
     def count_begin(self, at: int) -> None:
         """A transaction has an event at ``at``, before its BEGIN."""
@@ -73,17 +99,19 @@ class DeliveredRows:
 
     def end_transaction(self) -> None:
         """The open transaction ends."""
-        if self.is_open_transaction():
-            self.half_done = False
-            self._cursor.caught_up()
+        if self._events or self._row:
+            self._end_first()
+        elif (gtid := self._open_gtid()) is not None:
+            self._end(gtid)
 
     def count_rows(self, before: int, count: int) -> int:
         """How many of the next ``count`` rows were delivered; ``before`` rows of the event come before them."""
         cursor = self._cursor
         if not self.half_done:
             return 0
-        if self._rows:
-            return max(0, min(count, self._rows - cursor.tx_rows - before)) if self.is_open_transaction() else 0
+        if not (self._events or self._row):
+            gtid = self._open_gtid()
+            return 0 if gtid is None else max(0, min(count, self._rows[gtid] - cursor.tx_rows - before))
         if cursor.events < self._events:
             return count
         if cursor.events == self._events:

@@ -33,10 +33,15 @@ _FRESH: Final = "new:"
 SOURCE_SERVER: Final = "source_server"
 TX_GTID: Final = "tx_gtid"
 TX_ROWS: Final = "tx_rows"
+#: In an offset: other transactions of which a part was delivered, ``GTID:ROWS`` with commas between. After a failover they may
+#: come later than those that are read first.
+TX_OTHERS: Final = "tx_others"
 #: In an offset: only its GTIDs say where the stream is: the server was asked by them, and has some behind the position.
 BY_GTID: Final = "by_gtid"
 #: In an offset: where the signal is that has set the position, ``SERVER:FILE:POS``, until the stream has come by it again.
 MOVED_BY: Final = "moved_by"
+#: In an offset: which record of the signal topic has set the position, ``TOPIC-0:OFFSET``, until the topic is read behind it.
+MOVED_BY_RECORD: Final = "moved_by_record"
 
 
 class RowPosition(NamedTuple):
@@ -67,6 +72,8 @@ class Resume(NamedTuple):
         rows: how many rows of it this task has seen.
         by_gtid: whether only the GTIDs of the position count, also at that server.
         moved_by: the signal that has set the position, or "".
+        moved_by_record: the same of the signal topic.
+        others: other transactions that are not wholly done, with their rows that this task has seen.
     """
 
     server: int = 0
@@ -74,6 +81,8 @@ class Resume(NamedTuple):
     rows: int = 0
     by_gtid: bool = False
     moved_by: str = ""
+    moved_by_record: str = ""
+    others: tuple[tuple[str, int], ...] = ()
 
 
 class Start(NamedTuple):
@@ -160,6 +169,8 @@ def _read_saved(prefix: str, saved: Iterable[tuple[Position, Position]]) -> list
                 int(offset.get(TX_ROWS) or 0) + position.row,
                 bool(offset.get(BY_GTID)),
                 str(offset.get(MOVED_BY) or ""),
+                str(offset.get(MOVED_BY_RECORD) or ""),
+                _others_of(str(offset.get(TX_OTHERS) or "")),
             )
             saved_positions.append(
                 _Saved(
@@ -252,6 +263,16 @@ def _done_of(packed: str) -> tuple[ShardDone, ...]:
         file, pos, event, row = map(int, spot_text.split(":"))
         parsed.append(ShardDone(shards.parse_shard(shard), RowPosition(file, pos, event, row)))
     return tuple(parsed)
+
+
+def others_text(others: Mapping[str, int], gtid: str) -> str:
+    """The transactions of ``TX_OTHERS``, but for one."""
+    return ",".join(f"{other}:{rows}" for other, rows in others.items() if other != gtid)
+
+
+def _others_of(packed: str) -> tuple[tuple[str, int], ...]:
+    parts = (part.rpartition(":") for part in filter(None, packed.split(",")))
+    return tuple((gtid, int(rows)) for gtid, _, rows in parts)
 
 
 def fresh_origin(position: BinlogPosition) -> str:

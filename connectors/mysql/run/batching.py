@@ -112,7 +112,9 @@ class BatchMaker:
         versions, books = self._versions.take()
         decided = self.snapshots.decided()
         if versions or books or decided:
-            return [*versions, *records], [*offsets, *books, *decided]
+            # The next run of a task gets what offsets say, not what records do.
+            saved = [(record.source_partition, record.source_offset) for record in versions]
+            return [*versions, *records], [*offsets, *saved, *books, *decided]
         return records, offsets
 
     def save_quiet_position(self, stream: BinlogStream) -> Batch | None:
@@ -152,13 +154,14 @@ class BatchMaker:
         """A batch of offsets that are no positions in the stream."""
         return Batch([], offsets=offsets, transaction=self._boundary)
 
-    def move(self, cursor: BinlogCursor, target: SignalPosition, signal_at: str) -> Batch:
+    def move(self, cursor: BinlogCursor, target: SignalPosition, signal_at: str, record: str) -> Batch:
         """The batch that lets the next run begin at the position that a signal names.
 
         Args:
             cursor: where the stream is.
             target: where it continues.
             signal_at: where the signal is in the binlog; "": it has come another way.
+            record: where it is in the signal topic; "": it has come another way.
         """
         offset = {
             name: value
@@ -172,6 +175,8 @@ class BatchMaker:
             offset.update({"file": target.file, "pos": target.pos})
         if signal_at:
             offset[start.MOVED_BY] = f"{cursor.source_server}:{signal_at}"
+        if record:
+            offset[start.MOVED_BY_RECORD] = record
         return self.add_records(offset)
 
     # Of snapshots.

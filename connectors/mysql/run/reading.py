@@ -60,6 +60,8 @@ class StreamReading:
         self._statements = statements
         self._heartbeats = heartbeats
         self._report = report
+        #: Events that were received before the first batch.
+        self._received: list[bytes] = []
         self._ended = False
 
     async def start(self) -> Batch:
@@ -69,6 +71,11 @@ class StreamReading:
             Retriable: the server is unavailable.
             ConfigInvalid: it refuses the account.
         """
+        # The first event says where in its files the server begins: after a failover the position was another server's until
+        # then, with which no view of this one may be compared.
+        self._received = self._client.take()
+        if self._received and self._received[0][4] == event_types.ROTATE:
+            self._stream.accept(self._received.pop(0))
         await self.snapshots.start()
         self._heartbeats.start()
         self._report.start(self._cursor)
@@ -95,7 +102,7 @@ class StreamReading:
             while not self._ended:
                 snapshots.begin_scheduled()
                 await snapshots.agree()
-                raws = client.take()
+                raws, self._received = self._received or client.take(), []
                 if not raws:
                     reading = reading or asyncio.ensure_future(client.wait())
                     await snapshots.wait_for(reading, self._settings.poll_s)
@@ -149,8 +156,9 @@ class StreamReading:
             if changes := snapshots.changes():
                 yield batches.save_offsets(*changes)
         idle = not cursor.open and not self._stream.output.pending
-        if idle and self.signals.moved_to is not None:
-            yield batches.move(cursor, self.signals.moved_to, self.signals.moved_by)
+        signals = self.signals
+        if idle and signals.moved_to is not None:
+            yield batches.move(cursor, signals.moved_to, signals.moved_by, signals.moved_by_record)
             self._ended = True
             return
         now = time.monotonic()

@@ -40,6 +40,7 @@ class RunSignals:
     Attributes:
         moved_to: where the stream must continue because of a signal: the run ends then.
         moved_by: where that signal is in the binlog; "": it has come another way.
+        moved_by_record: where it is in the signal topic; "": it has come another way.
     """
 
     def __init__(
@@ -51,7 +52,7 @@ class RunSignals:
         log: logging.LoggerAdapter[logging.Logger],
     ) -> None:
         self.moved_to: SignalPosition | None = None
-        self.moved_by = ""
+        self.moved_by = self.moved_by_record = ""
         self._settings = settings
         self._batches = batches
         self._latency = latency
@@ -60,6 +61,8 @@ class RunSignals:
         self._channel: asyncio.Task[None] | None = None
         #: Requests that signals of the topic have made or changed, as they were then, and that are not durable yet.
         self._not_durable: dict[str, str] = {}
+        #: The record of the topic that was read last; the one that has set the position; and that one in a durable offset.
+        self._read_record = self._moving_record = self._durable_record = ""
 
     def start(self) -> None:
         """Read the signal topic, if there is one. Does not block."""
@@ -79,6 +82,8 @@ class RunSignals:
 
     def committed(self, offsets: Sequence[tuple[Position, Position]]) -> None:
         """Offsets have become durable."""
+        for _, offset in offsets:
+            self._durable_record = offset.get(start.MOVED_BY_RECORD, self._durable_record)
         if not self._not_durable:
             return
         snapshots = self._batches.snapshots
@@ -129,13 +134,17 @@ class RunSignals:
                 for request in outcome.requests
                 if not snapshots.ended(request.id)
             }
+        if outcome.position is not None and not at and self._cursor.is_moved_by(signal.at):
+            self._moving_record = self._cursor.now()[start.MOVED_BY_RECORD]
+            return
         if outcome.position is not None and at and self._cursor.moved_back:
             self._log.info("signal %s was obeyed before: the stream continues behind it", signal.id)
             return
         if outcome.message:
             self._log.info("%s", outcome.message.replace("{}", str(self._batches.saved)))
         if outcome.position is not None:
-            self.moved_to, self.moved_by = outcome.position, at
+            self.moved_to, self.moved_by, self.moved_by_record = outcome.position, at, "" if at else signal.at
+            self._moving_record = self.moved_by_record
 
     async def _read_topic(self, channel: KafkaSignals) -> None:
         """Carry out the signals of the topic; retry where it can't be read."""
@@ -144,13 +153,18 @@ class RunSignals:
                 await channel.start()
                 while True:
                     for signal in await channel.read():
+                        self._read_record = signal.at
                         try:
                             self._obey(signal)
                         except Skippable as error:
                             self._log.warning("a signal is ignored: %s", error)
-                    if not any(map(self._batches.snapshots.request_json, self._not_durable)):
+                    if self._moving_record in {"", self._durable_record} and not any(
+                        map(self._batches.snapshots.request_json, self._not_durable)
+                    ):
                         # Else a crash would lose what the signals ask for: it is in no offset yet.
                         await channel.commit()
+                        if self._read_record:
+                            self._cursor.forget_record(self._read_record)
             except Retriable as error:
                 self._log.warning("%s; the topic is read again", error)
                 await asyncio.sleep(_RETRY_S)

@@ -33,6 +33,9 @@ GEOMETRY: Final = "io.debezium.data.geometry.Geometry"
 POINT: Final = "io.debezium.data.geometry.Point"
 DECIMAL_PRECISION: Final = "connect.decimal.precision"
 
+#: Decimal digits that a double keeps.
+_DOUBLE_DIGITS: Final = 15
+_MILLISECOND_DIGITS: Final = 3
 _SOURCE_TYPE: Final = "__debezium.source.column."
 _DECLARED: Final = re.compile(
     r"([a-z0-9_ ]+?)\s*(?:\((.*)\))?\s*((?:unsigned|zerofill|signed|\s)*)", re.IGNORECASE | re.DOTALL
@@ -300,6 +303,16 @@ def _datetime_schema(digits: int, options: ValueOptions) -> Schema:
         return _number_schema(Type.INT64, TIMESTAMP)
     name = {"ms": "Timestamp", "us": "MicroTimestamp", "ns": "NanoTimestamp"}[datetime_unit(digits, options)]
     return _number_schema(Type.INT64, f"io.debezium.time.{name}")
+
+
+def keeps_values(column: MySqlColumn, options: ValueOptions) -> bool:
+    """Whether different values of a column are different in events, too."""
+    match kind_of(column):
+        case ColumnKind.DECIMAL:
+            return options.decimal_mode != "double" or codes.split_decimal(column.meta)[0] <= _DOUBLE_DIGITS
+        case ColumnKind.DATETIME | ColumnKind.TIME:
+            return options.time_mode != "connect" or fraction(column) <= _MILLISECOND_DIGITS
+    return True
 
 
 _GEOMETRY_SCHEMA: Final = Schema(

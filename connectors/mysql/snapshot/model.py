@@ -73,9 +73,8 @@ class SnapshotRowDecoder(NamedTuple):
     Attributes:
         columns: SQL expressions of the SELECT list.
         decode: makes a row of the text protocol a dict; more values at the packet's end are left alone.
-        key: names of the fields that hold the table's key, as the server has it, in the order of ``MySqlTable.key``; () where
-            there
-            is no key or the fields don't hold it.
+        key: names of the fields that hold the table's key, in the order of ``MySqlTable.key``; () where there is no key, or the
+            fields don't distinguish two keys.
         fields: how many fields a whole row has.
     """
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Final
 
+from connectors.mysql.config.filters import compile_patterns, matches_any
 from connectors.mysql.model import Shard, TableName
 from connectors.mysql.snapshot import state
 from connectors.mysql.snapshot.model import SnapshotChunk
@@ -20,7 +21,7 @@ from connectors.mysql.snapshot.work import RequestTable, TableSnapshot, make_key
 from connectors.snapshot.board import TaskShare
 from connectors.snapshot.planner import SnapshotJob, SnapshotPlanner
 from connectors.snapshot.requests import PROGRESS
-from connectors.snapshot.state import pack
+from connectors.snapshot.state import FINAL, pack
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -93,6 +94,15 @@ class MySqlSnapshotPlanner(SnapshotPlanner[TableSnapshot, KeyRange, RequestTable
         for share in [self.board.shares[name] for name in self._preset if name in self.board.shares]:
             self.board.save(share)
             self._preset.remove(share.request.id)
+        for share in self.board.order:
+            if share.request.origin == "signal" and share.note.resolved and share.note.state not in FINAL:
+                self._leave_out(share)
+
+    def _leave_out(self, share: MySqlShare) -> None:
+        """Close the tables that a signal has taken out of its request since they were found."""
+        patterns = compile_patterns(share.request.tables)
+        for table in [table for table in share.unfinished() if not matches_any(patterns, str(table.name))]:
+            self.close_table(table, "vanished", "a stop-snapshot signal has taken the table out of the snapshot")
 
     def recall_share(self, request: SnapshotRequest) -> MySqlShare:
         """See ``SnapshotPlanner``."""

@@ -9,6 +9,7 @@ from connectors.mysql.config import filters
 from connectors.mysql.model import MARIADB, BinlogPosition
 from connectors.mysql.position import positions
 from connectors.mysql.rows.text_rows import compile_text, select_list
+from connectors.mysql.schema.types import keeps_values
 from connectors.mysql.snapshot.model import SnapshotRowDecoder
 
 if TYPE_CHECKING:
@@ -70,7 +71,7 @@ class SnapshotTables:
         Raises:
             Retriable: the server is unavailable.
         """
-        expected = filters.parse_patterns(",".join(expressions))
+        expected = filters.compile_patterns(expressions)
         names = await self.server.names(
             lambda name: self.is_captured(name) and filters.matches_any(expected, str(name))
         )
@@ -80,7 +81,12 @@ class SnapshotTables:
     def state(self, table: MySqlTable) -> MySqlTableState:
         """How rows of this structure are sent."""
         cached = self._states.get(table.name)
-        if cached is not None and cached[0] == table:
+        # The number of a structure that the stream has not met is a guess until then.
+        if (
+            cached is not None
+            and cached[0] == table
+            and cached[1].version == self._stream_tables.versions.version(table)
+        ):
             return cached[1]
         state = self._stream_tables.state(table, None)
         self._states[table.name] = (table, state)
@@ -89,12 +95,14 @@ class SnapshotTables:
 
     def decoder(self, table: MySqlTable) -> SnapshotRowDecoder:
         """How rows of this structure are read."""
-        plans = self.state(table).layout.plans
+        plans, options = self.state(table).layout.plans, self._stream_tables.options
         shown = {plan.column.name for plan in plans if plan is not None}
+        # Rows are distinguished by what they show: where two keys may look alike, the table is read as one without a key.
+        exact = {plan.column.name for plan in plans if plan is not None and keeps_values(plan.column, options)}
         return SnapshotRowDecoder(
             select_list(table, plans),
-            compile_text(table, plans, self._stream_tables.options),
-            table.key if set(table.key) <= shown else (),
+            compile_text(table, plans, options),
+            table.key if exact.issuperset(table.key) else (),
             len(shown),
         )
 

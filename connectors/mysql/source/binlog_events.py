@@ -271,7 +271,7 @@ def _status_size(code: int, data: bytes, at: int) -> int | None:
             stop = data.index(b"\0", stop) + 1
         return stop - at
     if code == 130:  # GTID flags; those of a two-phase ALTER bring the number of its start
-        return 10 if _U16.unpack_from(data, at)[0] & 0x0C else 2
+        return 9 if data[at] & 0x0C else 1
     if code == 131:  # collations of character sets
         return 1 + 4 * data[at]
     return None

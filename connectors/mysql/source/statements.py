@@ -47,6 +47,10 @@ _OPTIONAL: Final = frozenset(
         "HIGH_PRIORITY",
     }
 )
+#: What may be before a table's name; others of ``_OPTIONAL`` may be the name itself.
+_BEFORE_NAME: Final = frozenset({"IF", "NOT", "EXISTS"})
+#: What may be behind one that is not the last, with the number of tokens that belong to it: ``WAIT 5``.
+_AFTER_NAME: Final = {",": 1, "TO": 1, "WAIT": 2, "NOWAIT": 1}
 #: ``SELECT * FROM a.b [AS] c WHERE ...``: the one form of statement that can be read in chunks.
 _SELECT: Final = re.compile(
     r"\s*SELECT\s+(?:\w+\.)?\*\s+FROM\s+(?P<name>[`\w$.]+)(?:\s+(?:AS\s+)?(?!WHERE\b|ORDER\b)(?P<alias>\w+))?"
@@ -97,8 +101,9 @@ def classify_statement(sql: str, schema: str) -> SqlStatement:
         return SqlStatement(sql, "other", schema)
     first = tokens[0].upper()
     remainder = tokens[1:]
-    temporary = any(word.upper() == "TEMPORARY" for word in remainder[:3])
-    while remainder and remainder[0].upper() in _OPTIONAL:
+    temporary = False
+    while remainder and remainder[0].upper() in _OPTIONAL and first != "TRUNCATE":
+        temporary = temporary or remainder[0].upper() == "TEMPORARY"
         remainder = remainder[1:]
     object_type = remainder[0].upper() if remainder else ""
     if first == "TRUNCATE":
@@ -167,18 +172,24 @@ def _read_names(tokens: list[str], schema: str, max_names: int | None = None) ->
     """Names of tables at the beginning of ``tokens``; between two of them a comma or TO."""
     names: list[TableName] = []
     at = 0
+    expected = True
     while at < len(tokens) and (max_names is None or len(names) < max_names):
-        if tokens[at].upper() in _OPTIONAL or tokens[at] == "," or (names and tokens[at].upper() == "TO"):
+        word = tokens[at].upper()
+        if not expected and word in _AFTER_NAME:
+            at += _AFTER_NAME[word]
+            expected = word in {",", "TO"}
+        elif expected and word in _BEFORE_NAME:
             at += 1
-            continue
-        if tokens[at] in {"(", ")", ";", "."} or tokens[at].upper() in {"CASCADE", "RESTRICT"}:
+        elif not expected or word in {"(", ")", ";", ".", ","}:
             break
-        if at + 2 < len(tokens) and tokens[at + 1] == ".":
-            names.append(TableName(_unquote_name(tokens[at]), _unquote_name(tokens[at + 2])))
-            at += 3
         else:
-            names.append(TableName(schema, _unquote_name(tokens[at])))
-            at += 1
+            expected = False
+            if at + 2 < len(tokens) and tokens[at + 1] == ".":
+                names.append(TableName(_unquote_name(tokens[at]), _unquote_name(tokens[at + 2])))
+                at += 3
+            else:
+                names.append(TableName(schema, _unquote_name(tokens[at])))
+                at += 1
     return tuple(names)
 
 

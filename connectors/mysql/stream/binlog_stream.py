@@ -95,6 +95,7 @@ class BinlogStream:
             types.TRANSACTION_PAYLOAD: self._handle_payload,
             types.INCIDENT: self._handle_incident,
             types.FORMAT_DESCRIPTION: transaction.handle_description,
+            types.PREVIOUS_GTIDS: transaction.handle_previous_gtids,
             types.ROWS_QUERY: transaction.handle_rows_query,
             types.ANNOTATE_ROWS: transaction.handle_rows_query,
             **dict.fromkeys(

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING
 
+from connectors.errors import ConfigInvalid
 from connectors.mysql.model import RowSource
 from connectors.mysql.source import binlog_events as parse
 from connectors.mysql.source import event_types as types
+from connectors.mysql.source.gtid import MySqlGtids
 
 if TYPE_CHECKING:
     import logging
 
     from connectors.mysql.events.transactions import Transactions
     from connectors.mysql.schema.tables import MySqlTableState
+    from connectors.mysql.source.gtid import GtidSet
     from connectors.mysql.stream.options import StreamOptions
     from connectors.mysql.stream.state import StreamState
 
@@ -33,6 +37,7 @@ class OpenTransaction:
         maps: the tables of its table numbers; None for a table that is not captured.
         thread: the connection that made it, or None.
         query: the statement behind the following rows, or None.
+        alter: the part of an ALTER of MariaDB that it is, see ``Gtid``; "" for all others.
     """
 
     def __init__(
@@ -48,7 +53,10 @@ class OpenTransaction:
         self.maps: dict[int, MySqlTableState | None] = {}
         self.thread: int | None = None
         self.query: str | None = None
+        self.alter = ""
         self._commit_us = 0
+        #: The transactions before the present file, where the stream did not know which were executed before it began.
+        self._before_file: GtidSet | None = None
         self._cursor = state.cursor
         self._output = state.output
         self._delivered = state.delivered
@@ -70,19 +78,31 @@ class OpenTransaction:
         mariadb = raw[4] == types.MARIADB_GTID
         gtid_name = parse.plain_gtid(raw)
         if gtid_name:
-            self.thread, self._commit_us, self.framed = None, 0, True
+            self.thread, self._commit_us, self.framed, self.alter = None, 0, True, ""
         else:
             event = parse.read_gtid(raw)
             gtid_name = event.text
             self.thread = event.thread
             self._commit_us = event.immediate_us
+            self.alter = event.alter
             self.framed = mariadb and not event.standalone
+        if self._before_file is not None:
+            if gtid_name:
+                self._cursor.know_executed(self._before_file)
+            self._before_file = None
         if mariadb and self._delivered.half_done:
             self._delivered.check_domain(gtid_name)
         self._begin(at, gtid_name)
         wants_gtid = self._options.wants_gtid
         if wants_gtid is not None and gtid_name:
             self.captured = wants_gtid(gtid_name.rpartition("-")[0] if mariadb else gtid_name.partition(":")[0])
+
+    def handle_previous_gtids(self, raw: bytes, at: int, ts: int, size: int) -> None:
+        """The transactions before the file, at its beginning. MariaDB's server is asked for them instead."""
+        del at, ts, size
+        if self._cursor.executed is None and not self._cursor.open:
+            with contextlib.suppress(ConfigInvalid):  # of a newer form: they stay unknown
+                self._before_file = MySqlGtids.decode(raw[parse.HEADER_SIZE :])
 
     def handle_commit(self, raw: bytes, at: int, ts: int, size: int) -> None:
         """The last event of a transaction."""

@@ -39,6 +39,8 @@ class StreamOutput:
         self._counters = counters
         #: Where the open transaction's records begin in ``records``; -1: some of them have been taken.
         self._began = 0
+        #: The same of ``bad``.
+        self._bad_began = 0
 
     @property
     def pending(self) -> bool:
@@ -66,7 +68,7 @@ class StreamOutput:
                 held_rows.flush(self.records)
                 self.settled = len(self.records)
             held_rows.start_transaction()
-        self._began = len(self.records)
+        self._began, self._bad_began = len(self.records), len(self.bad)
         self.encoded.began = self.encoded.count
 
     def continue_sent(self) -> None:
@@ -82,6 +84,7 @@ class StreamOutput:
         held_rows = self._held_rows
         if held_rows is not None:
             held_rows.take_back()
+        del self.bad[self._bad_began :]
         if len(self.records) > self._began or self._began < 0 or self.encoded.count > self.encoded.began:
             self._counters.rolled_back += 1
             if self._began < 0 or (held_rows is not None and held_rows.mixed):
@@ -101,7 +104,7 @@ class StreamOutput:
         sent = self.encoded.count > self.encoded.began
         records = self.records[:count] if count < len(self.records) else self.records
         self.records = self.records[count:] if count < len(self.records) else []
-        bad, self.bad = tuple(self.bad), []
+        bad, self.bad, self._bad_began = tuple(self.bad), [], 0
         self.settled = max(0, self.settled - count)
         if self._cursor.open:
             # A part of the open transaction that is on its way can't be called back.

@@ -19,7 +19,7 @@ from connectors.errors import ConfigInvalid, Retriable, Skippable
 from connectors.java_regex import compile_java
 from connectors.mysql.config.validators import is_binlog_file
 from connectors.mysql.source import gtid
-from connectors.mysql.source.statements import is_condition
+from connectors.mysql.source.statements import is_condition, select_condition
 from connectors.snapshot.requests import SnapshotRequest
 from connectors.source_options import start_times
 
@@ -41,6 +41,7 @@ WINDOWS: Final = frozenset({"snapshot-window-open", "snapshot-window-close"})
 _log = logging.getLogger(__name__)
 _UNSAFE_CHARS: Final = re.compile(r"[^A-Za-z0-9_-]+")
 _MOST_ID: Final = 64
+_STATEMENT: Final = re.compile(r"(SELECT|WITH)\b", re.IGNORECASE)
 
 
 class Signal(NamedTuple):
@@ -144,7 +145,7 @@ def _parse_object(json_text: str | bytes | None, at: str) -> dict[str, Any]:
         return {}
     try:
         document = msgspec.json.decode(json_text)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
         raise Skippable(f"the signal at {at} is no JSON: {error}") from None
     if not isinstance(document, dict):
         raise Skippable(f"the signal at {at} must be a JSON object, it is {document!r}")
@@ -221,7 +222,9 @@ def _make_request(signal: Signal, now_ms: int) -> SnapshotRequest:
             f"signal {signal.id}: there is no type {kind!r} of snapshots; types are INCREMENTAL and BLOCKING"
         )
     conditions: dict[str, str] = {}
-    for entry in signal.data.get("additional-conditions") or ():
+    selects: dict[str, str] = {}
+    entries = signal.data.get("additional-conditions") or []
+    for entry in entries if isinstance(entries, list) else [entries]:
         table, condition = (
             (entry.get("data-collection"), entry.get("filter")) if isinstance(entry, dict) else (None, None)
         )
@@ -230,6 +233,13 @@ def _make_request(signal: Signal, now_ms: int) -> SnapshotRequest:
                 f'signal {signal.id}: each of "additional-conditions" must be {{"data-collection": '
                 f'"database.table", "filter": "..."}}, not {entry!r}'
             )
+        statement = condition.strip().rstrip(";")
+        if _STATEMENT.match(statement):
+            # As Debezium has it for blocking snapshots: the statement whose rows are read.
+            part = select_condition(table.strip().replace("\\.", "."), _check_condition(signal, statement))
+            if part is None:
+                selects[table.strip()] = statement
+            condition = part or ""
         if _strip_where(condition):
             conditions[table.strip()] = _check_condition(signal, _strip_where(condition))
     old = signal.data.get("additional-condition")
@@ -240,6 +250,7 @@ def _make_request(signal: Signal, now_ms: int) -> SnapshotRequest:
         id=request_id(signal),
         tables=tables,
         conditions=conditions,
+        selects=selects,
         surrogate_key=surrogate.strip() if isinstance(surrogate, str) else "",
         origin="signal",
         created_ms=signal.written_ms or now_ms,
@@ -319,7 +330,7 @@ def _remove_tables(request: SnapshotRequest, names: Sequence[str]) -> SnapshotRe
         return msgspec.structs.replace(request, state="cancelled")
     # An expression may stand for tables of which some are to be left out.
     unwanted = "".join(f"(?!(?:{name})$)" for name in names if name not in request.tables)
-    return msgspec.structs.replace(request, tables=[unwanted + table for table in left])
+    return msgspec.structs.replace(request, tables=[f"{unwanted}(?:{table})" if unwanted else table for table in left])
 
 
 def _read_position(signal: Signal) -> SignalPosition:

@@ -92,6 +92,13 @@ class StatementEvents:
             )
 
     async def _handle_other(self, query: parse.QueryEvent, at: int, ts: int, size: int) -> None:
+        if self._transaction.alter not in {"start", "rollback"}:
+            # With binlog_alter_two_phase the statement counts where it says that it has changed the table.
+            await self._take_other(query, at, ts, size)
+        if self._cursor.open and not self._transaction.framed:
+            self._transaction.ended = True
+
+    async def _take_other(self, query: parse.QueryEvent, at: int, ts: int, size: int) -> None:
         statement = classify_statement(query.statement, query.schema)
         if statement.changes_structure:
             self._tables.forget(statement)
@@ -103,8 +110,6 @@ class StatementEvents:
             source.ts_ms = source.ts_us // 1000
         source.thread = query.thread
         await self._take_statement(statement, source)
-        if self._cursor.open and not self._transaction.framed:
-            self._transaction.ended = True
 
     def _report_rows(self, statement: SqlStatement, at: int) -> None:
         message = (

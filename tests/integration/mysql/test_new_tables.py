@@ -182,6 +182,31 @@ async def test_a_created_table_is_not_read_and_a_renamed_one_is(source: Source) 
         assert [change for change in seen if change[1] == "shown"] == [("r", "shown", 7)]
 
 
+async def test_an_alter_in_two_phases_is_one_change(mariadb: HasMariaDb, unique: Callable[[str], str]) -> None:
+    source = Source(mariadb, f"late_{unique('x')[-8:]}")
+    source.run("CREATE DATABASE {db}", "CREATE TABLE {db}.a (id INT PRIMARY KEY, v INT)")
+    try:
+        async with Run(MySqlConnector, source.config(**{"include.schema.changes": "true"})) as run:
+            await until(run, lambda _seen: snapshots(run).get("initial", ("",))[0] == "completed")
+            source.run(
+                "SET SESSION binlog_alter_two_phase=ON",
+                "ALTER TABLE {db}.a ADD COLUMN w INT",
+                "INSERT INTO {db}.a VALUES (1, 7, 7), (2, 7, 7)",
+            )
+            with pytest.raises(pymysql.MySQLError, match="Duplicate entry"):
+                source.run("SET SESSION binlog_alter_two_phase=ON", "ALTER TABLE {db}.a ADD UNIQUE KEY (v)")
+            source.run("INSERT INTO {db}.a VALUES (3, 8, 8)")
+            statements = []
+            while (batch := await run.take(PATIENCE)) is not None:
+                values = [record.value for record in batch[1].records if record.value is not None]
+                statements += [value["ddl"] for value in values if value.get("ddl")]
+                if any((value.get("after") or {}).get("id") == 3 for value in values):
+                    break
+            assert statements == [f"ALTER TABLE {source.name}.a ADD COLUMN w INT"]
+    finally:
+        source.run("DROP DATABASE {db}")
+
+
 async def test_a_snapshot_of_a_new_table_resumes_where_it_was_stopped(source: Source) -> None:
     source.run("CREATE TABLE {db}.b (id INT PRIMARY KEY, v INT)", rows("b", 100))
     saved = SavedOffsets()

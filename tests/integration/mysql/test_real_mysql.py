@@ -90,3 +90,46 @@ async def test_partial_updates_of_documents_give_whole_rows(
                     assert after["before"] == before["after"]
         finally:
             run_all(f"DROP DATABASE {name}")
+
+
+async def test_a_stream_from_the_oldest_binlog_knows_the_executed_transactions(
+    mysql: MySqlServer, unique: Callable[[str], str]
+) -> None:
+    name = f"old_{unique('x')[-8:]}"
+    with (
+        closing(
+            pymysql.connect(
+                host="127.0.0.1", port=int(mysql.port or 0), user=mysql.user, password=mysql.password, autocommit=True
+            )
+        ) as connection,
+        connection.cursor() as cursor,
+    ):
+        for statement in (
+            f"CREATE DATABASE {name}",
+            f"CREATE TABLE {name}.t (id INT PRIMARY KEY)",
+            "FLUSH BINARY LOGS",
+            f"INSERT INTO {name}.t VALUES (1)",
+        ):
+            cursor.execute(statement)
+        cursor.execute("SELECT @@GLOBAL.gtid_executed")
+        ((executed,),) = cursor.fetchall()
+        properties = {
+            "connector.class": "mysql",
+            "topic.prefix": name,
+            "database.hostname": "127.0.0.1",
+            "database.port": str(mysql.port),
+            "database.user": mysql.user,
+            "database.password": mysql.password,
+            "database.include.list": name,
+            "include.schema.changes": "false",
+            "poll.interval.ms": "20",
+            "snapshot.mode": "never",
+        }
+        try:
+            async with Run(MySqlConnector, properties) as run:
+                end = asyncio.get_running_loop().time() + PATIENCE
+                while (run.offsets.get({"server": name}) or {}).get("gtids") != "".join(executed.split()):
+                    batch = await run.take(end - asyncio.get_running_loop().time())
+                    assert batch is not None, f"{run.offsets.items()} {executed}\n{run.log.text()}"
+        finally:
+            cursor.execute(f"DROP DATABASE {name}")

@@ -67,8 +67,8 @@ class Log:
     def anonymous(self) -> int:
         return self.event(types.ANONYMOUS_GTID, b"\x01" + bytes(24) + b"\x02" + bytes(16))
 
-    def mariadb(self, number: int, *, domain: int = 0, flags: int = 0x08) -> int:
-        return self.event(types.MARIADB_GTID, struct.pack("<QIB", number, domain, flags) + bytes(6))
+    def mariadb(self, number: int, *, domain: int = 0, flags: int = 0x08, extra: bytes = bytes(6)) -> int:
+        return self.event(types.MARIADB_GTID, struct.pack("<QIB", number, domain, flags) + extra)
 
     def query(self, text: str, schema: str = "shop", *, inside: bool = False) -> int:
         return self.event(types.QUERY, query(text, schema), inside=inside)

@@ -89,8 +89,9 @@ def charset(collation: int) -> bytes:
      + b"\x0d\x01\0\0", 1, None),
     (b"\x0b\x04root\x09localhost" + b"\x0c\x02one\0two\0" + b"\x11" + struct.pack("<Q", 99) + b"\x0d\x02\0\0", 2, 99),
     (b"\x0c\xfe" + b"\x10\x01" + b"\x12\xff\0" + b"\x13\x01" + b"\x14\x00" + b"\x0d\x03\0\0", 3, None),
-    (b"\x83\x02" + bytes(8) + b"\x80\x40\xe2\x01" + b"\x81" + struct.pack("<Q", 5) + b"\x82\x01\x00", 123456, 5),
-    (b"\x82\x04\x00" + bytes(8) + b"\x80\x04\0\0", 4, None),
+    (b"\x83\x02" + bytes(8) + b"\x80\x40\xe2\x01" + b"\x81" + struct.pack("<Q", 5) + b"\x82\x01", 123456, 5),
+    (b"\x82\x02" + b"\x80\x05\0\0" + b"\x82\x02", 5, None),
+    (b"\x82\x04" + bytes(8) + b"\x80\x04\0\0", 4, None),
     (b"\x0d\x05\0\0" + b"\x63 unknown", 5, None),
 ])  # fmt: skip
 def test_queries_with_every_status_variable(status: bytes, micros: int | None, xid: int | None) -> None:

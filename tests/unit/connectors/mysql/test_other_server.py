@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, cast
 
+import pytest
+
 from connectors.mysql.config.settings import CONFIG, stream_settings
 from connectors.mysql.model import MYSQL, BinlogPosition
 from connectors.mysql.position.begin import RunStart, find_start
@@ -92,6 +94,38 @@ async def test_a_server_with_another_order_of_commits_repeats_nothing_after_a_re
     await every_restart_is_exact(replica, saved, [50, 51, 60, 61, 70, 71])
 
 
+async def test_a_transaction_that_was_sent_in_part_is_kept_while_others_that_come_first_are_open() -> None:
+    replica = Replica(1, 2, 6, 7, 5, 8)
+    saved: dict[str, Any] = {
+        "file": FILE,
+        "pos": 9_000,
+        "gtids": f"{UUID}:1-4",
+        "source_server": 1,
+        "event": 3,
+        "row": 1,
+        "tx_rows": 0,
+        "tx_gtid": f"{UUID}:5",
+    }
+    await every_restart_is_exact(replica, saved, [60, 61, 70, 71, 51, 80, 81])
+
+
+async def test_two_transactions_that_were_sent_in_part_are_kept_over_two_failovers() -> None:
+    saved: dict[str, Any] = {
+        "file": FILE,
+        "pos": 9_000,
+        "gtids": f"{UUID}:1-4",
+        "source_server": 1,
+        "event": 3,
+        "row": 1,
+        "tx_rows": 0,
+        "tx_gtid": f"{UUID}:5",
+        "tx_others": f"{UUID}:6:1",
+    }
+    for order in ((5, 6, 7), (6, 5, 7), (7, 6, 5)):
+        rest = {5: [51], 6: [61], 7: [70, 71]}
+        await every_restart_is_exact(Replica(1, 2, *order), saved, [key for number in order for key in rest[number]])
+
+
 async def test_positions_count_again_where_the_binlog_ended_when_it_was_asked_for() -> None:
     replica = Replica(1, 2, 5, 3, 6, 4, 7)
     stream, raws = await replica.start({"file": FILE, "pos": 9_000, "gtids": f"{UUID}:1-4", "source_server": 1})
@@ -102,6 +136,35 @@ async def test_positions_count_again_where_the_binlog_ended_when_it_was_asked_fo
     assert "by_gtid" not in offset
     begin = await find_start(SETTINGS, [(PARTITION, offset)], cast("SourceServer", replica), replica.info)
     assert (begin.by_gtid, begin.same_server) == (False, True)
+
+
+@pytest.mark.parametrize("before", ["", f"{UUID}:1-4"])
+async def test_a_stream_that_began_without_gtids_continues_on_another_server(before: str) -> None:
+    # snapshot.mode=never begins with the oldest file, and a signal may name a file: both know no transactions.
+    log = Log(4)
+    log.event(types.PREVIOUS_GTIDS, gtid.MySqlGtids.parse(before).encoded())
+    first = 5 if before else 1
+    log.transaction(first, [first])
+    stream = reader({"file": FILE, "pos": 4, "source_server": 1})
+    assert keys(await stream.feed(log.since(4))) == [first]
+    replica = Replica(*range(1, first + 3))
+    resumed, raws = await replica.start(stream.cursor.now())
+    numbers = [first + 1, first + 2]
+    assert keys(await resumed.feed(raws)) == [key for number in numbers for key in (number * 10, number * 10 + 1)]
+
+
+async def test_a_server_without_gtids_has_none_in_offsets() -> None:
+    log = Log(4)
+    log.event(types.PREVIOUS_GTIDS, gtid.MySqlGtids().encoded())
+    log.anonymous()
+    log.query("BEGIN", "")
+    log.map()
+    log.insert((1, 10, b"x"))
+    log.xid()
+    stream = reader({"file": FILE, "pos": 4})
+    (record,) = await stream.feed(log.since(4))
+    assert "gtids" not in record.source_offset
+    assert "gtids" not in stream.cursor.now()
 
 
 async def test_an_offset_of_debezium_inside_a_transaction_is_kept_until_the_transaction_comes() -> None:

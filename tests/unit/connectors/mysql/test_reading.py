@@ -7,11 +7,12 @@ from contextlib import aclosing
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
-from connectors.mysql.model import Shard
+from connectors.mysql.model import MARIADB, BinlogPosition, Shard
 from connectors.mysql.run.batching import BatchMaker
 from connectors.mysql.run.heartbeats import RunHeartbeats
 from connectors.mysql.run.reading import StreamReading
 from connectors.mysql.schema.versions import VersionBook
+from connectors.mysql.snapshot.tables import StreamPosition
 from connectors.mysql.source import event_types as types
 from connectors.mysql.stream.counters import StreamCounters
 from connectors.mysql.stream.latency import HeartbeatLatency
@@ -22,10 +23,12 @@ from tests.unit.connectors.mysql.synthetic import (
     PARTITION,
     UUID,
     Log,
+    description,
     keys,
     payload,
     query,
     reader,
+    rotate,
     rows_body,
     table_map,
 )
@@ -74,22 +77,24 @@ class QuietSnapshots:
         return lambda *_args, **_options: None if name == "ready" else ()
 
 
-def reading_of(stream: Reader, raws: list[bytes], max_batch: int) -> StreamReading:
+def reading_of(
+    stream: Reader, raws: list[bytes], max_batch: int, snapshots: QuietSnapshots | None = None
+) -> StreamReading:
     context = SimpleNamespace(
         settings=mysql_events(topics=mysql_topics(prefix="p")), partition=PARTITION, held_rows=None, signals=None
     )
     records = cast("RunRecords", SimpleNamespace(context=context, versions=VersionBook("p", "", ())))
     stream_settings = settings(max_batch_size=str(max_batch))
-    snapshots = cast("RunSnapshots", QuietSnapshots())
+    run_snapshots = cast("RunSnapshots", snapshots or QuietSnapshots())
     return StreamReading(
         stream_settings,
         cast("BinlogClient", Client(raws)),
         stream.stream,
-        BatchMaker(stream_settings, records, snapshots, HeartbeatLatency(60), StreamCounters(), atomic=False),
+        BatchMaker(stream_settings, records, run_snapshots, HeartbeatLatency(60), StreamCounters(), atomic=False),
         cast("RunStatements", SimpleNamespace(waiting=[])),
-        cast("RunSignals", SimpleNamespace(moved_to=None, moved_by="")),
+        cast("RunSignals", SimpleNamespace(moved_to=None, moved_by="", moved_by_record="", start=lambda: None)),
         RunHeartbeats(0, records, None, None, Shard()),
-        cast("RunReport", SimpleNamespace(send=lambda *_args: False)),
+        cast("RunReport", SimpleNamespace(send=lambda *_args: False, start=lambda _cursor: None)),
     )
 
 
@@ -142,3 +147,30 @@ async def test_positions_inside_a_compressed_transaction_count_its_rows() -> Non
                 pauses += 1
                 await stream.stream.proceed()
     assert pauses == 4
+
+
+class Started(QuietSnapshots):
+    """Snapshots that open a view as soon as they start."""
+
+    def __init__(self, position: StreamPosition) -> None:
+        super().__init__()
+        self.position = position
+        self.low: BinlogPosition | None = None
+
+    async def start(self) -> None:
+        self.low = self.position.seen()
+
+
+async def test_a_snapshot_that_starts_after_a_failover_does_not_wait_for_the_file_of_the_server_before() -> None:
+    stream = reader({"file": "a.000103", "pos": 9_000, "gtids": f"{UUID}:1-4"}, same_server=False)
+    log = Log(4)
+    log.transaction(5, [5])
+    snapshots = Started(StreamPosition(stream.cursor, MARIADB, by_gtid=False))
+    reading = reading_of(stream, [rotate("b.000007", 4), description(0), *log.since(4)[2:]], 1, snapshots)
+    await reading.start()
+    assert snapshots.low == BinlogPosition(file="b.000007", pos=4)
+    async with patience(20), aclosing(reading.read()) as batches:
+        async for batch in batches:
+            if batch.records:
+                assert keys(batch.records) == [5]
+                break

@@ -8,16 +8,19 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 from connectors.mysql.run import signalling
+from connectors.mysql.run.batching import BatchMaker
 from connectors.mysql.run.signalling import RunSignals
+from connectors.mysql.schema.versions import VersionBook
+from connectors.mysql.stream.counters import StreamCounters
 from connectors.mysql.stream.latency import HeartbeatLatency
 from connectors.mysql.stream.signals import Signal
 from connectors.testing.contexts import LogCapture, make_logger
 from tests.support.eventually import pass_turns, patience
 from tests.unit.connectors.mysql.snapshot.run_world import run_snapshots, settings
-from tests.unit.connectors.mysql.synthetic import reader
+from tests.unit.connectors.mysql.synthetic import FILE, PARTITION, reader
 
 if TYPE_CHECKING:
-    from connectors.mysql.run.batching import BatchMaker
+    from connectors.mysql.run.records import RunRecords
     from connectors.mysql.schema.tables import MySqlTableState
 
 
@@ -44,6 +47,93 @@ class Topic:
 
     async def close(self) -> None:
         pass
+
+
+class Partition:
+    """The signal topic: what is committed is not read again."""
+
+    def __init__(self, *signals: Signal) -> None:
+        self.signals = list(signals)
+        self.committed = 0
+
+    def reader(self, *_args: str) -> PartitionReader:
+        return PartitionReader(self)
+
+
+class PartitionReader:
+    """A consumer of it, which reads one signal at a time, and nothing at first."""
+
+    def __init__(self, partition: Partition) -> None:
+        self._partition = partition
+        self._at = -1
+
+    async def start(self) -> None:
+        self._at = -1
+
+    async def read(self) -> list[Signal]:
+        await pass_turns()
+        if self._at < 0:
+            self._at = self._partition.committed
+            return []
+        self._at += 1
+        return self._partition.signals[self._at - 1 : self._at]
+
+    async def commit(self) -> None:
+        self._partition.committed = min(self._at, len(self._partition.signals))
+
+    async def close(self) -> None:
+        pass
+
+
+def set_position(at: int, pos: int) -> Signal:
+    data = {"binlog_filename": FILE, "binlog_position": pos}
+    return Signal(f"m{at}", "set-binlog-position", data, f"signals-0:{at}", 1_000)
+
+
+@pytest.mark.parametrize("crash", [False, True], ids=["runs on", "crashes before the move is durable"])
+async def test_a_position_that_a_record_of_the_topic_sets_is_set_once_whatever_is_durable(
+    monkeypatch: pytest.MonkeyPatch, crash: bool
+) -> None:
+    log = Signal("b", "log", {"message": "here"}, "signals-0:0", 1_000)
+    partition = Partition(log, set_position(1, 500), set_position(2, 700))
+    monkeypatch.setattr(signalling, "KafkaSignals", partition.reader)
+    options = settings(
+        signal_enabled_channels="kafka", signal_kafka_bootstrap_servers="k:9092", signal_kafka_topic="signals"
+    )
+    durable: dict[str, Any] = {"file": FILE, "pos": 1_000, "source_server": 1}
+    saved = durable
+    moves: list[int] = []
+    for _ in range(5):
+        stream = reader(saved)
+        records = cast(
+            "RunRecords",
+            SimpleNamespace(
+                context=SimpleNamespace(partition=PARTITION, held_rows=None), versions=VersionBook("p", "", ())
+            ),
+        )
+        batches = BatchMaker(options, records, run_snapshots(), HeartbeatLatency(60), StreamCounters(), atomic=False)
+        signals = RunSignals(
+            options, batches, HeartbeatLatency(60), stream.cursor, make_logger("signals", LogCapture())
+        )
+        signals.start()
+        async with patience(10):
+            for _ in range(200):
+                await pass_turns()
+                # What the run saves is durable a little later; not in the run that is about to end.
+                signals.committed([(PARTITION, saved)] if not crash or moves[1:] else [])
+        await signals.close()
+        if signals.moved_to is None:
+            break
+        moves.append(signals.moved_to.pos)
+        moved = batches.move(stream.cursor, signals.moved_to, signals.moved_by, signals.moved_by_record)
+        if crash and len(moves) == 1:
+            assert partition.committed < 3  # the task starts again from what is durable
+            saved = durable
+        else:
+            saved = moved.offsets[0][1] or {}
+    assert moves == ([700, 700] if crash else [700])
+    assert partition.committed == 3
+    assert "moved_by_record" not in stream.cursor.now()
 
 
 @pytest.mark.parametrize(

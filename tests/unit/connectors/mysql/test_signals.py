@@ -48,6 +48,7 @@ def test_rows() -> None:
         ({"id": "x", "type": None, "data": ""}, "strings"),
         ({"id": "x", "type": "log", "data": "{"}, "no JSON"),
         ({"id": "x", "type": "log", "data": "[1]"}, "JSON object"),
+        ({"id": "x", "type": "log", "data": "[" * 5_000}, "no JSON"),
     ],
 )
 def test_rows_that_are_no_signals(row: dict[str, Any] | None, word: str) -> None:
@@ -123,6 +124,23 @@ def test_all_tasks_give_a_snapshot_the_same_batch_id() -> None:
     assert batch_id(SnapshotRequest(id="r", tables=["a.b"], origin="rest", created_ms=5)) == 5
 
 
+@pytest.mark.parametrize(
+    ("statement", "conditions", "selects"),
+    [
+        ("SELECT * FROM a.b WHERE color = 'blue' ORDER BY c DESC;", {"a.b": "color = 'blue'"}, {}),
+        ("select * from `a`.`b`", {}, {}),
+        ("SELECT x.* FROM a.b x JOIN a.c USING (id)", {}, {"a.b": "SELECT x.* FROM a.b x JOIN a.c USING (id)"}),
+        ("(SELECT MAX(id) FROM a.c) > id", {"a.b": "(SELECT MAX(id) FROM a.c) > id"}, {}),
+    ],
+)
+def test_a_filter_may_be_a_whole_statement_as_for_blocking_snapshots_of_debezium(
+    statement: str, conditions: dict[str, str], selects: dict[str, str]
+) -> None:
+    order = execute(type="BLOCKING", additional_conditions=[{"data-collection": "a.b", "filter": statement}])
+    (asked,) = apply_signal(order, [], 0).requests
+    assert (asked.conditions, asked.selects) == (conditions, selects)
+
+
 def test_old_and_blocking_forms() -> None:
     outcome = apply_signal(execute(type="blocking", additional_condition="x = 1"), [], 0)
     assert outcome.requests[0].conditions == {"a.b": "x = 1"}
@@ -145,6 +163,7 @@ def test_old_and_blocking_forms() -> None:
         (signal("execute-snapshot", {"data-collections": ["("]}), "Invalid regex"),
         (execute(type="sideways"), "INCREMENTAL"),
         (execute(additional_conditions=[{"filter": "x"}]), "additional-conditions"),
+        (execute(additional_conditions=7), "additional-conditions"),
         (execute(additional_condition="x -- y"), "one SQL condition"),
         (signal("log"), "message"),
         (signal("dance"), "unknown type"),
@@ -191,6 +210,11 @@ def test_a_table_is_taken_out_of_an_expression() -> None:
     assert pattern.fullmatch("a.b") is None
     assert pattern.fullmatch("a.bc")
     assert pattern.fullmatch("a.c")
+    left = (
+        apply_signal(signal("stop-snapshot", {"data-collections": ["a.b"]}), requests("a.c|a.b"), 0).requests[0].tables
+    )
+    pattern = compile_java(left[0])
+    assert [name for name in ("a.b", "a.c") if pattern.fullmatch(name)] == ["a.c"]
 
 
 def test_log_and_position() -> None:

@@ -22,6 +22,16 @@ CASES = [
     ("DROP TABLE a CASCADE", "drop", [T("d", "a")]),
     ("TRUNCATE t", "truncate", [T("d", "t")]),
     ("TRUNCATE TABLE x.t", "truncate", [T("x", "t")]),
+    # Words that are names here.
+    ("TRUNCATE TABLE online", "truncate", [T("d", "online")]),
+    ("TRUNCATE quick", "truncate", [T("d", "quick")]),
+    ("CREATE TABLE IF NOT EXISTS offline (id INT)", "create", [T("d", "offline")]),
+    ("DROP TABLE IF EXISTS t, wait, temporary", "drop", [T("d", "t"), T("d", "wait"), T("d", "temporary")]),
+    ("ALTER TABLE online ADD COLUMN a INT", "alter", [T("d", "online")]),
+    # As MariaDB has it.
+    ("RENAME TABLE IF EXISTS a WAIT 5 TO b, c NOWAIT TO e", "rename", [T("d", name) for name in "abce"]),
+    ("DROP TABLE a, b WAIT 5", "drop", [T("d", "a"), T("d", "b")]),
+    ("ALTER TABLE IF EXISTS a NOWAIT RENAME TO b", "rename", [T("d", "a"), T("d", "b")]),
     ("CREATE UNIQUE INDEX i ON t (a)", "index", [T("d", "t")]),
     ("DROP INDEX i ON x.t", "index", [T("x", "t")]),
     ("GRANT SELECT ON *.* TO u", "user", []),
@@ -47,6 +57,8 @@ def test_databases_and_temporary_tables() -> None:
     assert classify_statement("DROP DATABASE IF EXISTS `x`", "d").database == "x"
     assert not classify_statement("CREATE TEMPORARY TABLE t (id INT)", "d").changes_structure
     assert classify_statement("ALTER TABLE t ADD c INT", "d").changes_structure
+    assert classify_statement("DROP TABLE temporary", "d").changes_structure
+    assert not classify_statement("DROP TEMPORARY TABLE IF EXISTS t", "d").changes_structure
 
 
 @given(st.text(max_size=200))

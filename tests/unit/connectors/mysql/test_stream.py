@@ -214,6 +214,32 @@ async def test_statements_of_structure_are_transactions_of_their_own(flavor: str
     assert keys(await stream_reader.feed(raws[ddl + 1 :])) == [1, 2]
 
 
+async def test_an_alter_in_two_phases_counts_once_and_not_where_it_is_taken_back() -> None:
+    log = Log()
+    start, commit, rollback = b"\x02" + bytes(6), b"\x04" + struct.pack("<Q", 5), b"\x08" + struct.pack("<Q", 8)
+    for number, (extra, statement) in enumerate(
+        [
+            (start, "ALTER TABLE other.u RENAME TO shop.u"),
+            (b"", ""),
+            (commit, "ALTER TABLE other.u RENAME TO shop.u"),
+            (start, "ALTER TABLE shop.t ADD UNIQUE KEY (v)"),
+            (rollback, "ALTER TABLE shop.t ADD UNIQUE KEY (v)"),
+            (b"", ""),
+        ],
+        5,
+    ):
+        if statement:
+            log.mariadb(number, flags=0x21, extra=extra)
+            log.query(statement)
+        else:
+            log.transaction(number, [number], domain=0)
+    stream_reader = reader({"file": FILE, "pos": 1000, "gtids": "0-1-4"}, flavor="mariadb")
+    assert keys(await stream_reader.feed(log.since(1000))) == [6, 10]
+    assert [statement.text for statement in stream_reader.statements] == ["ALTER TABLE other.u RENAME TO shop.u"]
+    assert stream_reader.cursor.executed_text() == "0-1-10"
+    assert not stream_reader.cursor.open
+
+
 async def test_the_rows_of_a_payload_have_one_count() -> None:
     log = Log()
     log.gtid(5)

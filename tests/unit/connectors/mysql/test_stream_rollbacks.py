@@ -37,6 +37,22 @@ async def test_what_is_rolled_back_is_not_sent() -> None:
     assert (stream_reader.counters.rolled_back, stream_reader.cursor.now()["gtids"]) == (1, "0-1-7")
 
 
+async def test_a_row_that_is_rolled_back_is_not_refused_for_what_it_holds() -> None:
+    log = Log()
+    log.mariadb(5)
+    log.map()
+    log.insert((1, 1, b"\xff"))
+    log.xid()
+    log.mariadb(6)
+    log.map()
+    log.insert((2, 2, b"\xff"), (3, 3, b""))
+    log.query("ROLLBACK", "")
+    stream_reader = reader({"file": FILE, "pos": 1000, "gtids": "0-1-4"}, flavor="mariadb")
+    assert not await stream_reader.feed(log.since(1000))
+    (bad,) = stream_reader.stream.output.bad
+    assert bad.source_offset["pos"] == 1000
+
+
 class ChangeRecorder:
     """Records the changes that it gets, and wants those of the whole table."""
 

@@ -2,15 +2,29 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 import msgspec
+import pytest
 
+from connectors.mysql import task
 from connectors.mysql.model import MySqlColumn, MySqlTable
+from connectors.mysql.run.batching import BatchMaker
 from connectors.mysql.schema import type_codes as codes
 from connectors.mysql.schema import versions
 from connectors.mysql.schema.versions import VersionBook, fingerprint_table
+from connectors.mysql.stream.counters import StreamCounters
+from connectors.mysql.stream.latency import HeartbeatLatency
 from tests.unit.connectors.mysql.events.making import number, table, text, written
+from tests.unit.connectors.mysql.snapshot.run_world import settings
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Sequence
+
+    from connectors.api import Batch, Position, TaskContext
+    from connectors.mysql.run.records import RunRecords
+    from connectors.mysql.snapshots import RunSnapshots
 
 
 class Met(NamedTuple):
@@ -166,3 +180,47 @@ def test_moves_are_reported_for_as_few_columns_as_possible() -> None:
     assert book.take()[0][1].value["changes"] == [
         {"column": "f", "change": "moved", "before": "place 6", "after": "place 1"}
     ]
+
+
+@pytest.mark.parametrize("topic", ["p.table-versions", ""])
+async def test_a_run_after_a_signal_has_set_the_position_keeps_the_numbers(
+    monkeypatch: pytest.MonkeyPatch, topic: str
+) -> None:
+    books: list[VersionBook] = []
+
+    class Run:
+        """Meets two structures, and is moved behind them."""
+
+        def __init__(self, _context: object, newer: Sequence[tuple[Position, Position | None]]) -> None:
+            self.moved_to = None if books else "b.000001:100"
+            books.append(
+                VersionBook("p", topic, [(partition, offset) for partition, offset in newer if offset is not None])
+            )
+
+        def instruct(self, _instructions: object) -> None:
+            pass
+
+        async def batches(self) -> AsyncGenerator[Batch, None]:
+            if len(books) == 1:
+                assert [books[0].version(structure, at(pos)) for pos, structure in ((1, FIRST), (30, SECOND))] == [1, 2]
+                records = SimpleNamespace(
+                    context=SimpleNamespace(partition={"server": "p"}, held_rows=None), versions=books[0]
+                )
+                maker = BatchMaker(
+                    settings(),
+                    cast("RunRecords", records),
+                    cast("RunSnapshots", SimpleNamespace(decided=tuple)),
+                    HeartbeatLatency(60),
+                    StreamCounters(),
+                    atomic=False,
+                )
+                yield maker.add_records({"file": "b.000001", "pos": 100})
+
+        async def close(self) -> None:
+            pass
+
+    monkeypatch.setattr(task, "MySqlRun", Run)
+    async for _ in task.MySqlTask(cast("TaskContext", None)).batches():
+        pass
+    assert len(books) == 2
+    assert books[1].version(THIRD, at(110)) == 3

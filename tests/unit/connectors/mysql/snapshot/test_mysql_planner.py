@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from connectors.mysql.model import Shard
+from connectors.mysql.stream.signals import Signal, apply_signal
 from connectors.snapshot.requests import SnapshotRequest
 from tests.unit.connectors.mysql.snapshot.planner_world import (
     BY_NUMBER,
@@ -219,6 +220,26 @@ def test_a_cancelled_request_sends_nothing_more(steps: int) -> None:
     assert len(world.output) == sent
     assert world.planner.held_bytes == 0
     assert not world.planner.watch.watched
+
+
+@pytest.mark.parametrize("steps", range(0, 60, 3))
+def test_a_table_that_a_signal_takes_out_is_not_read_any_more(steps: int) -> None:
+    world = filled(World([BY_NUMBER, BY_TEXT]), 20)
+    world.ask(request("initial", world.kinds, origin="signal"))
+    for turn in range(steps):
+        world.take_job()
+        world.work(turn)
+        world.send(2)
+    stop = Signal("s", "stop-snapshot", {"data-collections": [str(BY_NUMBER.name)]}, "b.000001:4")
+    sent = sum(name == BY_NUMBER.name for name, *_ in world.output)
+    for asked in apply_signal(stop, [world.requests["initial"]], 0).requests:
+        world.ask(asked)
+    world.finish()
+    assert sum(name == BY_NUMBER.name for name, *_ in world.output) == sent
+    assert sum(name == BY_TEXT.name for name, *_ in world.output) == len(world.contents[BY_TEXT.name])
+    assert world.planner.held_bytes == 0
+    (share,) = world.planner.board.order
+    assert share.note.state == "done"
 
 
 def test_the_request_with_the_higher_priority_comes_first() -> None:
