@@ -315,8 +315,9 @@ class _ScyllaRun:
     # Generations.
 
     async def _watch_generations(self, reader: ScyllaReader) -> None:
-        source: discovery.Source | None = None
         while True:
+            # Asked for in each round: an upgrade of the cluster moves the lists, and no new generation comes to the old ones.
+            source: discovery.Source | None = None
             ends: dict[int, int | None] = {}
             for section in list(reader.sections()):
                 if section.end_ms is not None or not section.lanes:

@@ -56,12 +56,14 @@ class Planner:
         self._lookback_ms = lookback_ms
         self._shared: dict[tuple[str, int], list[StreamGroup]] = {}
         self._lists: dict[str, list[Generation]] = {}
+        self._vnode_source: Source | None = None
         self._begin: dict[tuple[TableId, int], int] = {}
         self._said: set[str] = set()
 
     def new_round(self) -> None:
         """Forget the lists that tables share: the next question reads them again."""
         self._lists = {}
+        self._vnode_source = None
 
     def say(self, message: str) -> None:
         """Log a warning, once."""
@@ -168,13 +170,16 @@ class Planner:
         """Whether a table needs a new plan.
 
         Args:
-            plan: the plan in force; its generation's end is updated.
+            plan: the plan in force; its generation's end is updated, and where its streams are listed.
             saved: as for ``plan``; None: not known, the answer is None then if they would decide.
             now_ms: now.
 
         Raises:
             Retriable: nodes are unavailable, busy or too slow.
         """
+        if plan.source != "tablets":
+            # An upgrade of the cluster moves the lists: no new generation comes to the old ones any more.
+            self._vnode_source = plan.source = self._vnode_source or await discovery.vnode_source(self._session)
         all_generations = await self.generations(plan.table, plan.source)
         later = [generation for generation in all_generations if generation.start_ms > plan.generation.start_ms]
         if not later:

@@ -119,6 +119,21 @@ async def test_a_new_generation_waits_for_every_group_of_the_old_one(monkeypatch
     assert starts(await world.tasks()) == {VNODE: {9_000}, TABLET: {9_500}}
 
 
+async def test_a_generation_that_begins_after_an_upgrade_of_the_lists_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The cluster is upgraded while the connector runs: the lists that it planned with get no new generations any more."""
+    world = World(monkeypatch, VNODE)
+    world.lists.add_vnodes(100, 2)
+    world.lists.use_old_lists()
+    groups = [group for task in await world.tasks() for group in task]
+    assert not await world.look()
+    world.lists.upgrade()
+    world.lists.add_vnodes(9_000, 3)
+    for group in groups:
+        world.save(group, 9_000)
+    assert await world.look()
+    assert starts(await world.tasks()) == {VNODE: {9_000}}
+
+
 async def test_generations_that_are_over_do_not_wait_for_discovery(monkeypatch: pytest.MonkeyPatch) -> None:
     world = World(monkeypatch, VNODE)
     for start in (100, 200, 300):

@@ -92,7 +92,7 @@ def nodes(monkeypatch: pytest.MonkeyPatch) -> Nodes:
     return nodes
 
 
-async def task_of(**options: str) -> ScyllaTask:
+async def task_of(log: LogCapture | None = None, **options: str) -> ScyllaTask:
     """The only task of a connector."""
     raw = {
         "name": "n",
@@ -102,7 +102,7 @@ async def task_of(**options: str) -> ScyllaTask:
         "scylla.table.names": str(TABLE),
         **options,
     }
-    saved, log = SavedOffsets(), LogCapture()
+    saved, log = SavedOffsets(), log or LogCapture()
     connector = ScyllaConnector(
         MemoryConnectorContext("n", ScyllaConnector.config_def.parse(raw), saved, make_logger("c", log))
     )
@@ -137,4 +137,18 @@ async def test_windows_end_before_the_servers_time_when_this_machines_clock_jump
                 jumped_at = nodes.pulses
             assert nodes.read_to_ms <= SYSTEM_TIME() * 1000
             if jumped_at and nodes.pulses > jumped_at + 5:
+                break
+
+
+async def test_the_end_of_a_generation_is_found_in_the_newer_lists_after_an_upgrade(nodes: Nodes) -> None:
+    """The cluster is upgraded while the task runs: its next generation is in no list that was there when the task began."""
+    nodes.use_old_lists()
+    log = LogCapture()
+    task = await task_of(log, **{"scylla.discovery.interval.ms": "1000"})
+    async with asyncio.timeout(20), aclosing(task.batches()) as stream:
+        async for _ in stream:
+            if not nodes.has_new_lists and nodes.log_queries:
+                nodes.upgrade()
+                nodes.add_vnodes(int(SYSTEM_TIME() * 1000) - 10_000, 2)
+            if "the generation that began at" in log.text():
                 break
