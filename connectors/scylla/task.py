@@ -217,7 +217,7 @@ class _ScyllaRun:
 
     def _group_states(self, table: TableId, groups: list[StreamGroup]) -> list[GroupState]:
         ttl_s = self._feeds[table].newest.options.ttl_s
-        now_ms = int(time.time() * 1000)
+        now_ms = int(self._now_ms())
         kept_ms = now_ms - ttl_s * 1000 if ttl_s else 0
         states = []
         for group in groups:

@@ -83,7 +83,9 @@ class Lists:
             return [{"table_name": name} for name in names]
         if "cdc_local" in text:
             return [{"key": "rewritten"}]
-        if self.old_vnodes is not None and text.endswith("SELECT time FROM system_distributed.cdc_streams_descriptions"):
+        if self.old_vnodes is not None and text.endswith(
+            "SELECT time FROM system_distributed.cdc_streams_descriptions"
+        ):
             return [{"time": start} for start in self.old_vnodes]
         if self.old_vnodes is not None and "SELECT streams FROM system_distributed.cdc_streams_descriptions" in text:
             return [{"streams": streams} for _, streams in self.old_vnodes.get(bound_values[0], [])]

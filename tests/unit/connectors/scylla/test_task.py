@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+import uuid
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
@@ -137,6 +138,21 @@ async def test_windows_end_before_the_servers_time_when_this_machines_clock_jump
                 jumped_at = nodes.pulses
             assert nodes.read_to_ms <= SYSTEM_TIME() * 1000
             if jumped_at and nodes.pulses > jumped_at + 5:
+                break
+
+
+async def test_a_first_start_begins_by_the_servers_clock_and_not_by_this_machines(
+    nodes: Nodes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Changes older than the TTL of the log are not looked for: by a clock that is ahead, these are changes to come."""
+    nodes.add_table(TABLE, ttl="30")
+    monkeypatch.setattr("connectors.scylla.task.time.time", lambda: SYSTEM_TIME() + 3600)
+    task = await task_of()
+    async with asyncio.timeout(20), aclosing(task.batches()) as stream:
+        async for batch in stream:
+            starts = [millis_of(uuid.UUID(offset["window_start"]).bytes) for _, offset in batch.offsets if offset]
+            if starts:
+                assert max(starts) < SYSTEM_TIME() * 1000 - 25_000
                 break
 
 
