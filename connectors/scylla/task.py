@@ -46,6 +46,8 @@ if TYPE_CHECKING:
 
 #: How often the servers are asked for the version of the schema (and their clock): one small query.
 _SCHEMA_S: Final = 1.0
+#: Lanes plan again when the servers' time jumps ahead by more than this.
+_JUMP_MS: Final = 1_000
 #: What a node may know later than the one that was asked.
 _AGREEMENT_MS: Final = 500
 _PULSE: Final = "SELECT host_id, schema_version, toTimestamp(now()) AS now FROM system.local"
@@ -300,7 +302,10 @@ class _ScyllaRun:
 
     @staticmethod
     def _note_pulse(reader: ScyllaReader, pulse: _Pulse) -> None:
+        before_ms = reader.clock.offset_ms()
         reader.clock.sample(pulse.server, pulse.answered_ms, pulse.server_ms)
+        if reader.clock.offset_ms() > before_ms + _JUMP_MS:
+            reader.wake()  # lanes wait for a time that is nearer than they thought
         # What definitions were when the question was asked holds for all that was written before.
         reader.defined_ms = int(pulse.sent_ms + reader.clock.offset_ms()) - _AGREEMENT_MS
 

@@ -49,6 +49,8 @@ class Nodes(Lists):
         self.stale_reads = 0
         self.has_new_column = False
         self.pulses = 0
+        #: How far the node's clock is behind.
+        self.behind_ms = 0
         self.log_queries: list[str] = []
         #: The end of the latest time range of the log that was asked for.
         self.read_to_ms = 0
@@ -58,7 +60,8 @@ class Nodes(Lists):
         await pass_turns()
         if "schema_version" in text:
             self.pulses += 1
-            return [{"host_id": "a", "schema_version": self.schema_version, "now": int(SYSTEM_TIME() * 1000)}]
+            now_ms = int(SYSTEM_TIME() * 1000) - self.behind_ms
+            return [{"host_id": "a", "schema_version": self.schema_version, "now": now_ms}]
         rows = await super().query(text, parameters, **more)
         if "SELECT id, extensions" in text and self.schema_version != "one":
             self.has_new_column = self.stale_reads <= 0
@@ -138,6 +141,20 @@ async def test_windows_end_before_the_servers_time_when_this_machines_clock_jump
                 jumped_at = nodes.pulses
             assert nodes.read_to_ms <= SYSTEM_TIME() * 1000
             if jumped_at and nodes.pulses > jumped_at + 5:
+                break
+
+
+async def test_reading_continues_once_a_servers_clock_that_was_set_back_is_right_again(nodes: Nodes) -> None:
+    """The wait that lanes have planned meanwhile is too long by then."""
+    task = await task_of(**{"heartbeat.interval.ms": "1", "scylla.window.min.ms": "10"})
+    set_back_at = queries = 0
+    async with asyncio.timeout(20), aclosing(task.batches()) as stream:
+        async for _ in stream:
+            if not set_back_at and len(nodes.log_queries) >= 2:
+                nodes.behind_ms, set_back_at = 3_600_000, nodes.pulses
+            elif nodes.behind_ms and nodes.pulses > set_back_at + 30:
+                nodes.behind_ms, queries = 0, len(nodes.log_queries)
+            elif set_back_at and not nodes.behind_ms and len(nodes.log_queries) > queries:
                 break
 
 
