@@ -143,7 +143,7 @@ class RunDefinitions:
     def _note_sure(self, asked_ms: int) -> None:
         """Definitions were the same when they were asked for, unless the node that answered may be behind."""
         if not self.catalog.spreading:
-            self.sure_ms = max(self.sure_ms, asked_ms)
+            self.sure_ms = asked_ms  # also a smaller one: this machine's clock may have been ahead
 
     # What the log needs.
 

@@ -141,8 +141,8 @@ class CassandraCatalog:
         self._seen: tuple[str, ...] = ()
         #: Each node's version of the schema when nodes were asked last, by address.
         self._nodes: dict[str, str] = {}
-        #: Since when nodes have not had the same version, ms since 1970; 0: they have.
-        self._apart_ms = 0
+        #: Since when nodes have not had the same version (monotonic, s); None: they have.
+        self._apart_since: float | None = None
         self._reported_tables: set[tuple[str, str]] = set()
         self._lock = asyncio.Lock()
         self._asked = 0
@@ -224,7 +224,7 @@ class CassandraCatalog:
     @property
     def spreading(self) -> bool:
         """Whether nodes are learning of a change: the one that answers may know less than the one that wrote the log."""
-        return 0 < self._apart_ms and time.time_ns() // 1_000_000 - self._apart_ms < _SPREAD_MS
+        return self._apart_since is not None and (time.monotonic() - self._apart_since) * 1000 < _SPREAD_MS
 
     def nodes_apart(self) -> list[str]:
         """Addresses of the nodes whose version of the schema was not the one of most nodes when they were asked last."""
@@ -279,9 +279,9 @@ class CassandraCatalog:
         ]
         self._nodes = {str(address): str(version) for address, version in rows if version is not None}
         if len(set(self._nodes.values())) <= 1:
-            self._apart_ms = 0
-        elif not self._apart_ms:
-            self._apart_ms = time.time_ns() // 1_000_000
+            self._apart_since = None
+        elif self._apart_since is None:
+            self._apart_since = time.monotonic()
         return tuple(sorted(str(version) for _, version in rows if version is not None))
 
     async def _read_schema(self) -> set[str]:

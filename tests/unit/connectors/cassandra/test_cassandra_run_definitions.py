@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import uuid
 from typing import Any
 
@@ -16,6 +17,7 @@ from connectors.testing.contexts import LogCapture, RecordedMetrics, make_logger
 from tests.unit.connectors.cassandra.catalog_world import Schema
 
 TABLE_ID = str(uuid.UUID(int=(7 << 64) + 7, version=1))
+TIME_NS = time.time_ns
 COLUMNS = {"pk": "int", "v": "text"}
 
 
@@ -106,3 +108,14 @@ async def test_nodes_that_disagree_for_long_are_not_waited_for(
     monkeypatch.setattr("connectors.cassandra.schema.catalog._SPREAD_MS", 0)
     await definitions.make_sure(stream)  # type: ignore[arg-type]
     assert stream.sure
+
+
+async def test_a_clock_that_was_ahead_makes_no_later_change_sure(
+    schema: SpreadingSchema, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    definitions = await definitions_of(schema)
+    with monkeypatch.context() as patch:
+        patch.setattr(time, "time_ns", lambda: TIME_NS() + 3_600 * 10**9)
+        await definitions.follow()
+    await definitions.follow()
+    assert definitions.sure_ms <= TIME_NS() // 1_000_000
