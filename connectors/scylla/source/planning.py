@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
+from connectors.errors import Retriable
 from connectors.scylla.schema import tables
 from connectors.scylla.schema.tables import TableUnavailable
 from connectors.scylla.source import discovery, generations
@@ -12,12 +14,15 @@ from connectors.scylla.source.groups import of_table
 
 if TYPE_CHECKING:
     import logging
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from connectors.cql.cluster.session import CqlSession
     from connectors.scylla.model import Generation, StreamGroup, TableId
     from connectors.scylla.schema.tables import TableHistory
     from connectors.scylla.source.discovery import Source
+
+#: How long a generation with saved positions may be missing in the lists before it counts as one of another cluster.
+_UNLISTED_S: Final = 10.0
 
 
 @dataclass(slots=True)
@@ -59,6 +64,8 @@ class Planner:
         self._vnode_source: Source | None = None
         self._begin: dict[tuple[TableId, int], int] = {}
         self._said: set[str] = set()
+        #: Tables whose newest saved generation is not listed: since when (monotonic).
+        self._unlisted: dict[TableId, float] = {}
 
     def new_round(self) -> None:
         """Forget the lists that tables share: the next question reads them again."""
@@ -132,6 +139,7 @@ class Planner:
             return None
         source = await discovery.table_source(self._session, table)
         all_generations = await self.generations(table, source)
+        self._check_listed(table, all_generations, saved)
         ttl_s = history.newest.options.ttl_s
         choice = generations.choose_generation(
             all_generations, saved, now_ms=now_ms, ttl_s=ttl_s, lookback_ms=self._lookback_ms
@@ -156,6 +164,23 @@ class Planner:
             self._log.info("%s: the generation that starts at %d was read to its end", table, generation.start_ms)
         begin = self._begin_ms(table, generation, now_ms) if choice.first else None
         return TableReadPlan(table, source, generation, [replace(group, begin_ms=begin) for group in groups], history)
+
+    def _check_listed(self, table: TableId, all_generations: list[Generation], saved: Iterable[int]) -> None:
+        """Wait for the newest generation that has positions: without it those before it would be read again.
+
+        Raises:
+            Retriable: the node that was asked does not list it (yet).
+        """
+        newest = max(saved, default=0)
+        if not all_generations or newest <= all_generations[-1].start_ms:
+            self._unlisted.pop(table, None)
+            return
+        now = time.monotonic()
+        if now - self._unlisted.setdefault(table, now) < _UNLISTED_S:
+            raise Retriable(
+                f"{table}: positions are saved for a generation that starts at {newest}, and the newest that is listed starts "
+                f"at {all_generations[-1].start_ms}"
+            )
 
     def _begin_ms(self, table: TableId, generation: Generation, now_ms: int) -> int | None:
         """Return where a first start with a look-back begins: counted once, so that recreated tasks begin there too."""
