@@ -61,7 +61,8 @@ class Planner:
         self._lookback_ms = lookback_ms
         self._shared: dict[tuple[str, int], list[StreamGroup]] = {}
         self._lists: dict[str, list[Generation]] = {}
-        self._vnode_source: Source | None = None
+        #: By keyspace.
+        self._sources: dict[str, Source] = {}
         self._begin: dict[tuple[TableId, int], int] = {}
         self._said: set[str] = set()
         #: Tables whose newest saved generation is not listed: since when (monotonic).
@@ -70,7 +71,7 @@ class Planner:
     def new_round(self) -> None:
         """Forget the lists that tables share: the next question reads them again."""
         self._lists = {}
-        self._vnode_source = None
+        self._sources = {}
 
     def say(self, message: str) -> None:
         """Log a warning, once."""
@@ -203,8 +204,14 @@ class Planner:
             Retriable: nodes are unavailable, busy or too slow.
         """
         if plan.source != "tablets":
-            # An upgrade of the cluster moves the lists: no new generation comes to the old ones any more.
-            self._vnode_source = plan.source = self._vnode_source or await discovery.vnode_source(self._session)
+            # An upgrade of the cluster moves the lists: no new generation comes to the old ones any more. And a node that was
+            # asked when the keyspace was new may not have known that its tables are in tablets.
+            keyspace = plan.table.keyspace
+            if keyspace not in self._sources:
+                self._sources[keyspace] = await discovery.table_source(self._session, plan.table)
+            if self._sources[keyspace] == "tablets":
+                return True
+            plan.source = self._sources[keyspace]
         all_generations = await self.generations(plan.table, plan.source)
         later = [generation for generation in all_generations if generation.start_ms > plan.generation.start_ms]
         if not later:

@@ -36,6 +36,8 @@ class Lists:
     old_vnodes: dict[int, list[tuple[int, list[bytes]]]] | None = None
     #: Whether the cluster has the lists of the newer version, and the older ones were copied to them.
     has_new_lists: bool = True
+    #: Whether the node that is asked does not know of keyspaces in tablets yet.
+    is_behind: bool = False
     away: bool = False
     asked: list[str] = field(default_factory=list)
     released: int = 0
@@ -74,7 +76,8 @@ class Lists:
             raise Retriable("no node answers")
         bound_values = tuple(parameters)
         if "scylla_keyspaces" in text:
-            return [{"initial_tablets": 4}] if any(table.keyspace == bound_values[0] for table in self.tablets) else []
+            in_tablets = not self.is_behind and any(table.keyspace == bound_values[0] for table in self.tablets)
+            return [{"initial_tablets": 4}] if in_tablets else []
         if "system.peers" in text:
             return []
         if "'system_distributed'" in text:

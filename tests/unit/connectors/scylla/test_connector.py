@@ -139,6 +139,20 @@ async def test_positions_of_another_cluster_do_not_stop_a_connector(monkeypatch:
     assert starts(await world.tasks()) == {TABLET: {50}}
 
 
+async def test_a_table_in_tablets_is_known_as_such_although_a_node_was_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its keyspace was just created: it was planned with the streams of vnodes, which have none of its changes."""
+    world = World(monkeypatch, TABLET, VNODE)
+    world.lists.add_vnodes(100, 2)
+    world.lists.add_tablets(TABLET, 50, 2)
+    world.lists.is_behind = True
+    assert starts(await world.tasks()) == {TABLET: {100}, VNODE: {100}}
+    assert not await world.look()
+    world.lists.is_behind = False
+    assert await world.look()
+    assert starts(await world.tasks()) == {TABLET: {50}, VNODE: {100}}
+    assert not await world.look()
+
+
 async def test_a_generation_that_begins_after_an_upgrade_of_the_lists_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     """The cluster is upgraded while the connector runs: the lists that it planned with get no new generations any more."""
     world = World(monkeypatch, VNODE)
