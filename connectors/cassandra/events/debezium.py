@@ -24,7 +24,8 @@ from connectors.errors import Fatal, Skippable
 from connectors.formats.partition_update import UpdateRow, UpdateSource
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence, Set
+    from collections.abc import Callable, Sequence
+    from collections.abc import Set as AbstractSet
 
     from connectors.api import Position
     from connectors.cassandra.events.contract import CassandraEventSettings, Where
@@ -381,7 +382,7 @@ class CassandraDebeziumEvents:
         return code.function("made", "rows of Debezium's form")
 
 
-def _split_row(row: UpdateRow, times: Set[int]) -> list[UpdateRow]:
+def _split_row(row: UpdateRow, times: AbstractSet[int]) -> list[UpdateRow]:
     """The parts of a row that were written between deletions at ``times``, the oldest first.
 
     A batch may give its statements times of their own: then a deletion may hide some cells of a row, and not others.

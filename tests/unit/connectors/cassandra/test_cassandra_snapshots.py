@@ -41,6 +41,7 @@ class RowsSession(MemorySession):
     """A table with one partition, of which one row has a number that is too large for 64 bits."""
 
     async def page(self, cql: str, parameters: tuple[int, int], **_: Any) -> ResultPage:
+        assert "FROM ks.t" in cql
         after, upto = parameters
         rows = [
             (7, NOW_MS, 1, row, "s", WRITTEN_US, None, value, WRITTEN_US, None)

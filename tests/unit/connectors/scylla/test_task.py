@@ -96,7 +96,7 @@ def nodes(monkeypatch: pytest.MonkeyPatch) -> Nodes:
     return nodes
 
 
-async def task_of(log: LogCapture | None = None, **options: str) -> ScyllaTask:
+async def task_of(log: LogCapture | None = None, /, **options: str) -> ScyllaTask:
     """The only task of a connector."""
     raw = {
         "name": "n",
