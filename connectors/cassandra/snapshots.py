@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
+
 from connectors.api import BadRecord, Batch
 from connectors.cassandra.model import CLUSTER, SHARD, SNAPSHOT
 from connectors.cassandra.schema.catalog import id_bytes
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
     from connectors.cassandra.snapshot.model import CassandraSnapshotSettings
     from connectors.cql.cluster.session import CqlSession
     from connectors.cql.mutations.definition import CqlTableDefinition
+    from connectors.formats.partition_update import PartitionUpdate
 
 #: Version of the log's format in which snapshots are written; all readers know it.
 _VERSION: Final = 8
@@ -184,10 +187,7 @@ class CassandraSnapshots:
         bad = [BadRecord(source, before, Skippable(complaint)) for complaint in chunk.bad]
         events = self._table_events(chunk.table)
         for update in chunk.updates:
-            try:
-                events.add_snapshot_rows(update, source, before, out)
-            except Skippable as error:
-                bad.append(BadRecord(source, before, error, topic=events.topic))
+            _add_rows(events, update, (source, before), out, bad)
         self._note_offsets(offsets)
         return Batch(out, tuple(bad), (*unsaved, *offsets))
 
@@ -201,6 +201,24 @@ class CassandraSnapshots:
         if table_events is None or table_events.table != table:
             table_events = self._events[table.table_id] = self._builder(table, _VERSION)
         return table_events
+
+
+def _add_rows(
+    events: CassandraTableEvents,
+    update: PartitionUpdate,
+    at: tuple[Position, Position],
+    out: list[SourceRecord],
+    bad: list[BadRecord],
+) -> None:
+    """Add the records of rows of one partition; where one has no form, of each row alone, so that the others come."""
+    try:
+        events.add_snapshot_rows(update, *at, out)
+    except Skippable as error:
+        if len(update.rows) <= 1:
+            bad.append(BadRecord(*at, error, topic=events.topic))
+            return
+        for row in update.rows:
+            _add_rows(events, msgspec.structs.replace(update, rows=(row,)), at, out, bad)
 
 
 def _is_own_request(name: str) -> bool:

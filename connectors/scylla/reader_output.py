@@ -35,6 +35,8 @@ class ReaderOutput:
         self.moved: dict[str, tuple[Position, Position]] = {}
         self.total = 0
         self._max_batch = max_batch
+        #: By group: the furthest offset of the records and bad ones that ``note_progress`` has seen last.
+        self._reached: dict[str, Position] = {}
 
     @property
     def pending(self) -> bool:
@@ -73,14 +75,26 @@ class ReaderOutput:
         """Note the position of ``state`` if one of its streams has added to the first ``records`` records and ``bad`` bad ones.
 
         A record carries its position. A bad record does not, and the end of its window may not be saved for long: so that a
-        restart passes it, its position goes with the batch that it is in. Its offset is as complete as a record's.
+        restart passes it, its position goes with the batch that it is in. Its offset is as complete as a record's. A range
+        delete without its end is given up late: what was delivered behind its start is not to be repeated.
         """
-        if len(self.records) > records:
-            self.moved.pop(state.name, None)
+        name, has_records = state.name, len(self.records) > records
+        if has_records:
+            self.moved.pop(name, None)
+            self._reached[name] = self.records[-1].source_offset
         if len(self.bad) > bad:
             # In no order with the records that came with it: builders look for bad cells first.
             furthest = max((bad_record.source_offset for bad_record in self.bad[bad:]), key=positions.place_in_stream)
-            if len(self.records) == records or (
-                positions.place_in_stream(furthest) > positions.place_in_stream(self.records[-1].source_offset)
-            ):
-                self.moved[state.name] = (state.partition, furthest)
+            reached = self._reached.get(name)
+            if reached is None or _is_behind(reached, furthest):
+                reached = self._reached[name] = furthest
+            elif has_records:
+                return
+            self.moved[name] = (state.partition, reached)
+
+
+def _is_behind(offset: Position, other: Position) -> bool:
+    """Whether ``offset`` is of another stream than ``other``, or of an earlier change of the same one."""
+    return offset[positions.OFFSET_STREAM] != other[positions.OFFSET_STREAM] or (
+        positions.place_in_stream(offset) < positions.place_in_stream(other)
+    )

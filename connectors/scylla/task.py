@@ -46,6 +46,8 @@ if TYPE_CHECKING:
 
 #: How often the servers are asked for the version of the schema (and their clock): one small query.
 _SCHEMA_S: Final = 1.0
+#: Lanes plan again when the servers' time jumps ahead by more than this.
+_JUMP_MS: Final = 1_000
 #: What a node may know later than the one that was asked.
 _AGREEMENT_MS: Final = 500
 _PULSE: Final = "SELECT host_id, schema_version, toTimestamp(now()) AS now FROM system.local"
@@ -217,7 +219,7 @@ class _ScyllaRun:
 
     def _group_states(self, table: TableId, groups: list[StreamGroup]) -> list[GroupState]:
         ttl_s = self._feeds[table].newest.options.ttl_s
-        now_ms = int(time.time() * 1000)
+        now_ms = int(self._now_ms())
         kept_ms = now_ms - ttl_s * 1000 if ttl_s else 0
         states = []
         for group in groups:
@@ -300,7 +302,10 @@ class _ScyllaRun:
 
     @staticmethod
     def _note_pulse(reader: ScyllaReader, pulse: _Pulse) -> None:
+        before_ms = reader.clock.offset_ms()
         reader.clock.sample(pulse.server, pulse.answered_ms, pulse.server_ms)
+        if reader.clock.offset_ms() > before_ms + _JUMP_MS:
+            reader.wake()  # lanes wait for a time that is nearer than they thought
         # What definitions were when the question was asked holds for all that was written before.
         reader.defined_ms = int(pulse.sent_ms + reader.clock.offset_ms()) - _AGREEMENT_MS
 
@@ -315,8 +320,9 @@ class _ScyllaRun:
     # Generations.
 
     async def _watch_generations(self, reader: ScyllaReader) -> None:
-        source: discovery.Source | None = None
         while True:
+            # Asked for in each round: an upgrade of the cluster moves the lists, and no new generation comes to the old ones.
+            source: discovery.Source | None = None
             ends: dict[int, int | None] = {}
             for section in list(reader.sections()):
                 if section.end_ms is not None or not section.lanes:

@@ -6,6 +6,7 @@ time, and at one time a deletion after the writes that it hides.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import Counter
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final
@@ -20,16 +21,17 @@ from connectors.codegen import CodeBuilder, dict_display, unpack_names
 from connectors.cql.mutations.compiled import CompiledDecoder
 from connectors.cql.mutations.head import VERSION_WITH_EPOCHS
 from connectors.errors import Fatal, Skippable
-from connectors.formats.partition_update import UpdateSource
+from connectors.formats.partition_update import UpdateRow, UpdateSource
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from collections.abc import Set as AbstractSet
 
     from connectors.api import Position
     from connectors.cassandra.events.contract import CassandraEventSettings, Where
     from connectors.cassandra.model import LogEntry
     from connectors.cql.mutations.definition import CqlColumn, CqlTableDefinition
-    from connectors.formats.partition_update import PartitionUpdate, RangeDeletion, UpdateRow
+    from connectors.formats.partition_update import Cell, PartitionUpdate, RangeDeletion, UpdateDeletion
 
 #: Values of ``op``.
 INSERT: Final = "i"
@@ -225,7 +227,9 @@ class CassandraDebeziumEvents:
     def _collect_events(self, update: PartitionUpdate) -> list[_Event]:
         events: list[_Event] = []
         cells, key = self._cells, update.key
+        times = {entry.deletion.write_time for entry in update.ranges}
         if update.deletion is not None:
+            times.add(update.deletion.write_time)
             time = update.deletion.write_time
             events.append(
                 (
@@ -239,7 +243,8 @@ class CassandraDebeziumEvents:
             )
         if update.static is not None:
             if self.settings.extended:
-                self._add_row_event(update, update.static, cells.no_clustering, events)
+                for part in _split_row(update.static, times):
+                    self._add_row_event(update, part, cells.no_clustering, events)
             else:
                 self.skipped["static"] += 1
         for row in update.rows:
@@ -248,7 +253,8 @@ class CassandraDebeziumEvents:
                 events.append(
                     (time, True, DELETE, time, cells.key(key, row.clustering), cells.nothing(key, row.clustering, time))
                 )
-            self._add_row_event(update, row, row.clustering, events)
+            for part in _split_row(row, times):
+                self._add_row_event(update, part, row.clustering, events)
         events += [self._make_range_event(key, entry) for entry in update.ranges]
         if any(entry[1] for entry in events):
             events.sort(key=itemgetter(0, 1))
@@ -374,6 +380,39 @@ class CassandraDebeziumEvents:
         struct = dict_display((key_column.name, local) for key_column, local in key)
         code.define("made(key, clustering, values, expires)", [*lines, f"return {struct}, {dict_display(cells)}"])
         return code.function("made", "rows of Debezium's form")
+
+
+def _split_row(row: UpdateRow, times: AbstractSet[int]) -> list[UpdateRow]:
+    """The parts of a row that were written between deletions at ``times``, the oldest first.
+
+    A batch may give its statements times of their own: then a deletion may hide some cells of a row, and not others.
+    """
+    if not times:
+        return [row]
+    limits = sorted(times)
+    cells: dict[int, list[Cell]] = {}
+    first: dict[str, int] = {}
+    for cell in row.cells:
+        number = bisect_left(limits, cell.stamp.write_time)
+        cells.setdefault(number, []).append(cell)
+        first[cell.column] = min(number, first.get(cell.column, number))
+    overwritten: dict[int, list[tuple[str, UpdateDeletion]]] = {}
+    for column, deletion in row.complex_deletions:
+        # Next to the elements that replace those before: it is a little older than they are.
+        number = first.get(column, bisect_left(limits, deletion.write_time))
+        overwritten.setdefault(number, []).append((column, deletion))
+    inserted = -1 if row.liveness is None else bisect_left(limits, row.liveness.write_time)
+    return [
+        UpdateRow(
+            row.clustering,
+            row.liveness if number == inserted else None,
+            None,
+            tuple(cells.get(number, ())),
+            tuple(overwritten.get(number, ())),
+        )
+        for number in range(len(limits) + 1)
+        if number == inserted or number in cells or number in overwritten
+    ]
 
 
 def _source_maker(

@@ -126,7 +126,8 @@ class RunDefinitions:
         """
         began = time.time_ns() // 1_000_000
         self._apply_changes(await self.catalog.refresh())
-        self._defined_ms = self.sure_ms = began
+        self._defined_ms = began
+        self._note_sure(began)
 
     async def follow(self) -> None:
         """Read definitions if they have changed.
@@ -137,7 +138,12 @@ class RunDefinitions:
         began = time.time_ns() // 1_000_000
         if await self.catalog.moved():
             await self.refresh()
-        self.sure_ms = max(self.sure_ms, began)
+        self._note_sure(began)
+
+    def _note_sure(self, asked_ms: int) -> None:
+        """Definitions were the same when they were asked for, unless the node that answered may be behind."""
+        if not self.catalog.spreading:
+            self.sure_ms = asked_ms  # also a smaller one: this machine's clock may have been ahead
 
     # What the log needs.
 
@@ -150,6 +156,9 @@ class RunDefinitions:
         if self.session is None:
             await self.connect(required=True)
         else:
+            await self.follow()
+        while self.catalog.spreading:
+            await asyncio.sleep(_PAUSE_S)
             await self.follow()
         stream.sure = True
 
@@ -181,9 +190,11 @@ class RunDefinitions:
             stream.give_up(missing)  # the reads for another one were for this one too
             return
         began = time.time_ns() // 1_000_000
-        for attempt in range(_READS):
+        attempt = 0
+        while attempt < _READS or self.catalog.spreading:
             if attempt:
                 await asyncio.sleep(_PAUSE_S)
+            attempt += 1
             await self.connect(required=True)
             definition = self.catalog.by_id(missing.table_id)
             if definition is not None and definition != before:

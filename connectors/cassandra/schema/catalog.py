@@ -141,6 +141,8 @@ class CassandraCatalog:
         self._seen: tuple[str, ...] = ()
         #: Each node's version of the schema when nodes were asked last, by address.
         self._nodes: dict[str, str] = {}
+        #: Since when nodes have not had the same version (monotonic, s); None: they have.
+        self._apart_since: float | None = None
         self._reported_tables: set[tuple[str, str]] = set()
         self._lock = asyncio.Lock()
         self._asked = 0
@@ -219,6 +221,11 @@ class CassandraCatalog:
         """Whether all nodes had the same schema at the last reading, and all of it could be taken."""
         return len(set(self._seen)) == 1
 
+    @property
+    def spreading(self) -> bool:
+        """Whether nodes are learning of a change: the one that answers may know less than the one that wrote the log."""
+        return self._apart_since is not None and (time.monotonic() - self._apart_since) * 1000 < _SPREAD_MS
+
     def nodes_apart(self) -> list[str]:
         """Addresses of the nodes whose version of the schema was not the one of most nodes when they were asked last."""
         return find_disagreeing(self._nodes)
@@ -271,6 +278,10 @@ class CassandraCatalog:
             *((row["peer"], row["schema_version"]) for row in peers),
         ]
         self._nodes = {str(address): str(version) for address, version in rows if version is not None}
+        if len(set(self._nodes.values())) <= 1:
+            self._apart_since = None
+        elif self._apart_since is None:
+            self._apart_since = time.monotonic()
         return tuple(sorted(str(version) for _, version in rows if version is not None))
 
     async def _read_schema(self) -> set[str]:

@@ -13,7 +13,7 @@ from bisect import bisect_right
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
-from connectors.cql.types import UnknownType, parse_type, udt_resolver
+from connectors.cql.types import UnknownType, has_newer_fields, parse_type, udt_resolver
 from connectors.errors import Fatal, Retriable
 from connectors.scylla.config.names import qualify_table, quote_name
 from connectors.scylla.model import CdcOptions, ScyllaColumn, TableId, TableVersion
@@ -171,7 +171,8 @@ def build_history(
     Args:
         table: the table.
         rows: what the server says now.
-        previous: what was known before: definitions that ``rows`` don't show are kept from it.
+        previous: what was known before: definitions that ``rows`` don't show are kept from it. Nodes are asked in turn: the
+            answer of one that is behind changes nothing.
         now_us: taken as the time of a change whose own time is not known.
 
     Raises:
@@ -195,6 +196,8 @@ def build_history(
     )
     options = cdc_options(_read_extension(rows.table, "cdc"))
     table_id = str(rows.table.get("id") or "")
+    if previous is not None and _is_older(table_id, current, created, rows, previous):
+        return previous
     built = _derive_versions(table, current, gone, created, options, table_id)
     versions = _merge_history(built, previous, created, rows, now_us)
     stale = [version.table_id == table_id and version.options != options for version in versions]
@@ -234,6 +237,28 @@ def _derive_versions(
         if not versions or versions[-1].version != columns_text:
             versions.append(TableVersion(table, columns, options, columns_text, since, table_id))
     return versions
+
+
+def _is_older(
+    table_id: str, current: Sequence[ScyllaColumn], created_us: int, rows: TableRows, previous: TableHistory
+) -> bool:
+    """Whether the rows can only be of an earlier state than ``previous``.
+
+    A table that was recreated is younger, columns that go leave a note among the dropped ones, and types only get more fields.
+    """
+    if table_id != previous.table_id:
+        return 0 < created_us < previous.created_us
+    present = {column.name: column for column in current}
+    notes = {row["column_name"] for row in rows.dropped}
+    for column in previous.newest.columns:
+        if column.kind not in {"static", "regular"}:
+            continue  # columns of the key can be renamed
+        now = present.get(column.name)
+        if now is None and column.name not in notes:
+            return True
+        if now is not None and now.added_us == column.added_us and has_newer_fields(now.type, column.type):
+            return True
+    return False
 
 
 def _merge_history(

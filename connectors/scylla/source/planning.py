@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
+from connectors.errors import Retriable
 from connectors.scylla.schema import tables
 from connectors.scylla.schema.tables import TableUnavailable
 from connectors.scylla.source import discovery, generations
@@ -12,12 +14,15 @@ from connectors.scylla.source.groups import of_table
 
 if TYPE_CHECKING:
     import logging
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from connectors.cql.cluster.session import CqlSession
     from connectors.scylla.model import Generation, StreamGroup, TableId
     from connectors.scylla.schema.tables import TableHistory
     from connectors.scylla.source.discovery import Source
+
+#: How long a generation with saved positions may be missing in the lists before it counts as one of another cluster.
+_UNLISTED_S: Final = 10.0
 
 
 @dataclass(slots=True)
@@ -56,12 +61,17 @@ class Planner:
         self._lookback_ms = lookback_ms
         self._shared: dict[tuple[str, int], list[StreamGroup]] = {}
         self._lists: dict[str, list[Generation]] = {}
+        #: By keyspace.
+        self._sources: dict[str, Source] = {}
         self._begin: dict[tuple[TableId, int], int] = {}
         self._said: set[str] = set()
+        #: Tables whose newest saved generation is not listed: since when (monotonic).
+        self._unlisted: dict[TableId, float] = {}
 
     def new_round(self) -> None:
         """Forget the lists that tables share: the next question reads them again."""
         self._lists = {}
+        self._sources = {}
 
     def say(self, message: str) -> None:
         """Log a warning, once."""
@@ -130,6 +140,7 @@ class Planner:
             return None
         source = await discovery.table_source(self._session, table)
         all_generations = await self.generations(table, source)
+        self._check_listed(table, all_generations, saved)
         ttl_s = history.newest.options.ttl_s
         choice = generations.choose_generation(
             all_generations, saved, now_ms=now_ms, ttl_s=ttl_s, lookback_ms=self._lookback_ms
@@ -155,6 +166,23 @@ class Planner:
         begin = self._begin_ms(table, generation, now_ms) if choice.first else None
         return TableReadPlan(table, source, generation, [replace(group, begin_ms=begin) for group in groups], history)
 
+    def _check_listed(self, table: TableId, all_generations: list[Generation], saved: Iterable[int]) -> None:
+        """Wait for the newest generation that has positions: without it those before it would be read again.
+
+        Raises:
+            Retriable: the node that was asked does not list it (yet).
+        """
+        newest = max(saved, default=0)
+        if not all_generations or newest <= all_generations[-1].start_ms:
+            self._unlisted.pop(table, None)
+            return
+        now = time.monotonic()
+        if now - self._unlisted.setdefault(table, now) < _UNLISTED_S:
+            raise Retriable(
+                f"{table}: positions are saved for a generation that starts at {newest}, and the newest that is listed starts "
+                f"at {all_generations[-1].start_ms}"
+            )
+
     def _begin_ms(self, table: TableId, generation: Generation, now_ms: int) -> int | None:
         """Return where a first start with a look-back begins: counted once, so that recreated tasks begin there too."""
         if self._lookback_ms <= 0:
@@ -168,13 +196,22 @@ class Planner:
         """Whether a table needs a new plan.
 
         Args:
-            plan: the plan in force; its generation's end is updated.
+            plan: the plan in force; its generation's end is updated, and where its streams are listed.
             saved: as for ``plan``; None: not known, the answer is None then if they would decide.
             now_ms: now.
 
         Raises:
             Retriable: nodes are unavailable, busy or too slow.
         """
+        if plan.source != "tablets":
+            # An upgrade of the cluster moves the lists: no new generation comes to the old ones any more. And a node that was
+            # asked when the keyspace was new may not have known that its tables are in tablets.
+            keyspace = plan.table.keyspace
+            if keyspace not in self._sources:
+                self._sources[keyspace] = await discovery.table_source(self._session, plan.table)
+            if self._sources[keyspace] == "tablets":
+                return True
+            plan.source = self._sources[keyspace]
         all_generations = await self.generations(plan.table, plan.source)
         later = [generation for generation in all_generations if generation.start_ms > plan.generation.start_ms]
         if not later:

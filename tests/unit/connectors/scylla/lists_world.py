@@ -32,6 +32,12 @@ class Lists:
     tables: dict[TableId, bytes | None] = field(default_factory=dict)
     vnodes: dict[int, list[tuple[int, list[bytes]]]] = field(default_factory=dict)
     tablets: dict[TableId, dict[int, list[bytes]]] = field(default_factory=dict)
+    #: What the lists of an older version have; None: there are no such lists.
+    old_vnodes: dict[int, list[tuple[int, list[bytes]]]] | None = None
+    #: Whether the cluster has the lists of the newer version, and the older ones were copied to them.
+    has_new_lists: bool = True
+    #: Whether the node that is asked does not know of keyspaces in tablets yet.
+    is_behind: bool = False
     away: bool = False
     asked: list[str] = field(default_factory=list)
     released: int = 0
@@ -52,6 +58,14 @@ class Lists:
         """A generation of a tablet table."""
         self.tablets[table][start] = [stream(1000 * index) for index in range(count)]
 
+    def use_old_lists(self) -> None:
+        """The cluster is of a version with the older lists."""
+        self.old_vnodes, self.has_new_lists = dict(self.vnodes), False
+
+    def upgrade(self) -> None:
+        """From now on new generations come to the newer lists only, which have the older ones' contents."""
+        self.has_new_lists = True
+
     async def release(self) -> None:
         self.released += 1
 
@@ -62,11 +76,22 @@ class Lists:
             raise Retriable("no node answers")
         bound_values = tuple(parameters)
         if "scylla_keyspaces" in text:
-            return [{"initial_tablets": 4}] if any(table.keyspace == bound_values[0] for table in self.tablets) else []
+            in_tablets = not self.is_behind and any(table.keyspace == bound_values[0] for table in self.tablets)
+            return [{"initial_tablets": 4}] if in_tablets else []
         if "system.peers" in text:
             return []
         if "'system_distributed'" in text:
-            return [{"table_name": name} for name in ("cdc_generation_timestamps", "cdc_streams_descriptions_v2")]
+            names = ["cdc_streams_descriptions"] if self.old_vnodes is not None else []
+            names += ["cdc_generation_timestamps", "cdc_streams_descriptions_v2"] if self.has_new_lists else []
+            return [{"table_name": name} for name in names]
+        if "cdc_local" in text:
+            return [{"key": "rewritten"}]
+        if self.old_vnodes is not None and text.endswith(
+            "SELECT time FROM system_distributed.cdc_streams_descriptions"
+        ):
+            return [{"time": start} for start in self.old_vnodes]
+        if self.old_vnodes is not None and "SELECT streams FROM system_distributed.cdc_streams_descriptions" in text:
+            return [{"streams": streams} for _, streams in self.old_vnodes.get(bound_values[0], [])]
         if "cdc_generation_timestamps" in text:
             return [{"time": start} for start in self.vnodes]
         if "cdc_timestamps" in text:

@@ -119,6 +119,55 @@ async def test_a_new_generation_waits_for_every_group_of_the_old_one(monkeypatch
     assert starts(await world.tasks()) == {VNODE: {9_000}, TABLET: {9_500}}
 
 
+async def test_a_generation_that_a_node_does_not_list_yet_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lists of tablets are each node's own. Positions of the generation before it are gone: it would be read again."""
+    world = World(monkeypatch, TABLET)
+    world.lists.add_tablets(TABLET, 50, 2)
+    newest = StreamGroup(TABLET, Generation(9_000), "0x" + "00" * 16, True, (bytes(16),))
+    world.save(newest, 9_500)
+    with pytest.raises(Retriable, match="9000"):
+        await world.tasks()
+    world.lists.add_tablets(TABLET, 9_000, 2)
+    assert starts(await world.tasks()) == {TABLET: {9_000}}
+
+
+async def test_positions_of_another_cluster_do_not_stop_a_connector(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(monkeypatch, TABLET)
+    world.lists.add_tablets(TABLET, 50, 2)
+    world.save(StreamGroup(TABLET, Generation(9_000), "0x" + "00" * 16, True, (bytes(16),)), 9_500)
+    monkeypatch.setattr("connectors.scylla.source.planning._UNLISTED_S", 0)
+    assert starts(await world.tasks()) == {TABLET: {50}}
+
+
+async def test_a_table_in_tablets_is_known_as_such_although_a_node_was_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its keyspace was just created: it was planned with the streams of vnodes, which have none of its changes."""
+    world = World(monkeypatch, TABLET, VNODE)
+    world.lists.add_vnodes(100, 2)
+    world.lists.add_tablets(TABLET, 50, 2)
+    world.lists.is_behind = True
+    assert starts(await world.tasks()) == {TABLET: {100}, VNODE: {100}}
+    assert not await world.look()
+    world.lists.is_behind = False
+    assert await world.look()
+    assert starts(await world.tasks()) == {TABLET: {50}, VNODE: {100}}
+    assert not await world.look()
+
+
+async def test_a_generation_that_begins_after_an_upgrade_of_the_lists_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The cluster is upgraded while the connector runs: the lists that it planned with get no new generations any more."""
+    world = World(monkeypatch, VNODE)
+    world.lists.add_vnodes(100, 2)
+    world.lists.use_old_lists()
+    groups = [group for task in await world.tasks() for group in task]
+    assert not await world.look()
+    world.lists.upgrade()
+    world.lists.add_vnodes(9_000, 3)
+    for group in groups:
+        world.save(group, 9_000)
+    assert await world.look()
+    assert starts(await world.tasks()) == {VNODE: {9_000}}
+
+
 async def test_generations_that_are_over_do_not_wait_for_discovery(monkeypatch: pytest.MonkeyPatch) -> None:
     world = World(monkeypatch, VNODE)
     for start in (100, 200, 300):

@@ -11,12 +11,13 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from connectors.api import BadRecord
+from connectors.cql.cluster.session import ResultPage
 from connectors.cql.types import CqlType
 from connectors.errors import Skippable
 from connectors.scylla import positions
 from connectors.scylla.events import build_events
 from connectors.scylla.events.changes import is_delivered
-from connectors.scylla.model import RANGE_START_INCLUSIVE, CdcOptions, ScyllaColumn, TableVersion
+from connectors.scylla.model import RANGE_START_INCLUSIVE, UPDATE, CdcOptions, ScyllaColumn, TableVersion
 from connectors.scylla.source.windows import WindowRules
 from connectors.testing.contexts import SavedOffsets
 from tests.support.settings import scylla_events, scylla_reading
@@ -170,3 +171,49 @@ async def test_a_range_delete_without_its_end_does_not_fail_each_restart() -> No
     reader = new_reader()
     assert (await read_until(reader, saved, lambda *_: False))[0] == []
     assert reader.states[0].finished
+
+
+class EmptyLastPages(Log):
+    """Gives a paging state with the last row, as servers do: the page behind it is empty."""
+
+    async def page(self, text: str, parameters: Any, *, state: bytes | None = None, **more: Any) -> ResultPage:
+        page = await super().page(text, parameters, state=state, **more)
+        if page.state is not None or not page.rows:
+            return page
+        return ResultPage(columns=(), rows=page.rows, state=str(int(state or b"0") + len(page.rows)).encode())
+
+
+async def test_a_range_delete_without_its_end_takes_no_position_back() -> None:
+    """It is given up at the end of its stream, when changes behind it were delivered: they are not repeated."""
+    (group,) = groups_of([1], START + SPAN)
+    columns = (
+        ScyllaColumn("pk", CqlType("int"), "partition_key", 0),
+        ScyllaColumn("ck", CqlType("int"), "clustering", 0),
+    )
+    version = TableVersion(TABLE, columns, CdcOptions(), "one")
+    event_settings = scylla_events(topic_prefix="p", deletes_mode="events")
+    stream = bytes([0]) * 16
+    rows = [
+        (stream, timeuuid(START + 100, 0, 1), 0, RANGE_START_INCLUSIVE, None, None, 1, 1),
+        (stream, timeuuid(START + 200, 0, 1), 0, UPDATE, None, True, 1, 2),
+    ]
+    saved = SavedOffsets()
+
+    def new_reader() -> ScyllaReader:
+        return reader_of(
+            EmptyLastPages(rows),
+            [group],
+            saved,
+            scylla_reading(confidence_ms=0, heartbeat_ms=60_000, fetch_size=1, max_batch=1),
+            # The first window ends before there is anything: its end is saved, and then no other for a minute.
+            rules=WindowRules(head_ms=50, first_ms=50),
+            builder=lambda version: build_events(version, event_settings),
+            version=version,
+        )
+
+    records, bad = await read_until(new_reader(), saved, lambda _, bad: bool(bad))
+    assert (len(records), len(bad)) == (1, 1)
+    position = positions.saved_position(group, saved)
+    assert position is not None
+    assert position.time == rows[1][1]
+    assert (await read_until(new_reader(), saved, lambda *_: False))[0] == []

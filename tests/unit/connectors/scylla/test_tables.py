@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -190,6 +191,43 @@ def test_an_alter_seen_while_running_keeps_what_was_known() -> None:
         (6_000_000, ["a", "b"]),
         (9_000_000, ["b"]),
     ]
+
+
+def test_a_node_that_is_behind_takes_no_column_away() -> None:
+    """Nodes are asked in turn, and one of them does not know of the new column yet."""
+    old, new = rows(column("a")), rows(column("a"), column("b", added=6_000_000))
+    newest = build_history(TABLE, new, build_history(TABLE, old))
+    behind = build_history(TABLE, replace(old, log_columns=frozenset("a")), newest, now_us=9_000_000)
+    assert behind == newest
+    later = build_history(TABLE, new, behind, now_us=10_000_000)
+    assert [(version.since_us, names(version)[3:]) for version in later.versions] == [
+        (0, ["a"]),
+        (6_000_000, ["a", "b"]),
+    ]
+
+
+def test_a_node_that_is_behind_takes_no_field_away() -> None:
+    home = column("home", "frozen<addr>")
+    newest = build_history(TABLE, rows(home, types=[LONGER]), build_history(TABLE, rows(home, types=[ADDRESS])))
+    assert build_history(TABLE, rows(home, types=[ADDRESS]), newest, now_us=9_000_000) == newest
+
+
+def test_a_node_that_is_behind_does_not_bring_a_dropped_table_back() -> None:
+    first = rows(column("a"))
+    columns = [{**column_row, "added": 8_000_000} for column_row in [*KEYS, column("a")]]
+    newest = build_history(TABLE, replace(first, table={**first.table, "id": "id-2"}, columns=columns))
+    assert build_history(TABLE, first, newest, now_us=9_000_000) == newest
+
+
+def test_a_column_added_again_with_a_smaller_type_is_read() -> None:
+    newest = build_history(TABLE, rows(column("home", "frozen<addr>"), types=[LONGER]))
+    smaller = {**ADDRESS, "type_name": "place"}
+    readded = rows(
+        column("home", "frozen<place>", added=9_500_000),
+        dropped=[{"column_name": "home", "dropped_time": 9_000, "type": "frozen<addr>"}],
+        types=[LONGER, smaller],
+    )
+    assert build_history(TABLE, readded, newest).newest.columns[-1].type.udt_name == "place"
 
 
 def test_dropped_columns_of_types_that_are_gone_are_left_out() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+import uuid
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
@@ -48,6 +49,8 @@ class Nodes(Lists):
         self.stale_reads = 0
         self.has_new_column = False
         self.pulses = 0
+        #: How far the node's clock is behind.
+        self.behind_ms = 0
         self.log_queries: list[str] = []
         #: The end of the latest time range of the log that was asked for.
         self.read_to_ms = 0
@@ -57,7 +60,8 @@ class Nodes(Lists):
         await pass_turns()
         if "schema_version" in text:
             self.pulses += 1
-            return [{"host_id": "a", "schema_version": self.schema_version, "now": int(SYSTEM_TIME() * 1000)}]
+            now_ms = int(SYSTEM_TIME() * 1000) - self.behind_ms
+            return [{"host_id": "a", "schema_version": self.schema_version, "now": now_ms}]
         rows = await super().query(text, parameters, **more)
         if "SELECT id, extensions" in text and self.schema_version != "one":
             self.has_new_column = self.stale_reads <= 0
@@ -92,7 +96,7 @@ def nodes(monkeypatch: pytest.MonkeyPatch) -> Nodes:
     return nodes
 
 
-async def task_of(**options: str) -> ScyllaTask:
+async def task_of(log: LogCapture | None = None, /, **options: str) -> ScyllaTask:
     """The only task of a connector."""
     raw = {
         "name": "n",
@@ -102,7 +106,7 @@ async def task_of(**options: str) -> ScyllaTask:
         "scylla.table.names": str(TABLE),
         **options,
     }
-    saved, log = SavedOffsets(), LogCapture()
+    saved, log = SavedOffsets(), log or LogCapture()
     connector = ScyllaConnector(
         MemoryConnectorContext("n", ScyllaConnector.config_def.parse(raw), saved, make_logger("c", log))
     )
@@ -137,4 +141,47 @@ async def test_windows_end_before_the_servers_time_when_this_machines_clock_jump
                 jumped_at = nodes.pulses
             assert nodes.read_to_ms <= SYSTEM_TIME() * 1000
             if jumped_at and nodes.pulses > jumped_at + 5:
+                break
+
+
+async def test_reading_continues_once_a_servers_clock_that_was_set_back_is_right_again(nodes: Nodes) -> None:
+    """The wait that lanes have planned meanwhile is too long by then."""
+    task = await task_of(**{"heartbeat.interval.ms": "1", "scylla.window.min.ms": "10"})
+    set_back_at = queries = 0
+    async with asyncio.timeout(20), aclosing(task.batches()) as stream:
+        async for _ in stream:
+            if not set_back_at and len(nodes.log_queries) >= 2:
+                nodes.behind_ms, set_back_at = 3_600_000, nodes.pulses
+            elif nodes.behind_ms and nodes.pulses > set_back_at + 30:
+                nodes.behind_ms, queries = 0, len(nodes.log_queries)
+            elif set_back_at and not nodes.behind_ms and len(nodes.log_queries) > queries:
+                break
+
+
+async def test_a_first_start_begins_by_the_servers_clock_and_not_by_this_machines(
+    nodes: Nodes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Changes older than the TTL of the log are not looked for: by a clock that is ahead, these are changes to come."""
+    nodes.add_table(TABLE, ttl="30")
+    monkeypatch.setattr("connectors.scylla.task.time.time", lambda: SYSTEM_TIME() + 3600)
+    task = await task_of()
+    async with asyncio.timeout(20), aclosing(task.batches()) as stream:
+        async for batch in stream:
+            starts = [millis_of(uuid.UUID(offset["window_start"]).bytes) for _, offset in batch.offsets if offset]
+            if starts:
+                assert max(starts) < SYSTEM_TIME() * 1000 - 25_000
+                break
+
+
+async def test_the_end_of_a_generation_is_found_in_the_newer_lists_after_an_upgrade(nodes: Nodes) -> None:
+    """The cluster is upgraded while the task runs: its next generation is in no list that was there when the task began."""
+    nodes.use_old_lists()
+    log = LogCapture()
+    task = await task_of(log, **{"scylla.discovery.interval.ms": "1000"})
+    async with asyncio.timeout(20), aclosing(task.batches()) as stream:
+        async for _ in stream:
+            if not nodes.has_new_lists and nodes.log_queries:
+                nodes.upgrade()
+                nodes.add_vnodes(int(SYSTEM_TIME() * 1000) - 10_000, 2)
+            if "the generation that began at" in log.text():
                 break
