@@ -9,7 +9,6 @@ from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import LongType, NestedField
-
 from pyspark.sql import types as spark_types
 
 from connectors.errors import Fatal
