@@ -17,11 +17,13 @@ class RowChange(NamedTuple):
         namespace: the table, as the flow's job names it.
         key: the row's key.
         row: the row afterwards; None: it is gone.
+        order: the order number of the change; None: the message has none, and its offset counts.
     """
 
     namespace: str
     key: dict[str, Any]
     row: dict[str, Any] | None
+    order: int | None = None
 
 
 class EventSource(msgspec.Struct, gc=False):

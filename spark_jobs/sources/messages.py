@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 import msgspec
 
 from connectors.errors import ConfigInvalid
-from connectors.formats.ums import BEFORE, DELETE, OPERATION, SIGNALS, WITH_ROWS
+from connectors.formats.order_number import source_number
+from connectors.formats.ums import BEFORE, DELETE, ID, OPERATION, SIGNALS, WITH_ROWS
 from connectors.options import ConfigDef
 from connectors.schema import DECIMAL
 from connectors.verify.events import RowChange
@@ -71,11 +72,13 @@ class RowImage(NamedTuple):
         namespace: its table.
         row: the row afterwards; None: it is gone.
         before: the row that is gone, as far as the message has it.
+        order: the order number of the change, where the message has one.
     """
 
     namespace: str
     row: dict[str, Any] | None
     before: dict[str, Any] | None = None
+    order: int | None = None
 
 
 class MessageRows:
@@ -130,7 +133,7 @@ class MessageRows:
         key = await self._key.read(message.topic, message.key)
         value = await self._value.read(message.topic, message.value)
         return [
-            RowChange(image.namespace, self._find_key(image, key.value), image.row)
+            RowChange(image.namespace, self._find_key(image, key.value), image.row, image.order)
             for image in self._read_images(message.topic, key, value, self._config)
             if is_selected(self._tables, image.namespace)
         ]
@@ -201,12 +204,13 @@ def read_event(topic: str, key: Content, value: Content, config: Config) -> Iter
     event = value.value
     if not isinstance(event, dict) or event.get("op") not in ("c", "r", "u", "d"):
         return
-    namespace = namespace_of(event.get("source") or {}, topic)
+    source = event.get("source") or {}
+    namespace, order = namespace_of(source, topic), source_number(source)
     before = _read_columns(value.schema, "before", event.get("before"))
     if event["op"] == "d":
-        yield RowImage(namespace, None, before)
+        yield RowImage(namespace, None, before, order)
     else:
-        yield RowImage(namespace, _read_columns(value.schema, "after", event["after"]))
+        yield RowImage(namespace, _read_columns(value.schema, "after", event["after"]), None, order)
 
 
 def read_flat(topic: str, key: Content, value: Content, config: Config) -> Iterator[RowImage]:
@@ -227,7 +231,8 @@ def read_flat(topic: str, key: Content, value: Content, config: Config) -> Itera
         for name, member in row.items()
         if name not in flat.hidden
     }
-    yield RowImage(topic, None, image) if gone else RowImage(topic, image)
+    order = int(row[flat.order]) if flat.order else None
+    yield RowImage(topic, None, image, order) if gone else RowImage(topic, image, None, order)
 
 
 def read_ums(topic: str, key: Content, value: Content, config: Config) -> Iterator[RowImage]:
@@ -251,7 +256,8 @@ def read_ums(topic: str, key: Content, value: Content, config: Config) -> Iterat
         if operation == BEFORE:
             continue
         image = {name: member for name, member in row.items() if name not in UMS_COLUMNS}
-        yield RowImage(layout.table, None, image) if operation == DELETE else RowImage(layout.table, image)
+        gone, order = operation == DELETE, row[ID]
+        yield RowImage(layout.table, None if gone else image, image if gone else None, order)
 
 
 def _read_string(text: str | None, kind: str) -> Any:

@@ -164,6 +164,21 @@ class VerifiedFlow:
         return error
 
 
+def check_one_row_differs(flow: VerifiedFlow) -> None:
+    """Of rows that the sink has written in two batches one differs from the topic, and is equal after a third."""
+    flow.write(*(make_change("i", 10 + key, key, "old") for key in (1, 2, 3)))
+    flow.write(make_change("u", 21, 1, "one"), make_change("u", 22, 2, "two"), make_change("d", 23, 3))
+    flow.send(("c", 1, "one"), ("c", 2, "other"), ("c", 3, "old"), ("d", 3))
+    code, report = flow.verify()
+    assert code == 1
+    assert (report["missing"], report["extra"], report["different"]) == (0, 0, 1)
+    (row,) = report["differences"]
+    assert (row["key"], row["source"], row["topic"]) == ('{"id":"2"}', {"name": '"other"'}, {"name": '"two"'})
+    flow.write(make_change("u", 31, 2, "other"))
+    code, report = flow.verify()
+    assert (code, report["rows"]) == (0, {"source": 2, "topic": 2})
+
+
 def check_rows_are_compared(flow: VerifiedFlow, target: str, *, first: Sequence[Change] = ()) -> None:
     """Rows that are equal, missing, extra, different and deleted, written by the sink, are distinguished.
 

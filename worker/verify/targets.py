@@ -77,7 +77,10 @@ _SOURCE: Final = _FlowPart(
 
 
 class VerifiedTarget(Protocol):
-    """A sink's target. Methods block."""
+    """A sink's target. Methods block.
+
+    ``by_offset``, if it has that: whether the change with the largest offset in Kafka wins, whatever its order number.
+    """
 
     def name(self, namespace: str) -> str:
         """The name of the table that a source table (``database.table``) is written to."""
@@ -87,14 +90,22 @@ class VerifiedTarget(Protocol):
 
 
 class KeyedRow:
-    """The row that writes of one key leave: ``["set", row]`` and ``["gone"]``, in order. Meets ``AddedUp``."""
+    """The row that writes of one key leave. Meets ``AddedUp``.
+
+    A write is ``["set", order, row]`` or ``["gone", order]``. As in sinks the one with the largest order number wins; of writes
+    with one number the last.
+    """
 
     def __init__(self, table: CellTable, writes: list[Any], now_s: float) -> None:
         del table, now_s
         self.unknown = False
         self.rows: dict[bytes, dict[str, Any]] = {}
-        if writes and writes[-1][0] == "set":
-            self.rows[b"null"] = writes[-1][1]
+        newest: Any = None
+        for write in writes:
+            if newest is None or write[1] >= newest[1]:
+                newest = write
+        if newest is not None and newest[0] == "set":
+            self.rows[b"null"] = newest[2]
 
 
 #: The target's rows are the first side. Their values have types of the driver; the files are this process's own.
@@ -132,6 +143,7 @@ class TargetVerification:
     def __init__(self, connector: Mapping[str, str], worker: Mapping[str, str], asked: VerificationRequest) -> None:
         self._target = open_target(connector)
         self._messages = open_messages(connector)
+        self._by_offset = bool(getattr(self._target, "by_offset", False))
         self._topics = [topic.strip() for topic in connector.get("source.topics", "").split(",") if topic.strip()]
         bootstrap = connector.get("kafka.bootstrap.servers")
         self._worker = {**worker, **({"bootstrap.servers": bootstrap} if bootstrap else {})}
@@ -217,7 +229,8 @@ class TargetVerification:
                         f"{message.topic} has events of {namespace} and of {change.namespace}: verify compares one table; "
                         "source.tables chooses one"
                     )
-                write = ["gone"] if change.row is None else ["set", change.row]
+                order = message.offset if self._by_offset or change.order is None else change.order
+                write = ["gone", order] if change.row is None else ["set", order, change.row]
                 add(message.topic, _decode(key_text(change.key)), [write])
 
     async def _read_target(self, topic: str, add: Any) -> None:
@@ -229,7 +242,7 @@ class TargetVerification:
             for row in rows:
                 names = {name.lower(): value for name, value in row.items()}
                 key = {name: names.get(name.lower()) for name in keys}
-                add(topic, _decode(key_text(key)), [["set", row]])
+                add(topic, _decode(key_text(key)), [["set", 0, row]])
             await self._throttle.spent(len(rows))
 
 

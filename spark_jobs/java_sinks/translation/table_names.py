@@ -67,6 +67,8 @@ def translate_names(request: TranslationRequest, naming: Naming, answer: Transla
         return
     if TOPIC not in pattern:
         _put_templates(_fill_placeholders(pattern, naming.source), naming, answer)
+        if len(request.topics) != 1 and naming.shared and not _PLACEHOLDER.search(pattern):
+            answer.put(naming.shared, "true", naming.option)
         return
     if not (envelopes or request.renames_topics or naming.fixed):
         topic = naming.flat if pattern == TOPIC else naming.inside

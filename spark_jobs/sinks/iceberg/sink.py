@@ -81,7 +81,7 @@ class IcebergSink(Sink):
         if bool(present.buckets) != chosen.upsert:
             writer_kind = "upserts, with a row per key" if present.buckets else "mode=insert, or by another program"
             return [f"{TABLE}: the table {table.address} was made for {writer_kind}; name another table"]
-        if chosen.upsert and chosen.key_columns and present.key != chosen.key_columns:
+        if chosen.upsert and chosen.key_columns and sorted(present.key) != sorted(chosen.key_columns):
             return [f"{PREFIX}key.columns: the key of the table {table.address} is ({', '.join(present.key)})"]
         return []
 

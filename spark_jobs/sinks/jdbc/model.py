@@ -78,7 +78,8 @@ class JdbcPlan:
 
     Attributes:
         namespace: the source table, for messages.
-        target: the table's name, for messages and positions.
+        target: the table's name, for messages.
+        writer: the same for positions, with the source table where several of them are written to one target.
         login: how to connect.
         columns: columns to load, names as in the table; the first ``row_columns`` are the source's and come first in the frame,
             under other names (Spark takes some names for paths), the others have the same names there.
@@ -102,6 +103,7 @@ class JdbcPlan:
 
     namespace: str
     target: str
+    writer: str
     login: Login
     columns: tuple[str, ...]
     row_columns: int

@@ -18,7 +18,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from spark_jobs.sinks.jdbc.address import render_template, shorten_name
+from spark_jobs.sinks.jdbc.address import find_identity, render_template, shorten_name
 from spark_jobs.sinks.jdbc.config import INSERT, REAL, SPLIT
 from spark_jobs.sinks.jdbc.model import JdbcNames, JdbcPlan, JdbcStep, NeededColumn
 
@@ -54,15 +54,26 @@ def side_name(settings: JdbcSettings, dialect: Dialect, table: str) -> str:
     return shorten_name(table + settings.side_suffix, dialect.max_name, octets=dialect.octets)
 
 
-def quote_table_names(settings: JdbcSettings, dialect: Dialect, schema: str, table: str) -> JdbcNames:
-    """Quoted, full names."""
+def writer_name(settings: JdbcSettings, dialect: Dialect, namespace: str, table: str) -> str:
+    """The name of a target table, with that of the source table where several of them are written to it.
+
+    One batch has rows of several of these out of one Kafka partition, so that each needs positions and a staging table alone.
+    """
+    if not settings.shared:
+        return table
+    return shorten_name(f"{table} {find_identity(namespace)}", dialect.max_name, octets=dialect.octets)
+
+
+def quote_table_names(settings: JdbcSettings, dialect: Dialect, schema: str, table: str, writer: str = "") -> JdbcNames:
+    """Quoted, full names; ``writer``: what the staging table is called by, if that is not a temporary one."""
 
     def full(name: str) -> str:
         return f"{dialect.quote(schema)}.{dialect.quote(name)}" if schema else dialect.quote(name)
 
     stage = dialect.quote(_STAGE)
     if settings.together and hasattr(dialect, "setup_in_branch"):
-        stage = full(shorten_name(f"{table}{settings.side_suffix}_stage", dialect.max_name, octets=dialect.octets))
+        stage_name = f"{writer or table}{settings.side_suffix}_stage"
+        stage = full(shorten_name(stage_name, dialect.max_name, octets=dialect.octets))
     return JdbcNames(full(table), full(side_name(settings, dialect, table)), stage, full(settings.commit_table))
 
 
@@ -140,7 +151,8 @@ def make_plan(
         own_columns: the source's columns.
         keys: the key; empty with mode insert.
     """
-    target_names = quote_table_names(settings, dialect, *where)
+    writer = writer_name(settings, dialect, namespace, where[1])
+    target_names = quote_table_names(settings, dialect, *where, writer)
     system = table_system(settings)
     if settings.mode == INSERT:
         columns, into, clear = (*own_columns, *system), target_names.table, ""
@@ -167,6 +179,7 @@ def make_plan(
     return JdbcPlan(
         namespace=namespace,
         target=where[1],
+        writer=writer,
         login=settings.login,
         columns=columns,
         row_columns=len(own_columns),

@@ -33,6 +33,11 @@ class JdbcTables:
         self._dialect = load_dialect(self._settings.login.address.dialect)
         demand_row_per_key("sink.jdbc.mode", self._settings.mode)
 
+    @property
+    def by_offset(self) -> bool:
+        """Whether offsets order changes."""
+        return self._settings.position != "ums_id"
+
     def name(self, namespace: str) -> str:
         """The table that a source table is written to."""
         return ".".join(filter(None, plans.find_target(self._settings, self._dialect, namespace)))

@@ -11,7 +11,7 @@ from spark_jobs.contract import SYSTEM_COLUMNS, TIME
 from spark_jobs.sinks.jdbc import plan as plans
 from spark_jobs.sinks.jdbc.address import find_identity, shorten_name
 from spark_jobs.sinks.jdbc.config import INSERT, SPLIT
-from spark_jobs.sinks.jdbc.model import NeededColumn
+from spark_jobs.sinks.jdbc.model import Fault, NeededColumn
 from spark_jobs.sinks.jdbc.types import takes_nanoseconds
 
 if TYPE_CHECKING:
@@ -231,7 +231,14 @@ class JdbcTargetTables:
             NeededColumn(renamed[needed.name], needed.type, needed.nullable) if needed.name in type_of else needed
             for needed in plans.wanted_columns(self.settings, self.dialect, schema, self._source_keys(column_names))
         )
-        run, types = self._ensure_tables(connection, where, own_columns, column_names.keys)
+        try:
+            run, types = self._ensure_tables(connection, where, own_columns, column_names.keys)
+        except Exception as error:
+            if self.dialect.classify(error) in (None, Fault.RETRY):
+                raise
+            # Another job may have made the table, or the column, at the same moment: look again.
+            connection.rollback()
+            run, types = self._ensure_tables(connection, where, own_columns, column_names.keys)
         clocks = tuple(
             name
             for source, name in column_names.pairs

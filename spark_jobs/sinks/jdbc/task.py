@@ -200,7 +200,7 @@ class _Writer:
         first = next(chunks, None)
         if first is None:
             return
-        branch = f"{self.plan.branch}-{hashlib.sha256(self.plan.target.encode()).hexdigest()[:8]}"
+        branch = f"{self.plan.branch}-{hashlib.sha256(self.plan.namespace.encode()).hexdigest()[:8]}"
         try:
             connection = self._connection = self.dialect.connect(self.plan.login)
             if not self.plan.teardown:
@@ -293,7 +293,7 @@ class _Writer:
         quote, commits, value = self.dialect.quote, self.plan.commits, self.dialect.placeholder
         partition_condition = " AND ".join(f"{quote(name)} = {value}" for name in _COMMIT[:4])
         for end in sorted(ends, key=lambda entry: (entry[TOPIC], entry[PARTITION])):
-            where = (self.plan.job, self.plan.target, end[TOPIC], end[PARTITION])
+            where = (self.plan.job, self.plan.writer, end[TOPIC], end[PARTITION])
             position_rows = self._execute_statement(
                 connection,
                 f"SELECT {quote('next_offset_')} FROM {commits} WHERE {partition_condition}{self.dialect.row_lock}",

@@ -176,10 +176,13 @@ def match_rows(left: pa.Table, right: pa.Table, keys: Sequence[str]) -> tuple[An
         here = np.flatnonzero(match.is_valid().to_numpy(zero_copy_only=False))
         return here, match.drop_null().to_numpy(zero_copy_only=False).astype(np.int64)
     names = [f"k{number}" for number in range(len(keys))]
+    # A join finds no nulls. So values are joined by their numbers; null has one, too.
+    values = [pc.unique(right.column(key)) for key in keys]
 
     def numbered(table: pa.Table, number: str) -> pa.Table:
-        columns = {name: table.column(key) for name, key in zip(names, keys, strict=True)}
-        return pa.table({**columns, number: pa.array(np.arange(table.num_rows, dtype=np.int64))})
+        columns = [pc.index_in(table.column(key), value_set=of_key) for key, of_key in zip(keys, values, strict=True)]
+        rows = pa.array(np.arange(table.num_rows, dtype=np.int64))
+        return pa.table({**dict(zip(names, columns, strict=True)), number: rows})
 
     joined = numbered(left, "left").join(numbered(right, "right"), keys=names, join_type="inner")
     return joined.column("left").to_numpy(), joined.column("right").to_numpy()

@@ -168,7 +168,8 @@ def describe_difference(present: LakeTableDefinition, asked: LakeTableDefinition
             if asked.buckets
             else "it was made for upserts, with a row per key"
         )
-    if present.key != asked.key:
+    # Rows are divided by the key as the table has it, which in Iceberg is in the order of the columns.
+    if sorted(present.key) != sorted(asked.key):
         return f"its key is ({', '.join(present.key)}), and that of the source is ({', '.join(asked.key)})"
     return ""
 

@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from connectors.errors import Fatal
 from spark_jobs.sinks.jdbc.rows import POSITION, select_newest
 from spark_jobs.sinks.lake.files import (
     Files,
@@ -176,6 +177,13 @@ class UpsertTask:
 
     def _merge_bucket(self, bucket: int, rows: pa.Table) -> LakeOutcome:
         outcome = LakeOutcome()
+        empty = [name for name in self.keys if self.part.target.by_id and rows.column(name).null_count]
+        if empty:
+            # Readers of Iceberg fail at a null in an identifier field.
+            raise Fatal(
+                f"table {self.part.address}: a row has no value in the column {empty[0]} of the key ({', '.join(self.keys)}). "
+                "Leave such rows out by a step (filter), or give them a value (coalesce in a step of type sql)"
+            )
         deleted = pc.equal(rows.column("ums_op_"), "d")
         if self.side is not None:
             recent = self._is_remembered(self.side, bucket, rows)
@@ -250,11 +258,13 @@ def merge_rows(
     orders = rows.column(_ORDER).to_numpy()
     write = np.ones(rows.num_rows, dtype=bool)
     bounds = pc.min_max(rows.column(keys[0])).as_py() if rows.num_rows else {"min": None, "max": None}
+    # The statistics of a file say nothing of nulls.
+    bounded = not part.target.by_id and not rows.column(keys[0]).null_count
     small = part.small(bucket)
     copies: dict[str, Any] = {}
     for file in part.files.get(bucket, ()):
         with open_file(part.target, file.path) as parquet:
-            if not part.target.by_id and not may_hold(parquet, keys[0], bounds["min"], bounds["max"]):
+            if bounded and not may_hold(parquet, keys[0], bounds["min"], bounds["max"]):
                 if file.path in small:
                     copies[file.path] = None
                 continue

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from connectors.errors import Fatal, Retriable
+from spark_jobs.sinks.jdbc.address import find_identity
 from spark_jobs.sinks.jdbc.rows import select_newest
 from spark_jobs.sinks.redis import scripts
 from spark_jobs.sinks.redis.columns import Calls, field_names, guard_of, hash_calls, pack_raw, value_of
@@ -68,6 +69,11 @@ class RedisSinkClient:
         self._names = field_names(table, soft=settings.soft)
         self._form = _Form(settings, table)
         self._script = _SCRIPTS[settings.form]
+        # Tables that share a stream may have rows out of one Kafka partition: each has positions of its own.
+        named = "${namespace}" in settings.key.text or (
+            "${database}" in settings.key.text and "${table}" in settings.key.text
+        )
+        self._owner = "" if named else f" {find_identity(table.namespace)}"
         self._redis: Any = None
 
     def write(self, rows: Any, refuse: Refuse) -> WriteCounts:
@@ -153,7 +159,7 @@ class RedisSinkClient:
         """Entries of streams: one call for those of a stream out of one Kafka partition, up to the first that is refused."""
         groups: dict[tuple[str, str], list[_Call]] = defaultdict(list)
         for call in calls:
-            groups[call.key, f"{call.row.topic}-{call.row.partition}"].append(call)
+            groups[call.key, f"{call.row.topic}-{call.row.partition}{self._owner}"].append(call)
         waiting = [(key, field, part) for (key, field), part in groups.items()]
         done = WriteCounts()
         chosen = self._settings

@@ -6,6 +6,7 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Final
 
 from connectors.errors import Fatal, Retriable
+from spark_jobs.config.keys import STEPS
 from spark_jobs.json_options import WHOLE
 from spark_jobs.metrics import JobMetric
 from spark_jobs.sinks.jdbc.config import INSERT, UPSERT
@@ -193,7 +194,8 @@ def write_table(
         frame = changes.packed.frame.coalesce(settings.connections)
         write = unpacked_for(write, changes.packed, len(columns), SYSTEM, _left_out(settings))
     else:
-        frame = spread_rows(project_rows(changes, settings), table, settings)
+        shuffled = bool(context.config.raw.get(STEPS))
+        frame = spread_rows(project_rows(changes, settings), table, settings, shuffled=shuffled)
     reports = frame.mapInArrow(write, OUTCOME_DDL).collect()
     failed = [row for row in reports if row["error"]]
     if failed:
@@ -244,16 +246,27 @@ def takes_packed(changes: TableChanges, table: RowTable, settings: RowSettings) 
     return not table.keys or _parts(changes.packed.frame) >= settings.connections
 
 
-def spread_rows(frame: DataFrame, table: RowTable, settings: RowSettings) -> DataFrame:
-    """The rows in at most as many parts as there are connections."""
+def spread_rows(frame: DataFrame, table: RowTable, settings: RowSettings, *, shuffled: bool = False) -> DataFrame:
+    """The rows in at most as many parts as there are connections; ``shuffled``: steps may have shuffled them."""
     if settings.ordered:
         # One task per Kafka partition, in order. Kafka's own parts may be cut smaller.
         parts = frame.repartition(settings.connections, "kafka_topic_", "kafka_partition_")
-        return parts.sortWithinPartitions(*POSITION)
+        if not shuffled or settings.mode == UPSERT:
+            return parts.sortWithinPartitions(*POSITION)
+        # Rows of one position come out of a shuffle in any order, and a replay must number them as before.
+        return parts.sortWithinPartitions(*POSITION, "ums_id_", "ums_op_", "ums_uid_", _hash_of_row(frame))
     if len(table.keys) and _parts(frame) < settings.connections:
         keys = [f"c{table.columns.index(name)}" for name in table.keys]
         return frame.repartition(settings.connections, *keys)
     return frame.coalesce(settings.connections)
+
+
+def _hash_of_row(frame: DataFrame) -> SparkColumn:
+    """A number of each row's own values, in which rows with one ``ums_uid_`` differ; Spark has none of maps."""
+    from pyspark.sql import functions
+
+    flat = [field.name for field in frame.schema.fields if field.dataType.typeName() not in _NESTED]
+    return functions.xxhash64(*flat)
 
 
 def _parts(frame: DataFrame) -> int:

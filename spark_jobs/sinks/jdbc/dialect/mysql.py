@@ -72,6 +72,8 @@ _SYSTEM: Final = {
     "next_offset_": "bigint",
 }
 _KEY_BYTES: Final = 3072
+#: The number of the server's own error for a statement that is larger than max_allowed_packet.
+_TOO_LARGE: Final = 1153
 #: Error numbers. Source: MariaDB's list of error codes.
 _RETRY: Final = frozenset(
     (
@@ -426,14 +428,25 @@ class MySqlDialect:
         return missing
 
     def load(self, connection: Connection, into: str, rows: pa.Table, columns: tuple[str, ...]) -> None:
-        """Put rows into a table as they are, by INSERT statements of a quarter of what the server takes at once. Blocks."""
+        """Put rows into a table as they are, by INSERT statements of a quarter of what the server takes at once. Blocks.
+
+        Raises:
+            pymysql.err.DataError: a row is larger than what the server takes, which would break the connection.
+        """
         from spark_jobs.sinks.jdbc.rows import literal_rows, split_statements
 
         head = f"INSERT INTO {into} ({', '.join(map(self.quote, columns))}) VALUES ".encode()
         with connection.cursor() as cursor:
             cursor.execute("SELECT @@max_allowed_packet")
-            limit = min(max(int(cursor.fetchone()[0]) // 4, 1 << 16), 4 << 20)
+            largest = int(cursor.fetchone()[0])
+        limit = min(max(largest // 4, 1 << 16), 4 << 20)
         for part in split_statements(literal_rows(rows, columns), limit):
+            if len(head) + len(part) >= largest:  # a byte says that it is a statement
+                raise pymysql.err.DataError(
+                    _TOO_LARGE,
+                    f"a statement with the row has {len(head) + len(part)} bytes, and the server's max_allowed_packet is "
+                    f"{largest}",
+                )
             connection.query(head + part)
 
 

@@ -67,7 +67,8 @@ _SYSTEM: Final = {
 }
 #: SQLSTATEs (classes of two, whole ones of five) by what they ask for. Source: PostgreSQL's manual, appendix A.
 _RETRY: Final = ("08", "40", "53", "57P01", "57P02", "57P03", "57P05", "57014", "55P03", "55006", "58", "25006")
-_DATA: Final = ("22", "23")
+#: 54000: a value above a limit of the server, such as a key that no page of an index takes.
+_DATA: Final = ("22", "23", "54000")
 _SYSTEM_COLUMNS: Final = frozenset(("tableoid", "xmin", "cmin", "xmax", "cmax", "ctid"))
 _COPY_BYTES: Final = 1 << 20
 

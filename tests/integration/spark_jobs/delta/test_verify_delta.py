@@ -6,7 +6,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.support.verified_target import VerifiedFlow, check_parts_are_read, check_rows_are_compared, make_change
+from compose.local.targets.s3 import S3
+from tests.support.verified_target import (
+    VerifiedFlow,
+    check_one_row_differs,
+    check_parts_are_read,
+    check_rows_are_compared,
+    make_change,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -15,12 +22,17 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
+def _option(name: str) -> str:
+    """The name of an option: ``_`` is a point, ``__`` one of its own."""
+    return "_".join(part.replace("_", ".") for part in name.split("__"))
+
+
 @pytest.fixture
 def flow(
     spark: SparkSession, bootstrap: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> Callable[..., VerifiedFlow]:
     def make(**options: str) -> VerifiedFlow:
-        named = {f"sink.delta.{name.replace('_', '.')}": value for name, value in options.items()}
+        named = {f"sink.delta.{_option(name)}": value for name, value in options.items()}
         properties = {"sink.type": "delta", "sink.delta.path": str(tmp_path), "sink.delta.buckets": "2", **named}
         return VerifiedFlow(spark, bootstrap, tmp_path, capsys, properties)
 
@@ -50,6 +62,21 @@ def test_deletion_vectors_of_another_program_are_respected(
     code, report = rows.verify()
     assert (code, report["rows"]) == (1, {"source": 3, "topic": 2})
     assert report["examples"] == {"missing": ['{"id":"2"}'], "extra": []}
+
+
+@pytest.mark.slow
+def test_a_table_on_s3_is_read(flow: Callable[..., VerifiedFlow], tmp_path: Path) -> None:
+    with S3(tmp_path / "s3") as s3:
+        s3.make_bucket("bucket")
+        rows = flow(
+            path="s3a://bucket/lake",
+            storage_aws__endpoint__url=s3.url,
+            storage_aws__allow__http="true",
+            storage_aws__region="eu-central-1",
+            storage_aws__access__key__id="any",
+            storage_aws__secret__access__key="any",
+        )
+        check_one_row_differs(rows)
 
 
 def test_tables_that_can_not_be_read(flow: Callable[..., VerifiedFlow]) -> None:

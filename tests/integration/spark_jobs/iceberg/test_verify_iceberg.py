@@ -10,8 +10,15 @@ import pytest
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 from pyiceberg.typedef import Record
 
+from compose.local.targets.s3 import S3
 from tests.integration.spark_jobs.iceberg.test_iceberg_conformance import IcebergTarget
-from tests.support.verified_target import VerifiedFlow, check_parts_are_read, check_rows_are_compared, make_change
+from tests.support.verified_target import (
+    VerifiedFlow,
+    check_one_row_differs,
+    check_parts_are_read,
+    check_rows_are_compared,
+    make_change,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -37,6 +44,15 @@ def flow(
 def test_rows_are_compared_with_the_topic(flow: Callable[..., VerifiedFlow], deletes: str) -> None:
     rows = flow(delete_mode=deletes)
     check_rows_are_compared(rows, rows.table.namespace)
+
+
+@pytest.mark.slow
+def test_a_table_on_s3_is_read(flow: Callable[..., VerifiedFlow], tmp_path: Path) -> None:
+    with S3(tmp_path / "s3") as s3:
+        s3.make_bucket("bucket")
+        store = {"warehouse": "s3a://bucket/lake", "s3.endpoint": s3.url, "s3.region": "eu-central-1"}
+        login = {"s3.access-key-id": "any", "s3.secret-access-key": "any"}
+        check_one_row_differs(flow(**{f"catalog.{name}": value for name, value in (store | login).items()}))
 
 
 def test_more_rows_than_a_part_has(flow: Callable[..., VerifiedFlow]) -> None:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from pyspark.sql import types as t
 
 from connectors.errors import Fatal
 from spark_jobs.contract import Column, TableSchema
+from spark_jobs.sinks.jdbc.dialect.dialects import load_dialect
 from tests.integration.spark_jobs.jdbc.conftest import simple
 
 if TYPE_CHECKING:
@@ -102,3 +105,40 @@ def test_another_unique_index_that_would_catch_rows(rig: Callable[..., Rig], mar
     job.restart()
     with pytest.raises(Fatal, match=r"another unique index \(amount\)"):
         job.write(simple(table), [])
+
+
+def test_a_column_that_another_job_adds_at_the_same_moment_is_used(
+    rig: Callable[..., Rig], db: Database, table: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = rig(db)
+    job.write(simple(table), [{"id": 1, "name": "a", "ums_id_": 1}])
+    dialect = type(load_dialect(db.name))
+    describe, others = dialect.describe, [f"ALTER TABLE {db.quote(table)} ADD COLUMN note varchar(20)"]
+
+    def describe_and_let_another_job_alter(*arguments: Any) -> Any:
+        answer = describe(*arguments)
+        while others:
+            db.query(others.pop())
+        return answer
+
+    monkeypatch.setattr(dialect, "describe", describe_and_let_another_job_alter)
+    job.write(simple(table, Column("note", t.StringType(), length=20)), [{"id": 2, "note": "x", "ums_id_": 2}])
+    assert others == []
+    assert db.rows(table, "id, note") == [(1, None), (2, "x")]
+
+
+def test_jobs_that_make_one_table_of_positions_at_the_same_time(
+    rig: Callable[..., Rig], server_db: Database, table: str
+) -> None:
+    for attempt in range(4):
+        options = {"sink.jdbc.mode": "insert", "sink.jdbc.commit.table": f"{table}c{attempt}"}
+        jobs = [rig(server_db, **options) for _ in range(4)]
+        start = threading.Barrier(len(jobs))
+
+        def write(number: int) -> int:
+            start.wait(30)  # noqa: B023 - all of them end before the next attempt
+            rows = [{"id": number, "ums_id_": 1}]
+            return jobs[number].write(simple(f"{table}_{attempt}_{number}"), rows)  # noqa: B023 - as above
+
+        with ThreadPoolExecutor(len(jobs)) as pool:
+            assert list(pool.map(write, range(len(jobs)))) == [1] * len(jobs)

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 import signal
 import subprocess
 import sys
@@ -13,11 +14,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from pyspark.sql.types import StringType
 
 from compose.local.mariadb import MariaDb
 from compose.local.postgres import Postgres
 from connectors.errors import Fatal, Retriable
 from connectors.options import ConfigDef
+from spark_jobs.contract import Column, TableSchema
 from spark_jobs.sinks.jdbc.config import CONFIG_DEF
 from spark_jobs.sinks.jdbc.dialect.dialects import load_dialect
 from spark_jobs.sinks.jdbc.sink import JdbcSink
@@ -154,20 +157,21 @@ def test_a_lock_that_is_held_too_long_is_retried(rig: Callable[..., Rig], db: Da
     assert db.rows(table, "name, ums_id_") == [("b", 2)]
 
 
+class Letters:
+    """Takes reports as the job's dead letters do."""
+
+    def __init__(self) -> None:
+        self.reported: list[tuple[Any, ...]] = []
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, *_: object) -> None: ...
+
+    def report(self, *where: Any, stage: str) -> None:
+        self.reported.append((*where[:3], str(where[5]), stage))
+
+
 def test_bad_rows_are_put_aside_where_that_is_wanted(rig: Callable[..., Rig], db: Database, table: str) -> None:
-    class Letters:
-        """Takes reports as the job's dead letters do."""
-
-        def __init__(self) -> None:
-            self.reported: list[tuple[Any, ...]] = []
-
-        def __enter__(self) -> None: ...
-
-        def __exit__(self, *_: object) -> None: ...
-
-        def report(self, *where: Any, stage: str) -> None:
-            self.reported.append((*where[:3], str(where[5]), stage))
-
     letters = Letters()
     job = rig(db)
     refused = 1.0 if db.name == "postgresql" else float("nan")
@@ -181,6 +185,36 @@ def test_bad_rows_are_put_aside_where_that_is_wanted(rig: Callable[..., Rig], db
     assert [letter[:3] for letter in letters.reported] == [("topic", 0, 3), ("topic", 0, 17)]
     assert "with id=3" in letters.reported[0][3]
     assert _count(db, table) == 38
+
+
+def test_a_row_that_is_larger_than_a_statement_may_be_is_put_aside(
+    rig: Callable[..., Rig], mariadb: MariaDb, table: str
+) -> None:
+    db = database(mariadb.url, mariadb.user, mariadb.password)
+    ((largest,),) = db.query("SELECT @@max_allowed_packet")
+    letters = Letters()
+    db.query("SET GLOBAL max_allowed_packet = 1048576")
+    try:
+        rows = [{"id": n, "name": "x" * (2 << 20 if n == 3 else 500_000), "ums_id_": n} for n in range(5)]
+        done = rig(db).task(simple(table), rows, letters)
+    finally:
+        db.query(f"SET GLOBAL max_allowed_packet = {largest}")
+    assert (done["loaded"], done["bad"], done["retries"], done["error"]) == (4, 1, 0, None)
+    assert [letter[:3] for letter in letters.reported] == [("topic", 0, 3)]
+    assert "max_allowed_packet is 1048576" in letters.reported[0][3]
+    assert db.rows(table, "id") == [(0,), (1,), (2,), (4,)]
+
+
+def test_a_row_with_a_key_that_no_index_takes_is_put_aside(
+    rig: Callable[..., Rig], postgresql: Database, table: str
+) -> None:
+    key = Column("id", StringType(), nullable=False, key=True)
+    letters = Letters()
+    rows = [{"id": name, "ums_id_": 1} for name in ("a", secrets.token_hex(20_000), "b")]
+    done = rig(postgresql).task(TableSchema(f"shop.{table}", (key,)), rows, letters)
+    assert (done["loaded"], done["bad"], done["error"]) == (2, 1, None)
+    assert [letter[:3] for letter in letters.reported] == [("topic", 0, 1)]
+    assert postgresql.rows(table, "id") == [("a",), ("b",)]
 
 
 def check(db: Database, **options: str) -> list[str]:

@@ -132,3 +132,18 @@ def test_without_a_guarantee_inserts_need_no_positions(rig: Callable[..., Rig], 
     assert job.write(simple(table), CHANGES) == job.write(simple(table), CHANGES) == len(CHANGES)
     assert len(db.rows(table)) == 2 * len(CHANGES)
     assert db.columns(f"{table}c") == {}
+
+
+def test_source_tables_that_share_a_table_have_positions_of_their_own(
+    rig: Callable[..., Rig], db: Database, table: str
+) -> None:
+    """Their rows alternate in one Kafka partition, and each table is written after the other."""
+    options = {"sink.jdbc.mode": "insert", "sink.jdbc.table": table, "sink.jdbc.table.shared": "true"}
+    job = rig(db, **options)
+    orders = [{"id": n, "name": "order", "ums_id_": n, "kafka_offset_": n} for n in (0, 2, 4)]
+    returns = [{"id": n, "name": "return", "ums_id_": n, "kafka_offset_": n} for n in (1, 3)]
+    assert job.write(simple("orders"), orders) == 3
+    assert job.write(simple("returns"), returns) == 2
+    assert db.rows(table, "id") == [(0,), (1,), (2,), (3,), (4,)]
+    job.restart()
+    assert job.write(simple("orders"), orders) == job.write(simple("returns"), returns) == 0

@@ -220,6 +220,22 @@ def test_what_one_database_refuses_is_in_neither(
     sink.close()
 
 
+@pytest.mark.parametrize("mode", ["upsert", "insert"])
+def test_source_tables_that_share_a_table_are_one_transaction(
+    spark: SparkSession, bootstrap: str, pair: Pair, tmp_path: Path, mode: str
+) -> None:
+    target = new_table()
+    shared = {"sink.jdbc.table": target.namespace.rpartition(".")[2], "sink.jdbc.table.shared": "true"}
+    sink = opened(spark, properties(pair, bootstrap, tmp_path, **shared, **{"sink.jdbc.mode": mode}))
+    orders, returns = (TableSchema(f"shop.{name}", target.columns) for name in ("orders", "returns"))
+    feed = BatchFeed("t")
+    data = feed.next([(orders, [change("i", 1, id=1, name="a")]), (returns, [change("i", 2, id=2, name="b")])])
+    sink.write(data.frames(spark))
+    assert pair.rows(target) == [[(1, "a", 1, "i"), (2, "b", 2, "i")]] * 2
+    assert pair.in_doubt() == []
+    sink.close()
+
+
 def test_a_server_without_prepared_transactions_is_named(
     pair: Pair, postgres: Postgres, bootstrap: str, tmp_path: Path
 ) -> None:

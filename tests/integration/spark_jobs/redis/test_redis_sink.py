@@ -199,6 +199,40 @@ def test_streams_have_bounds(rig: Callable[..., Rig]) -> None:
     assert (metrics["redis_written_total"], metrics["redis_stale_total"]) == (1000, 1000)
 
 
+def test_tables_that_share_a_stream_have_positions_of_their_own(rig: Callable[..., Rig]) -> None:
+    name = f"changes-{secrets.token_hex(4)}"
+    entries = rig(form="stream", key=name)
+    returns = TableSchema(f"shop.r{secrets.token_hex(4)}", COLUMNS)
+    orders = [change("i", n, id=n, region="eu", name="order") for n in range(6)]
+    later = [change("i", n, id=n, region="eu", name="return") for n in range(6)]
+    data = entries.feed.next([(returns, later), (entries.table, orders)])
+    data.tables.reverse()  # the rows with the larger offsets are written first
+    for _ in range(2):
+        entries.sink.write(data.frames(entries.spark))
+    names = [fields["name"] for _, fields in entries.client.xrange(name)]
+    assert sorted(names) == ["order"] * 6 + ["return"] * 6
+
+
+def test_rows_of_one_position_keep_their_order_whichever_way_a_step_has_shuffled_them(rig: Callable[..., Rig]) -> None:
+    """As closed windows have it: their rows have the position of the batch's last record."""
+    steps = {"transform.steps": "w", "transform.step.w.type": "filter", "transform.step.w.condition": "true"}
+    position = {"kafka_topic_": "t", "kafka_partition_": 0, "kafka_offset_": 7}
+    changes = [change("i", 1, id=n, region="eu", name=str(n)) for n in range(30)]
+    orders = []
+    for turn in (1, -1):
+        entries = rig(form="stream")
+        entries.sink = make_sink(parse_config(entries.properties | steps), entries.spark)
+        data = entries.feed.next([(entries.table, changes)])
+        ((schema, rows),) = data.tables
+        data.tables[0] = (
+            schema,
+            [{**row, **position, "ums_uid_": f"u{number}"} for number, row in enumerate(rows)][::turn],
+        )
+        assert entries.sink.write(data.frames(entries.spark)) == 30
+        orders.append([fields["id"] for _, fields in entries.client.xrange(entries.key())])
+    assert orders[0] == orders[1]
+
+
 def test_documents_without_the_module(rig: Callable[..., Rig]) -> None:
     documents = rig(form="json", json_command="JSON.SET")
     with pytest.raises(Fatal, match=r"json\.command=JSON\.SET needs the module RedisJSON"):

@@ -271,6 +271,16 @@ def test_names_of_tables(class_name: str, options: dict[str, str], schema: str |
     assert check_flow(job_properties(properties))[1] == []
 
 
+@pytest.mark.parametrize("topics", [{"topics": "a.orders,b.orders"}, {"topics": "", "topics.regex": "crm.*"}])
+def test_topics_that_a_format_gives_one_table(topics: dict[str, str]) -> None:
+    for class_name, option in ((CONFLUENT, "table.name.format"), (DEBEZIUM, "collection.name.format")):
+        properties, translation = translated(class_name, {option: "events", **topics})
+        assert refusals(translation) == {}
+        assert (properties["sink.jdbc.table"], properties["sink.jdbc.table.shared"]) == ("events", "true")
+        properties, _ = translated(class_name, {option: "events"})
+        assert "sink.jdbc.table.shared" not in properties
+
+
 def test_topics_that_a_router_renames() -> None:
     properties, _ = translated(DEBEZIUM, router(regex=r".*\.(\w+)", replacement="$1"))
     assert properties["sink.jdbc.table"] == "orders"

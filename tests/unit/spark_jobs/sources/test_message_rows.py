@@ -128,6 +128,17 @@ async def test_values_with_schemas_are_as_jobs_have_them() -> None:
     assert change == RowChange("s.shop.t", KEY, expected)
 
 
+async def test_changes_have_the_order_numbers_that_jobs_give_them() -> None:
+    binlog = {"connector": "mysql", "file": "bin.000103", "pos": 5, "row": 2}
+    for op in ("u", "d"):
+        (change,) = await read(DebeziumSource.read_messages({}), KEY, event(op, **binlog))
+        assert change.order == 103_000_000_000_007
+    (change,) = await read(DebeziumSource.read_messages({}), KEY, event("u"))
+    assert change.order is None
+    (change,) = await read(PlainSource.read_messages({}), KEY, {"id": 1, "__source_ums_id": 9})
+    assert change.order == 9
+
+
 async def test_flat_rows_and_their_deletes() -> None:
     reader = PlainSource.read_messages({})
     assert await read(reader, KEY, {"id": 1, "__op": "u", "__x": 2}) == [
@@ -188,8 +199,8 @@ async def test_rows_of_ums() -> None:
     }
     key = b"data_increment_data.mysql.crm.shop.t.2.0.0"
     assert await read(reader, key, document) == [
-        RowChange("mysql.crm.shop.t", {"id": 7}, image),
-        RowChange("mysql.crm.shop.t", {"id": 8}, None),
+        RowChange("mysql.crm.shop.t", {"id": 7}, image, 0),
+        RowChange("mysql.crm.shop.t", {"id": 8}, None, 2),
     ]
     assert await read(reader, None, ums("data_increment_heartbeat")) == NOTHING
     assert await read(reader, None, None) == NOTHING
