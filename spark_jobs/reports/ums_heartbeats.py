@@ -63,8 +63,11 @@ def read_heartbeat(batch: pa.RecordBatch, index: int) -> MetHeartbeat:
 
 
 def note_heartbeats(batch: pa.RecordBatch, beats: MetHeartbeats) -> None:
-    """Note those among raw records, which their keys tell apart; a message that is not as in UMS is none."""
-    is_beat = pc.starts_with(batch.column("key"), f"{INCREMENT_HEARTBEAT}.")
+    """Note those among raw records; a message that is not as in UMS is none.
+
+    Their keys tell them apart, whatever a key converter puts around the text.
+    """
+    is_beat = pc.match_substring(batch.column("key"), f"{INCREMENT_HEARTBEAT}.")
     if not is_beat.true_count:
         return
     for index in pc.indices_nonzero(is_beat).to_pylist():

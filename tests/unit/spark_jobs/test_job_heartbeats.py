@@ -69,13 +69,14 @@ def test_heartbeats_of_ums_are_seen_while_messages_are_counted(part: str) -> Non
     late = ums.make_signal(ums.INCREMENT_HEARTBEAT, namespace, 1_600_000_000_000_000, part=part)
     timeless = {**beat, "payload": []}
     messages = [msgspec.json.encode(message) for message in (beat, late, timeless)]
+    key = ums.kafka_key(ums.INCREMENT_HEARTBEAT, namespace)
     batch = pa.RecordBatch.from_pydict(
         {
             "topic": ["p.shop.orders"] * 3,
             "partition": [2] * 3,
             "offset": [0, 1, 2],
             "timestamp": pa.array([7_000_000, 8_000_000, 9_000_000], pa.timestamp("us", "UTC")),
-            "key": [ums.kafka_key(ums.INCREMENT_HEARTBEAT, namespace).encode()] * 3,
+            "key": [key.encode(), msgspec.json.encode({"schema": {"type": "string"}, "payload": key}), key.encode()],
             "value": messages,
         }
     )
