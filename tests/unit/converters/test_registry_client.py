@@ -62,6 +62,13 @@ async def test_an_answer_that_is_no_registrys_is_an_outage_that_names_the_addres
                 await call()
 
 
+@pytest.mark.parametrize("status", [408, 429, 500, 501, 503, 507, 520, 522, 530])
+async def test_a_status_that_is_the_servers_fault_is_an_outage_and_no_bad_schema(status: int) -> None:
+    async with client_of(status, "<html>Web server is down</html>") as client:
+        with pytest.raises(Retriable, match=f"HTTP {status} "):
+            await client.register("t-value", '"string"')
+
+
 @pytest.mark.parametrize("forbidden", ["/subjects/t-value/versions/latest", "/compatibility/"])
 async def test_a_client_that_may_only_write_learns_that_its_schema_is_refused(forbidden: str) -> None:
     def answer(request: web.BaseRequest) -> tuple[int, str]:

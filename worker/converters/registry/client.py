@@ -24,7 +24,9 @@ if TYPE_CHECKING:
 _T = TypeVar("_T")
 
 _CONTENT: Final = "application/vnd.schemaregistry.v1+json"
-_AWAY: Final = frozenset({408, 429, 500, 502, 503, 504})
+#: The registry, or a proxy before it, can't answer now; so does any status from ``_SERVER_ERROR`` on.
+_AWAY: Final = frozenset({408, 429})
+_SERVER_ERROR: Final = 500
 _UNAUTHORIZED: Final = 401
 _REFUSED: Final = frozenset({_UNAUTHORIZED, 403, 407})
 _NOT_FOUND: Final = 404
@@ -254,7 +256,7 @@ class SchemaRegistryClient:
                 except (aiohttp.ClientError, TimeoutError, OSError, Retriable) as error:
                     failure = f"{url}: {str(error) or type(error).__name__}"
                     continue
-                if status in _AWAY:
+                if status in _AWAY or status >= _SERVER_ERROR:
                     failure = f"{url}: HTTP {status} {_read_message(answer)}"
                     continue
                 if status >= 300:
