@@ -6,8 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from connectors.logs.rules.built import build_any
+from connectors.logs.rules.compiled import compile_rules
 from connectors.logs.rules.grok import PATTERNS, expand_grok
 from connectors.logs.rules.patterns import MOST_CHARACTERS, PatternInvalid, compile_pattern
+from connectors.logs.rules.records import LineOrigin
 
 
 @pytest.mark.parametrize(
@@ -54,6 +57,20 @@ def test_a_search_from_each_character_of_a_long_line_ends(source: str, text: str
     pattern = compile_pattern(source)
     assert pattern.search(text) is None
     assert not list(pattern.find_all(text))
+
+
+@pytest.mark.parametrize("filler", ["x", "é"])
+def test_a_mask_of_a_long_line_ends_and_masks_as_that_of_a_short_one(filler: str) -> None:
+    steps = [
+        {"mask": {"field": "line", "type": "regex", "regex": r"([^@ ])[^@ ]*@(\w+)", "replacement": "$1***@$2"}},
+        {"saveAs": {"columns": [{"name": "line"}]}},
+    ]
+    rules = compile_rules(
+        build_any({"mostCharacters": 1_048_576, "tables": [{"name": "t", "groups": [{"name": "g", "steps": steps}]}]})
+    )
+    for count in (10, 300_000):
+        line = f"from ann@shop {filler * count} to bob@home"
+        assert rules.apply(line, LineOrigin()) == [("t", [{"line": f"from a***@shop {filler * count} to b***@home"}])]
 
 
 @pytest.mark.parametrize("source", [r"(\d{4}-\d\d-\d\d) *(\w+):", r"(\d+)", r"\[(\w+)\]", r"(?:a|b)=\w+;"])
