@@ -2,20 +2,36 @@
 
 from __future__ import annotations
 
+import io
 import json
+import math
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
+import fastavro
 import pytest
 from aiohttp import web
 
 from connectors.errors import Retriable, Skippable
-from connectors.schema import STRING, Schema, Type
+from connectors.schema import (
+    FLOAT64,
+    INT64,
+    OPTIONAL_BOOLEAN,
+    OPTIONAL_INT64,
+    STRING,
+    Schema,
+    Type,
+    array,
+    map_of,
+    struct,
+)
 from worker.converters.base import create_converter
 from worker.converters.registry.client import RegistrySettings, SchemaRegistryClient
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
+
+    from worker.converters.base import Converter
 
 
 @asynccontextmanager
@@ -102,3 +118,76 @@ async def test_about_a_refused_schema_the_registry_is_not_asked_for_each_record(
                 )  # as some sources do for each record
         await converter.close()
     assert asked == ["POST", "GET"]
+
+
+def latest_converter(url: str, *, strict: bool = True) -> Converter:
+    config = {
+        "schema.registry.url": url,
+        "auto.register.schemas": "false",
+        "use.latest.version": "true",
+        "latest.compatibility.strict": str(strict),
+    }
+    return create_converter("Avro", config, False)
+
+
+def avro_record(kind: object) -> dict[str, object]:
+    return {"type": "record", "name": "R", "fields": [{"name": "f", "type": kind}]}
+
+
+@pytest.mark.parametrize(
+    ("kind", "schema", "good", "bad"),
+    [
+        ("int", INT64, 2**31 - 1, 2**31),
+        ("int", INT64, -(2**31), -(2**31) - 1),
+        ("int", FLOAT64, 5.0, 5.5),
+        ("long", FLOAT64, 5.0, math.inf),
+        ("float", FLOAT64, 1e38, 1e39),
+        ("float", FLOAT64, math.inf, -1e300),
+        ("boolean", OPTIONAL_BOOLEAN, False, None),
+        ("boolean", INT64, None, 5),
+        ("boolean", STRING, None, "false"),
+        (["null", "int"], OPTIONAL_INT64, None, 2**40),
+        (["int", "null"], OPTIONAL_INT64, 7, 2**40),
+        ({"type": "array", "items": "int"}, array(INT64), [1, 2], [1, 2**40]),
+        ({"type": "map", "values": ["null", "int"]}, map_of(STRING, INT64), {"a": 1}, {"a": 2**40}),
+        (avro_record("int") | {"name": "S"}, struct("S", {"f": INT64}), {"f": 1}, {"f": 2**40}),
+    ],
+)
+async def test_a_value_that_the_registrys_schema_can_not_hold_is_a_bad_record(
+    kind: object, schema: Schema, good: object, bad: object
+) -> None:
+    text = json.dumps(avro_record(kind))
+    async with served(lambda _: (200, json.dumps({"id": 4, "version": 2, "schema": text}))) as url:
+        converter = latest_converter(url)
+        row = struct("R", {"f": schema})
+        await converter.prepare("t", row)
+        encode = converter.encoder("t", row)
+        if good is not None or isinstance(kind, list):
+            data = encode({"f": good})
+            assert data is not None
+            assert fastavro.schemaless_reader(io.BytesIO(data[5:]), json.loads(text), None) == {
+                "f": pytest.approx(good, nan_ok=True) if isinstance(good, float) else good
+            }
+        with pytest.raises(Skippable, match="Cannot write the record with the schema of id 4"):
+            encode({"f": bad})
+        await converter.close()
+
+
+async def test_a_record_that_holds_itself_is_checked_to_its_end() -> None:
+    text = json.dumps(
+        {
+            "type": "record",
+            "name": "R",
+            "fields": [{"name": "f", "type": "int"}, {"name": "next", "type": ["null", "R"], "default": None}],
+        }
+    )
+    inner = struct("Inner", {"f": INT64}, optional=True)
+    row = struct("R", {"f": INT64, "next": inner})
+    async with served(lambda _: (200, json.dumps({"id": 4, "version": 2, "schema": text}))) as url:
+        converter = latest_converter(url, strict=False)
+        await converter.prepare("t", row)
+        encode = converter.encoder("t", row)
+        assert encode({"f": 1, "next": {"f": 2}})
+        with pytest.raises(Skippable, match=r"next: f: the value does not fit into int"):
+            encode({"f": 1, "next": {"f": 2**31}})
+        await converter.close()
