@@ -14,7 +14,10 @@ from aiohttp import web
 
 from connectors.errors import Retriable, Skippable
 from connectors.schema import (
+    BOOLEAN,
+    BYTES,
     FLOAT64,
+    INT32,
     INT64,
     OPTIONAL_BOOLEAN,
     OPTIONAL_INT64,
@@ -22,8 +25,10 @@ from connectors.schema import (
     Schema,
     Type,
     array,
+    decimal,
     map_of,
     struct,
+    timestamp,
 )
 from worker.converters.base import create_converter
 from worker.converters.registry.client import RegistrySettings, SchemaRegistryClient
@@ -120,14 +125,14 @@ async def test_about_a_refused_schema_the_registry_is_not_asked_for_each_record(
     assert asked == ["POST", "GET"]
 
 
-def latest_converter(url: str, *, strict: bool = True) -> Converter:
+def latest_converter(url: str, name: str = "Avro", *, strict: bool = True) -> Converter:
     config = {
         "schema.registry.url": url,
         "auto.register.schemas": "false",
         "use.latest.version": "true",
         "latest.compatibility.strict": str(strict),
     }
-    return create_converter("Avro", config, False)
+    return create_converter(name, config, False)
 
 
 def avro_record(kind: object) -> dict[str, object]:
@@ -190,4 +195,50 @@ async def test_a_record_that_holds_itself_is_checked_to_its_end() -> None:
         assert encode({"f": 1, "next": {"f": 2}})
         with pytest.raises(Skippable, match=r"next: f: the value does not fit into int"):
             encode({"f": 1, "next": {"f": 2**31}})
+        await converter.close()
+
+
+@pytest.mark.parametrize(
+    ("field", "schema", "value"),
+    [
+        ("int64 f = 1;", INT64, -5),
+        ("int64 f = 1;", INT32, -5),
+        ("uint64 f = 1;", INT64, 5),
+        ("bytes f = 1;", STRING, "x"),
+        ("int32 f = 1;", BOOLEAN, True),
+        ("repeated int64 f = 1;", array(INT32), [1, -2]),
+        ("map<string, int64> f = 1;", map_of(STRING, INT32), {"a": -1}),
+        ("S f = 1; message S { int64 a = 1; }", struct("Other", {"a": INT32}), {"a": 1}),
+        ("sint64 f = 1;", INT64, None),
+        ("int32 f = 1;", INT64, None),
+        ("string f = 1;", INT64, None),
+        ("string f = 1;", BYTES, None),
+        ("float f = 1;", FLOAT64, None),
+        ("fixed64 f = 1;", FLOAT64, None),
+        ("repeated int64 f = 1;", INT64, None),
+        ("int32 f = 1;", array(INT32), None),
+        ("repeated sint32 f = 1;", array(INT32), None),
+        ("map<string, sint32> f = 1;", map_of(STRING, INT32), None),
+        ("int64 f = 1;", timestamp(), None),
+        ("bytes f = 1;", decimal(2), None),
+        ("S f = 1; message S { sint32 a = 1; }", struct("Other", {"a": INT32}), None),
+    ],
+)
+async def test_protobuf_with_the_registrys_schema_is_refused_where_it_would_be_read_as_another_value(
+    field: str, schema: Schema, value: object
+) -> None:
+    text = f'syntax = "proto3"; message R {{ {field} }}'
+    body = json.dumps({"id": 4, "version": 2, "schema": text, "schemaType": "PROTOBUF"})
+    async with served(lambda _: (200, body)) as url:
+        converter = latest_converter(url, "Protobuf")
+        row = struct("R", {"f": schema})
+        if value is None:
+            with pytest.raises(Skippable, match=r"other field numbers or types than the records: field f"):
+                await converter.prepare("t", row)
+        else:
+            await converter.prepare("t", row)
+            data = converter.encoder("t", row)({"f": value})
+            await converter.prepare_data("t", data)
+            read = converter.to_connect("t", data)[1]["f"]
+            assert read == (value.encode() if isinstance(value, str) else value)
         await converter.close()
