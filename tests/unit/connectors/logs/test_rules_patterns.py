@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from connectors.logs.rules.built import build_any
 from connectors.logs.rules.compiled import compile_rules
+from connectors.logs.rules.errors import OperatorOptionInvalid
 from connectors.logs.rules.grok import PATTERNS, expand_grok
 from connectors.logs.rules.patterns import MOST_CHARACTERS, PatternInvalid, compile_pattern
 from connectors.logs.rules.records import LineOrigin
@@ -98,6 +99,13 @@ def test_both_engines_take_the_same_groups(source: str, text: str) -> None:
     assert (match is None) == (expected is None)
     if match is not None and expected is not None:
         assert match.groups() == expected.groups()
+
+
+@pytest.mark.parametrize(("count", "last"), [(20, "x"), (2, "x" * 50), (20, ""), (1000, "x" * 1000)])
+def test_grok_patterns_that_name_others_many_times_are_refused_in_time(count: int, last: str) -> None:
+    patterns = {f"P{depth}": f"%{{P{depth + 1}}}" * count for depth in range(18)} | {"P18": last}
+    with pytest.raises(OperatorOptionInvalid, match="name each other so often"):
+        expand_grok("%{P0}", patterns)
 
 
 @pytest.mark.parametrize("name", PATTERNS)
