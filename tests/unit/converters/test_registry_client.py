@@ -73,7 +73,7 @@ async def test_an_answer_that_is_no_registrys_is_an_outage_that_names_the_addres
         for call in (
             lambda: client.register("t-value", '"string"'),
             lambda: client.schema(7),
-            lambda: client.latest("t-value"),
+            lambda: client.newest("t-value"),
         ):
             with pytest.raises(
                 Retriable,
@@ -175,6 +175,27 @@ async def test_a_value_that_the_registrys_schema_can_not_hold_is_a_bad_record(
             }
         with pytest.raises(Skippable, match="Cannot write the record with the schema of id 4"):
             encode({"f": bad})
+        await converter.close()
+
+
+async def test_a_field_that_the_newest_schema_lacked_is_written_once_a_newer_one_has_it() -> None:
+    fields = [{"name": "f", "type": "long"}]
+
+    def answer(_: web.BaseRequest) -> tuple[int, str]:
+        text = json.dumps({"type": "record", "name": "R", "fields": fields})
+        return 200, json.dumps({"id": len(fields), "version": len(fields), "schema": text})
+
+    async with served(answer) as url:
+        converter = latest_converter(url)
+        await converter.prepare("t", struct("R", {"f": INT64}))
+        with pytest.raises(Skippable, match="lacks fields of the records: g. Register a schema with them"):
+            await converter.prepare("t", struct("R", {"f": INT64, "g": INT32}))
+        fields.append({"name": "g", "type": "long"})
+        row = struct("R", {"f": INT64, "g": INT64})
+        await converter.prepare("t", row)
+        data = converter.encoder("t", row)({"f": 1, "g": 2})
+        assert data is not None
+        assert int.from_bytes(data[1:5], "big") == 2
         await converter.close()
 
 

@@ -156,12 +156,8 @@ class SchemaRegistryClient:
             lambda: self._request_id(path, subject, schema_text, schema_type),
         )
 
-    async def latest(self, subject: str) -> Registered:
-        """The newest schema under ``subject``."""
-        return await self._ask_once(("latest", subject), lambda: self.newest(subject))
-
     async def newest(self, subject: str) -> Registered:
-        """As ``latest``, but asks the registry again."""
+        """The newest schema under ``subject``; the answer is not kept, since it changes."""
         return await self._call_registry(
             _read_registered, "GET", f"/subjects/{quote(subject, safe='')}/versions/latest", subject
         )
