@@ -1,7 +1,7 @@
 r"""Replacing what an expression matches, in values of any length. Pure.
 
-``re`` may read a value again from each of its characters: for ``[^@]+@`` in a text without an ``@`` that is the square of its
-length, during which the event loop stands still. Where RE2 certainly finds the same, it gets the values that are too long.
+``re`` may read a value again from each of its characters: ``[^@]+@`` takes the square of the length of a value without an
+``@``, and blocks the event loop meanwhile. Where RE2 certainly finds the same, it gets the values that are too long.
 """
 
 from __future__ import annotations
@@ -56,13 +56,17 @@ def make_substitution(pattern: re.Pattern[str], expand: Callable[[Any], str]) ->
 def _repeats_nothing(items: Iterable[Any]) -> bool:
     """Whether a parsed expression repeats what may be empty, which RE2 counts in another way."""
     for operation, argument in items:
+        bodies: Iterable[Any] = ()
         if operation in (ops.MAX_REPEAT, ops.MIN_REPEAT):
             _, high, body = argument
-            if (high > 1 and body.getwidth()[0] == 0) or _repeats_nothing(body):
+            if high > 1 and body.getwidth()[0] == 0:
                 return True
-        elif operation is ops.SUBPATTERN and _repeats_nothing(argument[-1]):
-            return True
-        elif operation is ops.BRANCH and any(map(_repeats_nothing, argument[1])):
+            bodies = (body,)
+        elif operation is ops.SUBPATTERN:
+            bodies = (argument[-1],)
+        elif operation is ops.BRANCH:
+            bodies = argument[1]
+        if any(map(_repeats_nothing, bodies)):
             return True
     return False
 

@@ -133,7 +133,8 @@ def expand_grok(pattern: str, extra: Mapping[str, str]) -> tuple[str, dict[str, 
             inserted += len(body) + 1
             if inserted > _MOST_INSERTED:
                 raise OperatorOptionInvalid(
-                    "pattern", "patterns name each other so often that the expression gets too long; divide the work among steps"
+                    "pattern",
+                    "patterns name each other so often that the expression gets too long; divide the work among steps",
                 )
             inner = expand(body, depth + 1)
             if field is None:

@@ -229,9 +229,7 @@ async def test_the_login_in_the_address_of_the_registry_is_not_in_the_events(
     source = _source_schema(ttl=True)
     schema = envelope(source)
     await converter.prepare("t", schema)
-    data = converter.from_connect(
-        "t", schema, {"op": "c", "source": filled(source, connector="scylla", ts_ms=0)}
-    )
+    data = converter.from_connect("t", schema, {"op": "c", "source": filled(source, connector="scylla", ts_ms=0)})
     assert b"s3cret" not in (data or b"")
     assert json.loads(data or b"")["dataschema"] == f"{shown}/schemas/ids/7"
     await converter.close()

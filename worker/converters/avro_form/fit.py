@@ -1,7 +1,7 @@
 """For writing with a schema that is not the record's own: finds values that fastavro would bend until they fit.
 
-It writes a number of 64 bits as an ``int``, which no other reader takes, infinity where a ``float`` is too small, the whole part
-of a number with a fraction, and false for null. Of unions with several types besides null it takes a type that fits.
+It writes a number of 64 bits as an ``int``, which no other reader takes, infinity where a ``float`` is too small, the whole
+part of a number with a fraction, and false for null. Of unions with several types besides null it takes a type that fits.
 """
 
 from __future__ import annotations
@@ -58,9 +58,9 @@ class _Checks:
         return self.of(kind) if isinstance(kind, dict | list) else None
 
     def _record_check(self, schema: Mapping[str, Any]) -> Check:
-        made = self._records.get(schema["name"])
-        if made is not None:
-            return made
+        earlier = self._records.get(schema["name"])
+        if earlier is not None:
+            return earlier
         checks: list[tuple[str, Check]] = []
 
         def check_record(value: Any) -> None:

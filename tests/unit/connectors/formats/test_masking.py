@@ -209,7 +209,9 @@ def test_a_mask_that_matches_nowhere_in_a_long_value_ends(regex: str, value: str
 
 
 @given(
-    st.sampled_from([r"([^@ ])[^@ ]*@(\w+)", r"\d+-(\d)", "(a|b)+c", r"[\w.]*(x)", r"(?<n>[^,]*),", "(?:(a)|b)*?c", "(.+)é"]),
+    st.sampled_from(
+        [r"([^@ ])[^@ ]*@(\w+)", r"\d+-(\d)", "(a|b)+c", r"[\w.]*(x)", r"(?<n>[^,]*),", "(?:(a)|b)*?c", "(.+)é"]
+    ),
     st.lists(st.text("abcx1-,@ .é😀\n\v", max_size=12), min_size=1, max_size=6),
 )
 @settings(max_examples=60, deadline=None)

@@ -26,7 +26,10 @@ def test_a_ums_document_whose_field_has_no_string_as_its_name_is_refused(name: A
     rules = rules_of({"flattenUms": {}})
     assert rules.apply(line, LineOrigin()) == []
     (failure,) = rules.explain(line, LineOrigin())
-    assert (failure.operator, failure.reason) == ("flattenUms", "a field of the UMS document has a name that is no string")
+    assert (failure.operator, failure.reason) == (
+        "flattenUms",
+        "a field of the UMS document has a name that is no string",
+    )
 
 
 @pytest.mark.parametrize(
