@@ -11,6 +11,7 @@ import fastavro
 from connectors.errors import Skippable
 from connectors.options import ConfigDef, ConfigKey, ConfigType
 from worker.converters.avro_form.compile import compile_avro
+from worker.converters.avro_form.fit import make_check
 from worker.converters.avro_form.read import avro_reader, without_logical_types
 from worker.converters.avro_form.rows import AvroRowForm
 from worker.converters.avro_form.schema import AvroSettings, avro_text, full_name
@@ -113,8 +114,8 @@ class _AvroFormat:
         return compile_avro(schema, self._settings, head)
 
     def encoder_of(self, schema: Schema | None, head: bytes, schema_text: str, imports: Mapping[str, str]) -> Encode:
-        parsed = _parse_avro(schema_text, imports)
-        shape = make_shaper(schema, self._settings)
+        parsed, named = _parse_avro(schema_text, imports)
+        shape, check = make_shaper(schema, self._settings), make_check(parsed, named)
         schema_id = int.from_bytes(head[1:], "big")
 
         def encode_with_other(value: Any) -> bytes | None:
@@ -123,7 +124,10 @@ class _AvroFormat:
             out = io.BytesIO(head)
             out.seek(len(head))
             try:
-                fastavro.schemaless_writer(out, parsed, shape(value))
+                shaped = shape(value)
+                if check is not None:
+                    check(shaped)
+                fastavro.schemaless_writer(out, parsed, shaped)
             except (ValueError, TypeError, KeyError, AttributeError, OverflowError) as error:
                 raise Skippable(
                     f"Cannot write the record with the schema of id {schema_id}: {error!r}. Register a schema that "
@@ -149,12 +153,13 @@ class _AvroFormat:
         return bool(_load_json(left) == _load_json(right))
 
 
-def _parse_avro(schema_text: str, imports: Mapping[str, str]) -> Any:
+def _parse_avro(schema_text: str, imports: Mapping[str, str]) -> tuple[Any, dict[str, Any]]:
+    """The schema as fastavro parses it, and all types with a name, by it."""
     named: dict[str, Any] = {}
     try:
         for part in reversed(list(imports.values())):
             fastavro.parse_schema(without_logical_types(json.loads(part)), named_schemas=named)
-        return fastavro.parse_schema(without_logical_types(json.loads(schema_text)), named_schemas=named)
+        return fastavro.parse_schema(without_logical_types(json.loads(schema_text)), named_schemas=named), named
     except (
         ValueError,
         KeyError,

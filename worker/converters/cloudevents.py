@@ -18,6 +18,7 @@ from connectors.schema import BYTES, STRING, Field, Schema, Type
 from worker.converters.avro import AVRO_OPTIONS, AvroConverter
 from worker.converters.base import TYPE_OPTION, Converter, Encode, EncoderCache, HeaderEncode
 from worker.converters.json import JSON_OPTIONS, JsonConverter
+from worker.converters.registry.client import split_user_info
 from worker.converters.registry.options import RegistryOptionInvalid
 
 if TYPE_CHECKING:
@@ -180,6 +181,12 @@ def _parse_origin(items: Sequence[str], *, tracing: bool, named: bool) -> _Origi
     )
 
 
+def _hide_login(url: str) -> str:
+    """A registry's address as events may show it: all who read the topic see it."""
+    plain, login = split_user_info(url)
+    return url.strip() if login is None else plain
+
+
 def _avro_config(parsed: Config) -> dict[str, str]:
     return {name: option_value for name, option_value in parsed.prefixed("avro.").items() if name != "converter.type"}
 
@@ -229,7 +236,7 @@ class CloudEventsConverter(Converter):
                     "when using Apache Avro: set avro.schema.registry.url",
                 )
             self._avro = AvroConverter(avro_config, is_key=False)
-            self._registry = ",".join(part.strip() for part in avro_config["schema.registry.url"].split(","))
+            self._registry = ",".join(map(_hide_login, avro_config["schema.registry.url"].split(",")))
         self._makers: dict[tuple[str, int, str, int, str], _Maker] = {}
         self._encoders = EncoderCache(_KEPT)
         self._writers: dict[tuple[str, int], _Writers] = {}

@@ -65,6 +65,25 @@ PROTOBUF_OPTIONS: Final = ConfigDef(
         cache_option(_MAPPING),
     ]
 )
+#: Types, other than its own, that read the bytes of a scalar as the same value.
+_READ_ALIKE: Final = {
+    "bool": ("int32", "int64", "uint32", "uint64"),
+    "int32": ("int64", "uint32"),
+    "uint32": ("int64", "uint64"),
+    "int64": ("uint64",),
+    "uint64": ("int64",),
+    "string": ("bytes",),
+}
+_SCALARS: Final = frozenset(
+    (
+        *("double", "float", "bool", "string", "bytes"),
+        *("int32", "int64", "uint32", "uint64", "sint32", "sint64"),
+        *("fixed32", "fixed64", "sfixed32", "sfixed64"),
+    )
+)
+_REPEATED: Final = "repeated "
+#: How the names of messages of other files begin: each has a layout of its own.
+_OTHER_FILES: Final = ("google.", "confluent.")
 _NO_EFFECT: Final = frozenset(
     {
         "generalized.sum.type.support",
@@ -144,18 +163,18 @@ class _ProtobufFormat:
                 "records are. Name the record's schema as it (SetSchemaMetadata), or register one with that "
                 "message."
             )
-        # The bytes are the record's own: a field must have the number and type there that it has here.
+        # The bytes are the record's own: a field must have the number there that it has here, and a type that reads its bytes.
         theirs, ours = proto_shapes(schema_text), self.shapes(proto_text(file))
         wrong = [
-            f"field {path}: {shape.type}, not {theirs[path].type}"
+            f"field {path}: {theirs[path].type}, not {shape.type}"
             for path, shape in ours.items()
-            if path in theirs and theirs[path].type.rpartition(" = ")[2] != shape.type.rpartition(" = ")[2]
+            if path in theirs and not _reads(theirs[path].type, shape.type)
         ]
         if wrong:
             raise Skippable(
-                f"The schema (id {int.from_bytes(head[1:], 'big')}) has other field numbers than the records: "
+                f"The schema (id {int.from_bytes(head[1:], 'big')}) has other field numbers or types than the records: "
                 f"{'; '.join(wrong[:5])}. Give the fields the numbers with the parameter "
-                "io.confluent.connect.protobuf.Tag, or let the converter register its own schema."
+                "io.confluent.connect.protobuf.Tag, cast them to those types, or let the converter register its own schema."
             )
         return compile_protobuf(file, schema, head + index_bytes(indexes), replace_null=self._settings.replace_null)
 
@@ -171,6 +190,19 @@ class _ProtobufFormat:
 
     def same(self, left: str, right: str) -> bool:
         return left.split() == right.split()
+
+
+def _reads(theirs: str, ours: str) -> bool:
+    """Whether a field of the type and number ``theirs`` reads the bytes of one of ``ours``; both as in ``proto_shapes``."""
+    kind, _, number = ours.rpartition(" = ")
+    other, _, other_number = theirs.rpartition(" = ")
+    if number != other_number or kind.startswith(_REPEATED) != other.startswith(_REPEATED):
+        return False
+    kind, other = kind.removeprefix(_REPEATED), other.removeprefix(_REPEATED)
+    if kind == other or other in _READ_ALIKE.get(kind, ()):
+        return True
+    # A message of the same file may have another name there: its fields are compared.
+    return not any(name in _SCALARS or name.startswith(_OTHER_FILES) for name in (kind, other))
 
 
 def _require_schema(schema: Schema | None) -> Schema:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from decimal import Decimal
+from decimal import Decimal, InvalidOperation
 from math import isinf
 from typing import TYPE_CHECKING, Any, Final
 
@@ -41,6 +41,8 @@ Parsed = tuple[Schema | None, Any]
 
 _DAY_MS: Final = 86_400_000
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+#: Days of 400 years.
+_CYCLE_DAYS: Final = 146_097
 _TOKEN: Final = re.compile(r'[:,{}\[\]"]|(?:\\.|[^:,{}\[\]"\\])+|\\\Z', re.DOTALL)
 _NUMBER: Final = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?\Z")
 _DATE: Final = re.compile(r"([0-9]{4})-([0-9]{2})-([0-9]{2})\Z")
@@ -144,7 +146,7 @@ class _ValueParser:
             try:
                 self._at += 1
                 return start()
-            except _NotThis:
+            except (_NotThis, RecursionError):  # the latter: lists and maps are inside one another too often
                 return STRING, self._text
         try:
             return self._parse_scalar(self._next_token().strip(_BLANK))
@@ -203,7 +205,10 @@ class _ValueParser:
             if temporal := _parse_temporal(token):
                 return temporal
         if token[0] != "." and _NUMBER.match(token):
-            return _parse_number(Decimal(token))
+            try:
+                return _parse_number(Decimal(token))
+            except InvalidOperation:  # an exponent that not even a decimal has
+                raise _NotThis from None
         raise _NotThis
 
     def _parse_array(self) -> Parsed:
@@ -309,8 +314,10 @@ def _parse_temporal(raw: str) -> Parsed | None:
 def _match_to_days(match: re.Match[str]) -> int:
     year, month, day = map(int, match.groups())
     months = year * 12 + month - 1
-    first = datetime(max(1, months // 12), months % 12 + 1, 1, tzinfo=UTC)
-    return (first - _EPOCH).days + day - 1
+    # A month beyond its range may lead beyond the year 9999: the calendar repeats itself after 400 years.
+    cycles, of_cycle = divmod(max(1, months // 12) - 1, 400)
+    first = datetime(of_cycle + 1, months % 12 + 1, 1, tzinfo=UTC)
+    return (first - _EPOCH).days + cycles * _CYCLE_DAYS + day - 1
 
 
 def _match_to_millis(match: re.Match[str]) -> int:

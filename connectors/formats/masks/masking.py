@@ -32,6 +32,7 @@ from connectors.formats.masks.mask_functions import (
     value_text,
 )
 from connectors.formats.masks.options import RULE_KEYS, RULES
+from connectors.formats.masks.substitution import make_substitution
 from connectors.java_regex import compile_java, java_replacement
 from connectors.options import ConfigProblem, Password, invalid
 from connectors.schema import Schema, Type
@@ -359,9 +360,10 @@ def make_regex(target: Target, options: Mapping[str, str]) -> Mask:
             "message key; use hash, md5 or murmur there"
         )
     nulls = _masks_nulls(options)
+    substitute = make_substitution(pattern, expand)
 
     def convert(value: Any) -> str:
-        return pattern.sub(expand, "" if value is None else value_text(value))
+        return substitute("" if value is None else value_text(value))
 
     return Mask(rule, _masked_schema(target, rule, as_string=True), convert, nulls=nulls)
 

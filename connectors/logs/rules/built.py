@@ -13,7 +13,7 @@ from connectors.logs.rules.model import MOST_DOCUMENT, parse_rules, read_rules
 from connectors.logs.rules.operators.repeating import FlattenJsonArray, FlattenUms
 from connectors.logs.rules.operators.saving import SaveAs
 from connectors.logs.rules.plans import ExtractFields, KeepRecord, Plan, UniqueRecords
-from connectors.logs.rules.records import LINE, Dropped, LineOrigin, Record, Shape, StepFailed
+from connectors.logs.rules.records import LINE, TOO_DEEP, Dropped, LineOrigin, Record, Shape, StepFailed
 from connectors.logs.rules.types import TYPES
 from connectors.schema import Schema, struct
 
@@ -81,14 +81,15 @@ class BuiltStep(NamedTuple):
         """Run the step on one record, and say how that went."""
         if isinstance(self.plan, UniqueRecords):
             raise TypeError("deduplicate looks at all records of a line")
-        if self.condition is not None and not self.condition.passes(record, origin):
-            return Attempt([record], StepStatus.SKIPPED)
         try:
+            if self.condition is not None and not self.condition.passes(record, origin):
+                return Attempt([record], StepStatus.SKIPPED)
             records = self.plan.apply(record, origin)
-        except StepFailed as error:
+        except (StepFailed, RecursionError) as error:
+            reason = str(error) if isinstance(error, StepFailed) else TOO_DEEP
             if self.ignore_failure:
-                return Attempt([record], StepStatus.IGNORED, str(error))
-            return Attempt([], StepStatus.ERROR, str(error))
+                return Attempt([record], StepStatus.IGNORED, reason)
+            return Attempt([], StepStatus.ERROR, reason)
         passed = bool(records) and not isinstance(records[0], Dropped)
         return Attempt(records, StepStatus.SUCCESS if passed else StepStatus.DROPPED)
 

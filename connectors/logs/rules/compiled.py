@@ -261,7 +261,7 @@ class _GroupWriter:
         """The end of the function, behind the last step, which has added the row."""
         if not self._id_column:
             self.code.add(2, "return rows or None")
-        self.code.add(1, "except StepFailed:")
+        self.code.add(1, "except (StepFailed, RecursionError):")  # the latter for a document that is nested too deep
         self.code.add(2, "return None")
 
     def write_step(self, step: BuiltStep) -> None:

@@ -50,6 +50,8 @@ _DAY_MS: Final = 86_400_000
 _FIRST_MS: Final = -62_135_596_800_000
 _LAST_MS: Final = 253_402_300_799_999
 _NUMBER: Final = re.compile(r"\s*-?\d{1,16}(?:\.\d{1,9})?\s*\Z", re.ASCII)
+#: How many years are tried for a date without one: February 29 comes at least every eight years.
+_MOST_YEARS: Final = 9
 #: Different dates of one format that are remembered: the lines of one second mostly share theirs.
 _REMEMBERED: Final = 512
 _THOUSANDTHS: Final = {f"{number:03d}": number for number in range(1000)}
@@ -137,7 +139,7 @@ def _format_reader(name: str, zone: tzinfo) -> DateReader:
         match = pattern.match(date_text)
         if match is None:
             raise StepFailed(f"{show_value(date_text)} is no date of the form {name}")
-        return _to_milliseconds(match.groupdict(), zone, date_text, origin)
+        return _check_date(_to_milliseconds(match.groupdict(), zone, date_text, origin))
 
     if "year" in groups or "short_year" in groups:
         return _remembering_reader(parse, thousandths=re.search(r"[^A-Za-z]SSS\Z", name) is not None)
@@ -239,27 +241,29 @@ def _translate_pattern(pattern: str) -> str:
 
 
 def _to_milliseconds(parts: dict[str, str | None], zone: tzinfo, date_text: str, origin: LineOrigin | None) -> int:
-    try:
-        moment = datetime(
-            _read_year(parts, origin),
-            _read_month(parts),
-            int(parts.get("day") or 1),
-            _read_hour(parts),
-            int(parts.get("minute") or 0),
-            min(int(parts.get("second") or 0), 59),
-            tzinfo=_zone_in(parts, zone),
-        )
-    except (ValueError, OverflowError) as error:
-        raise StepFailed(f"{show_value(date_text)} is no date: {error}") from None
-    milliseconds = _since_epoch(moment) + int((parts.get("fraction") or "0")[:3].ljust(3, "0"))
-    if int(parts.get("second") or 0) == 60:  # a leap second
-        milliseconds += 1000
-    if origin is not None and origin.timestamp and milliseconds > origin.timestamp + _DAY_MS:
-        # Without a year: the line was written before it was read, so this is December's line, read in January.
-        return _since_epoch(moment.replace(year=moment.year - 1, day=min(moment.day, 28))) + (
-            max(moment.day - 28, 0) * _DAY_MS
-        )
-    return milliseconds
+    year, reason = _read_year(parts, origin), ""
+    # Without a year: the line was written before it was read, so December's line may be read in January, and the last
+    # February 29 was up to eight years ago.
+    for earlier in range(1 if origin is None else _MOST_YEARS):
+        try:
+            moment = datetime(
+                year - earlier,
+                _read_month(parts),
+                int(parts.get("day") or 1),
+                _read_hour(parts),
+                int(parts.get("minute") or 0),
+                min(int(parts.get("second") or 0), 59),
+                tzinfo=_zone_in(parts, zone),
+            )
+        except (ValueError, OverflowError) as error:
+            reason = reason or str(error)
+            continue
+        milliseconds = _since_epoch(moment) + int((parts.get("fraction") or "0")[:3].ljust(3, "0"))
+        if int(parts.get("second") or 0) == 60:  # a leap second
+            milliseconds += 1000
+        if origin is None or not origin.timestamp or milliseconds <= origin.timestamp + _DAY_MS:
+            return milliseconds
+    raise StepFailed(f"{show_value(date_text)} is no date: {reason}")
 
 
 def _since_epoch(moment: datetime) -> int:

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
 _REFERENCE: Final = re.compile(r"%\{(\w+)(?::([^}:]+))?(?::(\w+))?\}", re.ASCII)
 _MOST_DEPTH: Final = 20
+#: How many characters of patterns are put in, at all depths together: far more than an expression may have in the end.
+_MOST_INSERTED: Final = 1_000_000
 _NAME: Final = re.compile(r"[A-Za-z_]\w*\Z", re.ASCII)
 _ALIASES: Final = {"integer": "int", "str": "string", "bool": "boolean"}
 
@@ -114,6 +116,7 @@ def expand_grok(pattern: str, extra: Mapping[str, str]) -> tuple[str, dict[str, 
         OptionInvalid: a pattern or a type is not known, or patterns name each other in a circle.
     """
     types: dict[str, str] = {}
+    inserted = 0
 
     def expand(source: str, depth: int) -> str:
         if depth > _MOST_DEPTH:
@@ -122,10 +125,17 @@ def expand_grok(pattern: str, extra: Mapping[str, str]) -> tuple[str, dict[str, 
             )
 
         def insert(match: re.Match[str]) -> str:
+            nonlocal inserted
             name, field, kind = match.groups()
             body = extra.get(name, PATTERNS.get(name))
             if body is None:
                 raise OperatorOptionInvalid("pattern", f"there is no pattern {name!r}; add it to patterns")
+            inserted += len(body) + 1
+            if inserted > _MOST_INSERTED:
+                raise OperatorOptionInvalid(
+                    "pattern",
+                    "patterns name each other so often that the expression gets too long; divide the work among steps",
+                )
             inner = expand(body, depth + 1)
             if field is None:
                 return f"(?:{inner})"

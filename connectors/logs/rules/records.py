@@ -49,6 +49,8 @@ class LineOrigin(msgspec.Struct, frozen=True, gc=False):
     data: str | None = None
 
 
+#: Why a step can't handle a document whose lists and objects are inside one another too often.
+TOO_DEEP: Final = "a document in the record is nested too deep"
 #: How rules name the members of ``LineOrigin``.
 ORIGIN_FIELDS: Final = {f"@{name}": name for name in LineOrigin.__struct_fields__}
 

@@ -207,3 +207,29 @@ async def test_more_tables_than_the_avro_converter_keeps_schemas(monkeypatch: py
     assert {subject for subject, _ in ids} == {
         f"{topic}{part}-value" for topic in ("one", "two", "three") for part in ("", "-data")
     }
+
+
+@pytest.mark.parametrize(
+    ("urls", "shown"),
+    [
+        ("http://reader:s3cret@one:8081", "http://one:8081"),
+        ("http://reader:s3cret@one:8081/, https://two/api", "http://one:8081,https://two/api"),
+        ("http://one:8081/", "http://one:8081/"),
+    ],
+)
+async def test_the_login_in_the_address_of_the_registry_is_not_in_the_events(
+    monkeypatch: pytest.MonkeyPatch, urls: str, shown: str
+) -> None:
+    async def register(*_: Any, **_options: Any) -> int:
+        return 7
+
+    monkeypatch.setattr(SchemaRegistryClient, "register", register)
+    config = {"data.serializer.type": "avro", "avro.schema.registry.url": urls}
+    converter = create_converter("CloudEvents", config, False)
+    source = _source_schema(ttl=True)
+    schema = envelope(source)
+    await converter.prepare("t", schema)
+    data = converter.from_connect("t", schema, {"op": "c", "source": filled(source, connector="scylla", ts_ms=0)})
+    assert b"s3cret" not in (data or b"")
+    assert json.loads(data or b"")["dataschema"] == f"{shown}/schemas/ids/7"
+    await converter.close()

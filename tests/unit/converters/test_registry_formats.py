@@ -45,7 +45,7 @@ from worker.converters.protobuf_form.compile import compile_protobuf
 from worker.converters.protobuf_form.files import proto_shapes
 from worker.converters.protobuf_form.read import message_indexes, protobuf_reader
 from worker.converters.protobuf_form.schema import ENUM, TAG, WIRE_TYPE, ProtobufSettings, proto_file, proto_text
-from worker.converters.protobuf_form.write import message_bytes
+from worker.converters.protobuf_form.write import encode_varint, message_bytes
 from worker.converters.registry.differences import Shapes, avro_shapes, find_differences, find_lacking, json_shapes
 
 VALUES = JsonSettings(entries=True)
@@ -193,6 +193,16 @@ def test_protobuf_values_travel(case: tuple[Schema, Any]) -> None:
             continue
         text = proto_text(proto_file(schema, options))
         assert protobuf_reader(text, {}, options)(data)[1] == value
+
+
+@pytest.mark.parametrize("digits", [1, 2, 3, 19, 4300, 5000])
+@pytest.mark.parametrize("sign", [0, 1])
+def test_protobuf_decimals_of_any_length_travel_with_their_number_of_digits(digits: int, sign: int) -> None:
+    schema = struct("R", {"n": decimal(2)})
+    for digit in (1, 9):
+        value = Decimal((sign, (digit,) * digits, -2))
+        assert read_back(schema, {"n": value}) == {"n": value}
+        assert b"\x10" + encode_varint(digits) in protobuf_bytes(schema, {"n": value})
 
 
 def test_protobuf_tells_null_and_zero_apart_if_wanted() -> None:

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from connectors.entry_points import own_entries
 from connectors.errors import ConfigInvalid, Skippable
+from connectors.formats.ums import date_text
 from connectors.schema import BYTES, INT32, OPTIONAL_BYTES, OPTIONAL_STRING, STRING, Schema, date, struct
 from tests.unit.converters.strategies import cases
 from worker.converters.base import ENTRY_POINTS, HEADER_ENTRY_POINTS, create_converter, create_header_converter
@@ -151,6 +152,22 @@ def test_bytes_inside_of_something_are_quoted(schema: Schema | None, value: Any,
 def test_any_text_is_some_header_value(text: str) -> None:
     schema, value = parse_text(text)
     assert schema is None or value is not None
+
+
+@pytest.mark.parametrize(
+    ("text", "month"),
+    [("9999-12-31", "9999-12"), ("9999-99-31", "10007-03"), ("9600-99-31", "9608-03"), ("2024-14-31", "2025-02")],
+)
+def test_a_month_beyond_its_range_rolls_over_also_beyond_the_year_9999(text: str, month: str) -> None:
+    schema, value = parse_text(text)
+    assert schema == date()
+    assert date_text(value - 30) == f"{month}-01"
+    assert parse_text(f"{text}T00:00:01.000Z")[1] == value * 86_400_000 + 1000
+
+
+@pytest.mark.parametrize("text", ["[" * 2000, "{" * 2000, "1e99999999999999999999", "-1e-99999999999999999999"])
+def test_what_spells_no_value_that_there_can_be_is_a_string(text: str) -> None:
+    assert parse_text(text) == (STRING, text)
 
 
 @given(cases())

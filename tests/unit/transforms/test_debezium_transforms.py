@@ -190,6 +190,15 @@ def test_hashes_are_those_of_java(value: Any, schema: Schema, expected: int) -> 
     assert java_hash(value, schema) == expected
 
 
+@pytest.mark.parametrize("sign", [1, -1])
+def test_a_number_of_thousands_of_digits_has_a_hash_and_a_size(sign: int) -> None:
+    words = 600
+    number = sign * ((1 << 32 * words) - 1)
+    rolled = sum(0xFFFFFFFF * pow(31, exponent, 1 << 32) for exponent in range(words))
+    assert java_hash(Decimal(number), decimal(0)) == 31 * sign * rolled & 0xFFFFFFFF
+    assert _decimal_size(Decimal(number)) == 4 * words + 1
+
+
 def test_structs_have_no_hash() -> None:
     row = struct("v", {"id": INT32}, optional=True)
     with pytest.raises(TransformError, match="name the fields inside it"):

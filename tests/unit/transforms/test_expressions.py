@@ -162,6 +162,13 @@ def test_a_decimal_that_can_not_be_exact_is_refused() -> None:
         compile_cel("value.after.price > 1")(record(event))
 
 
+def test_a_number_of_thousands_of_digits_does_not_count_where_the_rest_decides() -> None:
+    event = {"before": None, "after": {**AFTER, "price": Decimal((0, (7,) * 5000, 0))}, "op": "u", "source": {}}
+    assert compile_cel("value.after.price > 1 || value.op == 'u'")(record(event)) is True
+    with pytest.raises(Skippable, match="a decimal has more than 15 digits"):
+        compile_cel("value.after.price > 1")(record(event))
+
+
 def test_a_whole_decimal_is_an_int() -> None:
     event = {"before": None, "after": {**AFTER, "price": Decimal("9007199254740993.00")}, "op": "u", "source": {}}
     assert compile_cel("value.after.price == 9007199254740993")(record(event)) is True

@@ -262,7 +262,7 @@ def decimal_message(value: Decimal, scale: int) -> bytes:
     """``confluent.type.Decimal``; raises ValueError for digits beyond the scale."""
     number = to_unscaled(value, scale)
     data = integer_bytes(number)
-    digits = len(str(abs(number)))
+    digits = Decimal(number).adjusted() + 1  # Python writes no integer of more than 4,300 digits
     return (
         b"\x0a"
         + add_length(data)

@@ -24,7 +24,9 @@ if TYPE_CHECKING:
 _T = TypeVar("_T")
 
 _CONTENT: Final = "application/vnd.schemaregistry.v1+json"
-_AWAY: Final = frozenset({408, 429, 500, 502, 503, 504})
+#: The registry, or a proxy before it, can't answer now; so does any status from ``_SERVER_ERROR`` on.
+_AWAY: Final = frozenset({408, 429})
+_SERVER_ERROR: Final = 500
 _UNAUTHORIZED: Final = 401
 _REFUSED: Final = frozenset({_UNAUTHORIZED, 403, 407})
 _NOT_FOUND: Final = 404
@@ -154,12 +156,8 @@ class SchemaRegistryClient:
             lambda: self._request_id(path, subject, schema_text, schema_type),
         )
 
-    async def latest(self, subject: str) -> Registered:
-        """The newest schema under ``subject``."""
-        return await self._ask_once(("latest", subject), lambda: self.newest(subject))
-
     async def newest(self, subject: str) -> Registered:
-        """As ``latest``, but asks the registry again."""
+        """The newest schema under ``subject``; the answer is not kept, since it changes."""
         return await self._call_registry(
             _read_registered, "GET", f"/subjects/{quote(subject, safe='')}/versions/latest", subject
         )
@@ -254,7 +252,7 @@ class SchemaRegistryClient:
                 except (aiohttp.ClientError, TimeoutError, OSError, Retriable) as error:
                     failure = f"{url}: {str(error) or type(error).__name__}"
                     continue
-                if status in _AWAY:
+                if status in _AWAY or status >= _SERVER_ERROR:
                     failure = f"{url}: HTTP {status} {_read_message(answer)}"
                     continue
                 if status >= 300:

@@ -146,7 +146,7 @@ class RegisteredSchemas:
         subject = self.subject(topic, schema)
         if self._use_id >= 0 or self._use_latest:
             registered = await (
-                self._registry.schema(self._use_id) if self._use_id >= 0 else self._registry.latest(subject)
+                self._registry.schema(self._use_id) if self._use_id >= 0 else self._registry.newest(subject)
             )
             self._check_type(registered)
             head = head_of(registered.id)

@@ -31,7 +31,6 @@ from worker.transforms.expressions.syntax import (
     SyntaxNode,
     list_children,
 )
-from worker.transforms.java.hashes import unscaled_and_scale
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -430,6 +429,6 @@ def _to_number(value: Decimal) -> float:
         return float(value)
     if value == value.to_integral_value() and -_INT64 <= value < _INT64:
         return int(value)
-    if len(str(abs(unscaled_and_scale(value)[0])).rstrip("0")) > _EXACT_DIGITS:
+    if len("".join(map(str, value.as_tuple().digits)).rstrip("0")) > _EXACT_DIGITS:
         raise Unresolved(f"a decimal has more than {_EXACT_DIGITS} digits, which a double can't hold")
     return float(value)

@@ -7,6 +7,7 @@ hash that is the same in each JVM has none here.
 from __future__ import annotations
 
 import struct
+from decimal import Decimal
 from functools import partial, reduce
 from itertools import chain, combinations, islice
 from operator import mul, xor
@@ -17,7 +18,6 @@ from connectors.schema import DATE, DECIMAL, TIME, TIMESTAMP, Schema, Type
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from decimal import Decimal
 
 _MASK32: Final = 0xFFFFFFFF
 _MASK64: Final = 0xFFFFFFFFFFFFFFFF
@@ -168,8 +168,8 @@ def _hash_long(number: int) -> int:
 def unscaled_and_scale(number: Decimal) -> tuple[int, int]:
     """A finite number as BigDecimal holds it: its digits as an integer, and how many of them stand after the point."""
     sign, digits, exponent = number.as_tuple()
-    magnitude = int("".join(map(str, digits)))
-    return -magnitude if sign else magnitude, -int(exponent)
+    # Not by way of a string: of more than 4,300 digits Python makes no integer.
+    return int(Decimal((sign, digits, 0))), -int(exponent)
 
 
 def _hash_decimal(number: Decimal) -> int:

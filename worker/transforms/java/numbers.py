@@ -16,7 +16,7 @@ _FLOATING: Final = re.compile(
     r"(0[xX](?:[0-9a-fA-F]+\.?[0-9a-fA-F]*|\.[0-9a-fA-F]+)[pP][+-]?[0-9]+)[fFdD]?))[\x00-\x20]*"
 )
 _SUFFIX: Final = "fFdD"
-#: Beyond it a power of ten is a multiple of two to the power of 64, so that nothing of the number is left.
+#: Beyond it a power of ten is a multiple of two to the power of 64, so that nothing of its multiples is left.
 _LONGEST_EXPONENT: Final = 400
 
 
@@ -38,7 +38,9 @@ def float_to_integer(value: float, bits: int) -> int:
 
 def decimal_to_integer(value: Decimal, bits: int) -> int:
     """``BigDecimal``'s ``byteValue`` ... ``longValue``: cut, then the low bits."""
-    return 0 if value.adjusted() > _LONGEST_EXPONENT else wrap_integer(int(value), bits)
+    if value.adjusted() > _LONGEST_EXPONENT and int(value.as_tuple().exponent) > _LONGEST_EXPONENT:
+        return 0
+    return wrap_integer(int(value), bits)
 
 
 def to_single(value: float | Decimal) -> float:

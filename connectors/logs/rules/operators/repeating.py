@@ -70,6 +70,8 @@ def _read_ums(document: Any) -> tuple[str, list[Record]]:
         rows = [row["tuple"] for row in document.get("payload") or []]
     except (KeyError, TypeError, AttributeError):
         raise StepFailed("this is no UMS document: it needs schema.namespace, schema.fields and payload") from None
+    if not all(isinstance(name, str) for name in names):
+        raise StepFailed("a field of the UMS document has a name that is no string")
     if not isinstance(namespace, str) or not all(isinstance(row, list) and len(row) == len(names) for row in rows):
         raise StepFailed(f"a row of the UMS document does not have {len(names)} values")
     return namespace, [dict(zip(names, row, strict=True)) for row in rows]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from msgspec import Meta
 
@@ -11,11 +11,17 @@ from connectors.formats.masks.masking import Target, make_rule
 from connectors.logs.rules.dates import date_reader
 from connectors.logs.rules.errors import OperatorOptionInvalid
 from connectors.logs.rules.operators.patterns import make_pattern
+from connectors.logs.rules.operators.writing import make_replacer
 from connectors.logs.rules.options import Operator
 from connectors.logs.rules.plans import AddFields, ChangeValue, Plan
 from connectors.logs.rules.records import FieldName, LineOrigin, Record, name_of, read_field
 from connectors.logs.rules.types import TYPES, make_converter, write_text
 from connectors.schema import OPTIONAL_STRING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from connectors.logs.rules.patterns import Pattern
 
 _CONVERTIBLE: Final = tuple(kind for kind in TYPES if kind != "datetime")
 
@@ -87,13 +93,14 @@ class Mask(Operator, frozen=True):
             mask = make_rule("of a rule", options).make(Target(str(self.field), OPTIONAL_STRING))
         except ConfigInvalid as error:
             raise OperatorOptionInvalid("", str(error)) from None
-        if self.regex is not None:
-            _check_cost(self.regex)
+        pattern = None if self.regex is None else _check_cost(self.regex)
         if mask is None:
             raise OperatorOptionInvalid("type", f"{self.type} masks nothing here")
         if mask.convert_row is not None:
             return self._plan_by_row(mask.convert_row, nulls=mask.nulls)
         convert = mask.convert
+        if convert is not None and pattern is not None and self.type.strip() == "regex":
+            convert = _leave_long_ones(convert, pattern, self.replacement or "")
 
         def change(value: Any) -> Any:
             if convert is None or (value is None and not mask.nulls):
@@ -118,11 +125,19 @@ class Mask(Operator, frozen=True):
         return AddFields((field,), compute, (field, salt_field))
 
 
-def _check_cost(source: str) -> None:
-    """Masks use ``re`` for strings of any length, so that there must be one way through each."""
-    if not make_pattern("regex", source).one_way:
+def _check_cost(source: str) -> Pattern:
+    """The compiled expression of a mask, which must have one way through each string from a given start."""
+    pattern = make_pattern("regex", source)
+    if not pattern.one_way:
         raise OperatorOptionInvalid(
             "regex",
             f"{source!r} can match a string in several ways, which may cost much time; write it so that each character "
             "says what follows, such as [^,]*, instead of .*?,",
         )
+    return pattern
+
+
+def _leave_long_ones(convert: Callable[[Any], Any], pattern: Pattern, replacement: str) -> Callable[[Any], Any]:
+    """``convert``, which uses ``re``, and for strings that it may read from each of many starts what replaces with RE2."""
+    replace = make_replacer(pattern.source, replacement)
+    return lambda value: convert(value) if value is None or len(value) <= pattern.limit else replace(value)

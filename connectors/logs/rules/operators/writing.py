@@ -110,10 +110,15 @@ class Replace(Operator, frozen=True):
             raise OperatorOptionInvalid("string", "the string must not be empty")
         if string is not None:
             return ChangeValue(self.field, _on_text(lambda text: text.replace(string, by)), self.target)
-        return ChangeValue(self.field, _on_text(_replacer(self.pattern or "", by)), self.target)
+        return ChangeValue(self.field, _on_text(make_replacer(self.pattern or "", by)), self.target)
 
 
-def _replacer(source: str, by: str) -> Callable[[str], str]:
+def make_replacer(source: str, by: str) -> Callable[[str], str]:
+    """A function that replaces all matches of an expression, in a time that is bounded by the length of the string.
+
+    Raises:
+        OptionInvalid: the expression or its replacement can't be used.
+    """
     find_all = make_pattern("pattern", source).find_all
     try:
         expand = java_replacement(by, re.compile(source, re.ASCII))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from connectors.logs.rules.plans import UniqueRecords
-from connectors.logs.rules.records import LINE, Dropped, LineOrigin, Record, StepFailed
+from connectors.logs.rules.records import LINE, TOO_DEEP, Dropped, LineOrigin, Record, StepFailed
 
 if TYPE_CHECKING:
     from connectors.logs.rules.built import BuiltGroup, BuiltRules, BuiltStep
@@ -68,7 +68,10 @@ def explain_line(
 def run_step(step: BuiltStep, records: list[Record | Dropped], origin: LineOrigin) -> list[Record | Dropped]:
     """Run a step on the records of a line; raises ``StepFailed``."""
     if isinstance(step.plan, UniqueRecords):
-        return step.plan.apply_all(records, origin)
+        try:
+            return step.plan.apply_all(records, origin)
+        except RecursionError:
+            raise StepFailed(TOO_DEEP) from None
     result: list[Record | Dropped] = []
     for record in records:
         if isinstance(record, Dropped):

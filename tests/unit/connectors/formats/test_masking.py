@@ -4,12 +4,15 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from connectors import schema as sc
 from connectors.errors import ConfigInvalid, Skippable
 from connectors.formats.masks.mask_functions import default_of, murmur3_32, murmur3_128, utf16_cut
 from connectors.formats.masks.masking import Mask, Target, find_problems, masked_by, parse_rules, row_masker
 from connectors.formats.masks.options import RULE_KEYS
+from connectors.java_regex import compile_java
 from connectors.schema import Schema, Type
 from worker.secrets.masking import is_secret_name
 
@@ -190,6 +193,34 @@ def test_masks_that_make_text(kind: str, options: dict[str, Any], value: Any, ma
     mask = ours(kind, schema, **options)
     assert apply(mask, value) == masked
     assert mask.schema == Schema(Type.STRING, optional=schema.optional, parameters=(("millrace.masked", "r"),))
+
+
+@pytest.mark.parametrize(
+    ("regex", "value"),
+    [
+        ("[^@]+@", "x" * 1_000_000),
+        (r"(\w)\w*@\w+", "é" + "x" * 1_000_000),
+        (r"(?<all>\d+)-\d", "1" * 1_000_000),
+        ("(?:a|aa)+b", "a" * 100_000),
+    ],
+)
+def test_a_mask_that_matches_nowhere_in_a_long_value_ends(regex: str, value: str) -> None:
+    assert apply(ours("regex", regex=regex, replacement="?"), value) == value
+
+
+@given(
+    st.sampled_from(
+        [r"([^@ ])[^@ ]*@(\w+)", r"\d+-(\d)", "(a|b)+c", r"[\w.]*(x)", r"(?<n>[^,]*),", "(?:(a)|b)*?c", "(.+)é"]
+    ),
+    st.lists(st.text("abcx1-,@ .é😀\n\v", max_size=12), min_size=1, max_size=6),
+)
+@settings(max_examples=60, deadline=None)
+def test_long_values_are_masked_as_short_ones_are(regex: str, words: list[str]) -> None:
+    mask = ours("regex", regex=regex, replacement="<$1>")
+    value = "".join(words)
+    value = value * (5000 // max(1, len(value)) + 1)
+    pattern = compile_java(regex)
+    assert apply(mask, value) == pattern.sub(lambda match: f"<{match[1] or ''}>", value)
 
 
 def test_murmur_passes_the_reference_implementations_own_check() -> None:

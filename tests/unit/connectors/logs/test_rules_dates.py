@@ -62,6 +62,24 @@ def test_a_date_without_year_is_the_last_one_before_the_line_was_read() -> None:
     assert reader.read("Jan  1 00:04:00", january) == milliseconds(2027, 1, 1, 0, 4)
 
 
+@pytest.mark.parametrize(
+    ("read", "leap"),
+    [((2025, 1, 5), 2024), ((2024, 2, 1), 2020), ((2024, 2, 29), 2024), ((2027, 12, 31), 2024), ((2103, 6, 1), 2096)],
+)
+def test_february_29_without_year_is_the_last_one(read: tuple[int, int, int], leap: int) -> None:
+    reader = date_reader(["MMM d HH:mm:ss"], "UTC")
+    origin = LineOrigin(timestamp=milliseconds(*read, 12))
+    assert reader.read("Feb 29 10:00:00", origin) == milliseconds(leap, 2, 29, 10)
+    with pytest.raises(StepFailed, match="'Feb 30 10:00:00' is no date: day is out of range"):
+        reader.read("Feb 30 10:00:00", origin)
+
+
+@pytest.mark.parametrize("text", ["0001-01-01T00:00:00+00:01", "9999-12-31T23:59:59.999-00:01", "9999-12-31T23:59:60"])
+def test_a_zone_leads_to_no_other_year_than_1_to_9999(text: str) -> None:
+    with pytest.raises(StepFailed, match="is no date of the years 1 to 9999"):
+        date_reader(["ISO8601"], "UTC").read(text)
+
+
 @pytest.mark.parametrize("text", ["2026-02-30 00:00:00,000", "2026-11-26 17:29:00,12", "2026-11-26 17:29:00,1234", ""])
 def test_no_dates(text: str) -> None:
     with pytest.raises(StepFailed):

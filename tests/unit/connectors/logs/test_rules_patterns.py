@@ -6,8 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from connectors.logs.rules.built import build_any
+from connectors.logs.rules.compiled import compile_rules
+from connectors.logs.rules.errors import OperatorOptionInvalid
 from connectors.logs.rules.grok import PATTERNS, expand_grok
 from connectors.logs.rules.patterns import MOST_CHARACTERS, PatternInvalid, compile_pattern
+from connectors.logs.rules.records import LineOrigin
 
 
 @pytest.mark.parametrize(
@@ -56,6 +60,20 @@ def test_a_search_from_each_character_of_a_long_line_ends(source: str, text: str
     assert not list(pattern.find_all(text))
 
 
+@pytest.mark.parametrize("filler", ["x", "é"])
+def test_a_mask_of_a_long_line_ends_and_masks_as_that_of_a_short_one(filler: str) -> None:
+    steps = [
+        {"mask": {"field": "line", "type": "regex", "regex": r"([^@ ])[^@ ]*@(\w+)", "replacement": "$1***@$2"}},
+        {"saveAs": {"columns": [{"name": "line"}]}},
+    ]
+    rules = compile_rules(
+        build_any({"mostCharacters": 1_048_576, "tables": [{"name": "t", "groups": [{"name": "g", "steps": steps}]}]})
+    )
+    for count in (10, 300_000):
+        line = f"from ann@shop {filler * count} to bob@home"
+        assert rules.apply(line, LineOrigin()) == [("t", [{"line": f"from a***@shop {filler * count} to b***@home"}])]
+
+
 @pytest.mark.parametrize("source", [r"(\d{4}-\d\d-\d\d) *(\w+):", r"(\d+)", r"\[(\w+)\]", r"(?:a|b)=\w+;"])
 def test_a_search_that_starts_seldom_is_left_to_re(source: str) -> None:
     assert compile_pattern(source).limit == MOST_CHARACTERS
@@ -81,6 +99,13 @@ def test_both_engines_take_the_same_groups(source: str, text: str) -> None:
     assert (match is None) == (expected is None)
     if match is not None and expected is not None:
         assert match.groups() == expected.groups()
+
+
+@pytest.mark.parametrize(("count", "last"), [(20, "x"), (2, "x" * 50), (20, ""), (1000, "x" * 1000)])
+def test_grok_patterns_that_name_others_many_times_are_refused_in_time(count: int, last: str) -> None:
+    patterns = {f"P{depth}": f"%{{P{depth + 1}}}" * count for depth in range(18)} | {"P18": last}
+    with pytest.raises(OperatorOptionInvalid, match="name each other so often"):
+        expand_grok("%{P0}", patterns)
 
 
 @pytest.mark.parametrize("name", PATTERNS)

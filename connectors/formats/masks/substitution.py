@@ -1,0 +1,80 @@
+r"""Replacing what an expression matches, in values of any length. Pure.
+
+``re`` may read a value again from each of its characters: ``[^@]+@`` takes the square of the length of a value without an
+``@``, and blocks the event loop meanwhile. Where RE2 certainly finds the same, it gets the values that are too long.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any, Final
+
+from connectors.logs.rules.patterns import MOST_CHARACTERS, PatternInvalid, compile_pattern
+from connectors.logs.rules.regex_parser import ops, parse_regex
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+#: What RE2 may understand in another way, or not at all: white space, ends of lines and words, flags, look-around.
+_DIFFERENT: Final = re.compile(r"\\[sSbBZ]|\$|(?<!\[)\^|\(\?(?!:|P<)")
+
+
+def make_substitution(pattern: re.Pattern[str], expand: Callable[[Any], str]) -> Callable[[str], str]:
+    """A function that replaces all matches in a string.
+
+    Args:
+        pattern: the expression.
+        expand: what replaces a match.
+    """
+
+    def substitute(value: str) -> str:
+        return pattern.sub(expand, value)
+
+    if _DIFFERENT.search(pattern.pattern) or pattern.match("") is not None:
+        return substitute
+    try:
+        compiled = compile_pattern(pattern.pattern)
+    except PatternInvalid:
+        return substitute
+    limit, find_all = compiled.limit, compiled.find_all
+    if limit >= MOST_CHARACTERS or _repeats_nothing(parse_regex(pattern.pattern, pattern.flags)):
+        return substitute
+
+    def substitute_in_time(value: str) -> str:
+        if len(value) <= limit or not _is_unicode(value):
+            return pattern.sub(expand, value)
+        parts: list[str] = []
+        position = 0
+        for match in find_all(value):
+            parts += [value[position : match.start()], expand(match)]
+            position = match.end()
+        return "".join([*parts, value[position:]])
+
+    return substitute_in_time
+
+
+def _repeats_nothing(items: Iterable[Any]) -> bool:
+    """Whether a parsed expression repeats what may be empty, which RE2 counts in another way."""
+    for operation, argument in items:
+        bodies: Iterable[Any] = ()
+        if operation in (ops.MAX_REPEAT, ops.MIN_REPEAT):
+            _, high, body = argument
+            if high > 1 and body.getwidth()[0] == 0:
+                return True
+            bodies = (body,)
+        elif operation is ops.SUBPATTERN:
+            bodies = (argument[-1],)
+        elif operation is ops.BRANCH:
+            bodies = argument[1]
+        if any(map(_repeats_nothing, bodies)):
+            return True
+    return False
+
+
+def _is_unicode(value: str) -> bool:
+    """Whether there are no halves of characters, which RE2 can't read."""
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
