@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, Final
 
-from connectors.logs.rules.patterns import MOST_CHARACTERS, PatternInvalid, compile_pattern
-from connectors.logs.rules.regex_parser import ops, parse_regex
+from connectors.linear_regex import MOST_CHARACTERS, PatternInvalid, compile_pattern
+from connectors.regex_parser import ops, parse_regex
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

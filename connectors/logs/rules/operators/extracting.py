@@ -18,7 +18,7 @@ from connectors.logs.rules.types import make_converter, read_text
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from connectors.logs.rules.patterns import Pattern
+    from connectors.linear_regex import Pattern
 
 _KEY: Final = re.compile(r"%\{([^}]*)\}")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from connectors.logs.rules.errors import OperatorOptionInvalid
-from connectors.logs.rules.patterns import Pattern, PatternInvalid, compile_pattern
+from connectors.linear_regex import Pattern, PatternInvalid, compile_pattern
 
 
 def make_pattern(option: str, source: str) -> Pattern:

@@ -21,7 +21,7 @@ from connectors.schema import OPTIONAL_STRING
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from connectors.logs.rules.patterns import Pattern
+    from connectors.linear_regex import Pattern
 
 _CONVERTIBLE: Final = tuple(kind for kind in TYPES if kind != "datetime")
 

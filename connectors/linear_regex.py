@@ -1,4 +1,4 @@
-r"""Regular expressions of rules: extracted with ``re``, which is fast, and bounded by what RE2 allows.
+r"""Regular expressions of rules and masks: matched with ``re``, which is fast, and bounded by what RE2 allows.
 
 An expression is accepted only if RE2 compiles it too, so look-around and back references are refused. That alone does not
 bound what ``re`` costs: ``(a+)+$`` takes exponential time. ``choices_in`` counts in an expression where ``re`` may have to try
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import re2
 
-from connectors.logs.rules.regex_parser import ops, parse_regex
+from connectors.regex_parser import ops, parse_regex
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
