@@ -105,7 +105,10 @@ class RowEngine(UpdateEngine):
         try:
             for change in changes:
                 self._apply_change(change, record.offset, written, emit)
-        except FAILURES as error:
+        except (Skippable, *FAILURES) as error:
+            del emit[first:]
+            if isinstance(error, Skippable):
+                raise
             raise Skippable(
                 f"The message at offset {record.offset} has a value that is not of its column's type: {error!r}. "
                 "Correct what writes it."
