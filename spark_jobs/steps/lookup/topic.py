@@ -236,3 +236,21 @@ def topic_ends(consumer: Any, topic: str, timeout_s: float) -> dict[int, int]:
             return ends
     except KafkaException as error:
         raise Retriable(f"topic {topic}: {error.args[0].str()}") from error
+
+
+def topic_id(admin: Any, topic: str, timeout_s: float) -> str:
+    """The id of a topic, which one that is recreated does not keep; empty where brokers have none. Blocks.
+
+    Raises:
+        Retriable: Kafka does not answer.
+    """
+    from confluent_kafka import KafkaException, TopicCollection
+
+    try:
+        with limit(f"id of topic {topic}", _HANGS_S):
+            asked = admin.describe_topics(TopicCollection([topic]), request_timeout=timeout_s)
+            return str(asked[topic].result(timeout_s).topic_id or "")
+    except KafkaException as error:
+        raise Retriable(f"topic {topic}: {error.args[0].str()}") from error
+    except TimeoutError as error:
+        raise Retriable(f"topic {topic}: Kafka does not answer") from error
