@@ -49,8 +49,12 @@ class RowLayouts:
         shape = TableShape(layout.constants, layout.keys, (), layout.others)
         return TableDescription(shape, clustered=False, partition_values=msgspec.msgpack.decode)
 
-    def slots_of(self, table: BucketTable, layout: RowLayout) -> list[int]:
-        """The slots of a layout's columns; enters it into the catalog if it is new."""
+    def slots_of(self, table: BucketTable, layout: RowLayout, *, deleted: bool) -> list[int]:
+        """The slots of a layout's columns; enters it into the catalog if it is new.
+
+        That of a delete counts for nothing where a row has shown one: JSON without a schema may hold the key alone, and the
+        columns of the table would be taken for dropped.
+        """
         known_slots = self._slots.get(layout.ident)
         if known_slots is not None:
             return known_slots
@@ -68,6 +72,8 @@ class RowLayouts:
                 f"({', '.join(names)}). Set it back, or start a job with another name and output."
             )
         known_version = catalog.find(layout.ident)
+        if known_version is None and deleted and catalog.versions:
+            return []
         if known_version is None:
             known_version = catalog.add(layout.ident, None, layout.table, [], list(layout.others))
             table.keep(known_version, layout_text(layout))
@@ -120,7 +126,7 @@ class RowEngine(UpdateEngine):
         return True
 
     def _apply_change(self, change: SourceRowChange, offset: int, store: _Layer, emit: list[OutputRecord]) -> None:
-        slots = self._layouts.slots_of(self._table, change.layout)
+        slots = self._layouts.slots_of(self._table, change.layout, deleted=change.values is None)
         now_s = self._events.now_ns // 1_000_000_000
         prefix = _key_prefix(change)
         if self._share is not None and not self._takes(prefix):

@@ -369,6 +369,23 @@ def test_of_changes_with_one_position_the_later_stands_and_repetitions_give_no_e
     assert bench.rows == {b'{"id":1}': rows[1]}
 
 
+@pytest.mark.parametrize("before", [None, {"id": 2}], ids=["no image", "the key alone"])
+def test_a_delete_without_a_whole_image_drops_no_column(before: Any) -> None:
+    bench = Bench(input_format="debezium")
+    changes = [
+        (1, change("c", None, {"id": 1, "name": "a"})),
+        (2, change("c", None, {"id": 2, "name": "b"})),
+        (2, change("d", before, None)),
+        (1, change("u", None, {"id": 1, "name": "c"})),
+    ]
+    for offset, (number, event) in enumerate(changes):
+        bench.apply(InputRecord(json.dumps({"id": number}).encode(), json.dumps(event).encode(), offset, 0))
+    assert [(event["op"], event["before"], event["after"]) for event in bench.events[2:]] == [
+        ("d", {"id": 2, "name": "b"}, None),
+        ("u", {"id": 1, "name": "a"}, {"id": 1, "name": "c"}),
+    ]
+
+
 def message(*tuples: list[str | None], fields: Any = None) -> bytes:
     fields = fields or [
         ums.make_field("id", "long", nullable=False),
