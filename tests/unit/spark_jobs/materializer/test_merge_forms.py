@@ -386,6 +386,18 @@ def test_a_delete_without_a_whole_image_drops_no_column(before: Any) -> None:
     ]
 
 
+def test_an_update_that_changes_a_named_key_deletes_the_old_row() -> None:
+    bench = Bench(input_format="debezium", key_columns=("name",), tombstones_on_delete=False)
+    rows = [{"id": 1, "name": name} for name in "ab"]
+    for offset, event in enumerate((change("c", None, rows[0]), change("u", *rows), change("u", None, rows[1]))):
+        bench.apply(InputRecord(b'{"id":1}', json.dumps(event).encode(), offset, 0))
+    assert [(event["op"], event["before"], event["after"]) for event in bench.events] == [
+        ("c", None, rows[0]),
+        ("d", rows[0], None),
+        ("c", None, rows[1]),
+    ]
+
+
 def message(*tuples: list[str | None], fields: Any = None) -> bytes:
     fields = fields or [
         ums.make_field("id", "long", nullable=False),
