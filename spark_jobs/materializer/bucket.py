@@ -257,7 +257,7 @@ class Bucket:
 
     def _merge_records(self, source: Iterator[InputRecord]) -> None:
         assert self._engine is not None and self._overlay is not None  # noqa: S101,PT018 - prepare has set them
-        engine, emit, chunk, result = self._engine, self._emit, self._chunk, self.result
+        emit, chunk, result = self._emit, self._chunk, self.result
         max_size, overlay, begin = self.options.max_bytes, self._overlay, self._position.next
         size = 0
         partition = last = -1 if self.options.buckets else 0
@@ -275,17 +275,10 @@ class Bucket:
             chunk.append(record)
             result.records += 1
             size += len(record.value or b"")
-            try:
-                done = engine.apply(record, overlay, emit)
-            except Skippable as error:
-                emit.clear()
-                self._dead_letter(record, error)
-                done = True
-            while not done:
+            while not self._apply_record(record, overlay):
                 # A fan-out that is larger than a transaction: the position stays before this record.
                 overlay = self._commit_partial(self._make_marker(offset, partition))
                 chunk[:] = [record]
-                done = engine.apply(record, overlay, emit)
             if emit:
                 self._hand_over()
             else:
@@ -294,6 +287,15 @@ class Bucket:
                 self._commit_work(self._make_marker(offset + 1, partition))
                 overlay, size = self._restart_overlay(), 0
                 chunk.clear()
+
+    def _apply_record(self, record: InputRecord, overlay: Overlay) -> bool:
+        """Merge a record, or put it aside; False: the store is full, and the rest of the record is still to be merged."""
+        assert self._engine is not None  # noqa: S101
+        try:
+            return self._engine.apply(record, overlay, self._emit)
+        except Skippable as error:
+            self._dead_letter(record, error)
+            return True
 
     def _make_marker(self, offset: int, partition: int) -> Marker:
         """The marker with everything done up to ``offset`` (excluded) of an input partition, and in those before it."""

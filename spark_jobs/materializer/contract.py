@@ -100,7 +100,8 @@ class Engine(Protocol):
             no event again.
 
         Raises:
-            connectors.errors.Skippable: the record can't be decoded (dead letter or stop, by option); it changes nothing.
+            connectors.errors.Skippable: the record can't be decoded (dead letter or stop, by option); it changes nothing. What
+                is in ``emit`` then was due before the record, and counts.
             connectors.errors.Fatal: nothing can continue (a counter table, a registry that refuses).
             connectors.errors.Retriable: the registry is unavailable.
         """

@@ -418,6 +418,7 @@ class Decoding:
                 self._options.tombstones,
                 self._options.separates,
                 self._first.get(namespace) if self._options.shards == REFUSE else None,
+                self._kinds.rules().may_move(namespace, [kind.layout for _, kind in group if kind.layout is not None]),
             )
             return avro_frame.build_frame(rows, table, report)
         layouts_by_text = {
@@ -439,6 +440,7 @@ class Decoding:
             self._options.tombstones,
             self._options.separates,
             self._first.get(namespace) if self._options.shards == REFUSE else None,
+            self._kinds.rules().may_move(namespace, layouts_by_text.values()),
         )
         return rows.mapInArrow(tasks.make_decoding_task(plan, report), frame_type(self._written_as(namespace)))
 

@@ -71,7 +71,7 @@ class RowImage(NamedTuple):
     Attributes:
         namespace: its table.
         row: the row afterwards; None: it is gone.
-        before: the row that is gone, as far as the message has it.
+        before: the row that is gone, or was changed, as far as the message has it.
         order: the order number of the change, where the message has one.
     """
 
@@ -132,11 +132,20 @@ class MessageRows:
         """
         key = await self._key.read(message.topic, message.key)
         value = await self._value.read(message.topic, message.value)
-        return [
-            RowChange(image.namespace, self._find_key(image, key.value), image.row, image.order)
-            for image in self._read_images(message.topic, key, value, self._config)
-            if is_selected(self._tables, image.namespace)
-        ]
+        changes = []
+        for image in self._read_images(message.topic, key, value, self._config):
+            if is_selected(self._tables, image.namespace):
+                change = RowChange(image.namespace, self._find_key(image, key.value), image.row, image.order)
+                changes += [*self._find_moved_row(image, change.key), change]
+        return changes
+
+    def _find_moved_row(self, image: RowImage, key: Mapping[str, Any]) -> list[RowChange]:
+        """The delete of the old row, where an update has changed a declared key."""
+        names = self._declared.get(image.namespace, self._declared.get(""))
+        if names is None or image.row is None or image.before is None:
+            return []
+        old = {name: image.before.get(name) for name in names}
+        return [] if None in old.values() or old == key else [RowChange(image.namespace, old, None, image.order)]
 
     def _find_key(self, image: RowImage, key: Any) -> dict[str, Any]:
         """The key of a row: the declared columns of it, or the message's key."""
@@ -210,7 +219,7 @@ def read_event(topic: str, key: Content, value: Content, config: Config) -> Iter
     if event["op"] == "d":
         yield RowImage(namespace, None, before, order)
     else:
-        yield RowImage(namespace, _read_columns(value.schema, "after", event["after"]), None, order)
+        yield RowImage(namespace, _read_columns(value.schema, "after", event["after"]), before, order)
 
 
 def read_flat(topic: str, key: Content, value: Content, config: Config) -> Iterator[RowImage]:

@@ -302,7 +302,17 @@ class RowEventReader:
                     for column, store in zip(layout.others, stores, strict=True)
                 ]
             )
-        return [SourceRowChange(layout, tuple(key.values()), values, position, time, snapshot)]
+        change = SourceRowChange(layout, tuple(key.values()), values, position, time, snapshot)
+        if operation == "u" and self._has_moved(value.get("before"), row):
+            return [*self._read_debezium(schema, value | {"op": "d"}, record), change]
+        return [change]
+
+    def _has_moved(self, before: Any, row: Mapping[str, Any]) -> bool:
+        """Whether an update has changed a key that the options name; not where the image before it lacks a part of it."""
+        names = self._options.key_columns
+        if not isinstance(before, dict) or any(before.get(name) is None for name in names):
+            return False
+        return any(before[name] != row[name] for name in names)
 
     @property
     def _is_separate(self) -> bool:

@@ -101,6 +101,8 @@ class UpdateEngine:
         self._table = BucketTable(options, resources, form or self._decoder)
         self._events = EventWriter(options, self._table, sequence)
         self.latency = self._events.latency
+        #: How many events of a call show what was due before its record, which the store has.
+        self._settled = 0
         #: Which bucket of how many it is limited to; None: it takes every row.
         self._share: tuple[int, int] | None = None
 
@@ -141,10 +143,13 @@ class UpdateEngine:
         if binding.gone or binding.era != self._table.era:
             return True
         now_ns = self._events.now_ns = self._clock()
-        first = len(emit)
+        first = self._settled = len(emit)
         try:
             done = self._merge_update(binding, update, record.offset, store, emit, now_ns // 1_000_000_000)
-        except FAILURES as error:
+        except (Skippable, *FAILURES) as error:
+            del emit[self._settled :]
+            if isinstance(error, Skippable):
+                raise
             raise Skippable(
                 f"The partition update at offset {record.offset} has a value that is not of its column's type: "
                 f"{error!r}. Correct what writes it."
@@ -264,6 +269,7 @@ class UpdateEngine:
                 and not self._settle_partition(prefix, partition, key, store, emit, now_s, origin)
             ):
                 return False
+            self._settled = len(emit)
         opened: OpenFanout | None = None
         packed: bytes | None = None
         changed = False

@@ -388,6 +388,13 @@ def _hide_elements(column: Complex, limit: Limit) -> bool:
     return bool(gone)
 
 
+def position_of(state: RowState) -> int:
+    """The position of the last change of a row that comes whole."""
+    if state.live is not None:
+        return state.live[0]
+    return state.deletion[0] if state.deletion is not None else NEVER
+
+
 def replace_row(state: RowState, values: Sequence[Any] | None, slots: Sequence[int], version: int, forget: int) -> bool:
     """A whole row from a source that is ordered by position: the later one takes the place of the earlier.
 
@@ -400,9 +407,7 @@ def replace_row(state: RowState, values: Sequence[Any] | None, slots: Sequence[i
         version: the position; the state's write times are positions.
         forget: when the deletion may be forgotten.
     """
-    known_version = (
-        state.live[0] if state.live is not None else state.deletion[0] if state.deletion is not None else NEVER
-    )
+    known_version = position_of(state)
     if version < known_version:
         return False
     row: list[Any] = [None] * len(state.values)

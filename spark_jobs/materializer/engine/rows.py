@@ -12,9 +12,9 @@ from spark_jobs.materializer.decoding.rows import RowEventReader, RowLayout, Sou
 from spark_jobs.materializer.engine.bucket_table import TableDescription
 from spark_jobs.materializer.engine.engine import FAILURES, Resources, UpdateEngine
 from spark_jobs.materializer.engine.keys import ROW, partition_prefix
-from spark_jobs.materializer.engine.merge import replace_row
+from spark_jobs.materializer.engine.merge import position_of, replace_row
 from spark_jobs.materializer.engine.model import EventOrigin
-from spark_jobs.materializer.engine.rowstate import new_row
+from spark_jobs.materializer.engine.rowstate import new_row, unpack_row
 from spark_jobs.materializer.events.forms import TableShape
 from spark_jobs.rows.shards import NUMBERS
 
@@ -49,8 +49,15 @@ class RowLayouts:
         shape = TableShape(layout.constants, layout.keys, (), layout.others)
         return TableDescription(shape, clustered=False, partition_values=msgspec.msgpack.decode)
 
-    def slots_of(self, table: BucketTable, layout: RowLayout) -> list[int]:
-        """The slots of a layout's columns; enters it into the catalog if it is new."""
+    def slots_of(
+        self, table: BucketTable, layout: RowLayout, *, deleted: bool, is_news: Callable[[], bool]
+    ) -> list[int]:
+        """The slots of a layout's columns; enters it into the catalog if it is new.
+
+        That of a delete counts for nothing where a row has shown one: JSON without a schema may hold the key alone, and the
+        columns of the table would be taken for dropped. An earlier layout that comes back with news has a column that was
+        dropped and added again: it is a version of its own.
+        """
         known_slots = self._slots.get(layout.ident)
         if known_slots is not None:
             return known_slots
@@ -67,13 +74,24 @@ class RowLayouts:
                 f"({', '.join(self._keys)}) in the state and would be "
                 f"({', '.join(names)}). Set it back, or start a job with another name and output."
             )
-        known_version = catalog.find(layout.ident)
+        same = [version for version in catalog.versions if version.ident.partition(".")[0] == layout.ident]
+        known_version, ident = (same[-1], f"{layout.ident}.{len(same)}") if same else (None, layout.ident)
+        # Of a layout that lacks a newer column the rows are late ones: they must not take that column away.
+        newest = catalog.newest
+        comes_back = (
+            known_version is not None and newest is not None and known_version.regular.keys() > newest.regular.keys()
+        )
+        if comes_back and not deleted and is_news():
+            known_version, comes_back = None, False
+        if known_version is None and deleted and catalog.versions:
+            return []
         if known_version is None:
-            known_version = catalog.add(layout.ident, None, layout.table, [], list(layout.others))
+            known_version = catalog.add(ident, None, layout.table, [], list(layout.others))
             table.keep(known_version, layout_text(layout))
         slots = list(known_version.regular.values())
         slots = [slot if slot in table.live[1] else -1 for slot in slots]
-        self._slots[layout.ident] = slots
+        if not comes_back:  # the next change may be news
+            self._slots[layout.ident] = slots
         return slots
 
 
@@ -105,7 +123,10 @@ class RowEngine(UpdateEngine):
         try:
             for change in changes:
                 self._apply_change(change, record.offset, written, emit)
-        except FAILURES as error:
+        except (Skippable, *FAILURES) as error:
+            del emit[first:]
+            if isinstance(error, Skippable):
+                raise
             raise Skippable(
                 f"The message at offset {record.offset} has a value that is not of its column's type: {error!r}. "
                 "Correct what writes it."
@@ -117,12 +138,17 @@ class RowEngine(UpdateEngine):
         return True
 
     def _apply_change(self, change: SourceRowChange, offset: int, store: _Layer, emit: list[OutputRecord]) -> None:
-        slots = self._layouts.slots_of(self._table, change.layout)
-        now_s = self._events.now_ns // 1_000_000_000
         prefix = _key_prefix(change)
+        key = prefix + ROW
+
+        def is_news() -> bool:
+            old_blob = store.get(key)
+            return old_blob is None or position_of(unpack_row(old_blob)) < change.position
+
+        slots = self._layouts.slots_of(self._table, change.layout, deleted=change.values is None, is_news=is_news)
+        now_s = self._events.now_ns // 1_000_000_000
         if self._share is not None and not self._takes(prefix):
             return
-        key = prefix + ROW
         blob = store.get(key)
         if blob is None:
             state, before = new_row(self._table.era, [], change.position, self._table.view.count), None

@@ -53,6 +53,7 @@ class AvroFrameTable:
         tombstones: whether a record without a value is a delete (flat rows).
         separate: whether rows begin with the numbers of their shard.
         shard: the only one that records may be of; None: any.
+        moves: whether an update may change the key: it is a delete of the old row then, and an insert.
     """
 
     schema: TableSchema
@@ -62,6 +63,7 @@ class AvroFrameTable:
     tombstones: bool = False
     separate: bool = False
     shard: Shard | None = None
+    moves: bool = False
 
 
 def build_frame(records: DataFrame, table: AvroFrameTable, report: DeadLetters) -> DataFrame:
@@ -366,24 +368,24 @@ def _problem_getters(versions: list[_Version], table: AvroFrameTable) -> list[Ca
 
     if not any(version.problems(version.after) for version in versions):
         return []
-    if not table.before or table.layouts[0].flat is not None:
+    if not (table.before or table.moves) or table.layouts[0].flat is not None:
         return [of_result]
     return [of_result, lambda version: find_problems(version, [version.before])]
 
 
 def _select_output(rows: DataFrame, versions: list[_Version], table: AvroFrameTable) -> DataFrame:
     uid = f.concat_ws("-", "topic", f.col("partition").cast("string"), f.col("offset").cast("string"))
-    if table.before and table.layouts[0].flat is None:
+    if (table.before or table.moves) and table.layouts[0].flat is None:
         old = _choose_version(versions, lambda version: version.before.isNotNull())
-        rows = rows.withColumn(
-            "kind",
-            f.explode(
-                f.when((f.col("op") == "u") & old, f.array(f.lit("b"), f.lit("u"))).otherwise(
-                    f.array(_build_operation_letter())
-                )
-            ),
-        )
-        uid = f.when(f.col("kind") == "b", f.concat(uid, f.lit("-b"))).otherwise(uid)
+        kinds = f.array(_build_operation_letter())
+        if table.before:
+            kinds = f.when((f.col("op") == "u") & old, f.array(f.lit("b"), f.lit("u"))).otherwise(kinds)
+        if table.moves:
+            has_moved = (f.col("op") == "u") & old & _has_moved(versions, table)
+            kinds = f.when(has_moved, f.array(f.lit("d"), f.lit("i"))).otherwise(kinds)
+        rows = rows.withColumn("kind", f.explode(kinds))
+        is_first = (f.col("op") == "u") & f.col("kind").isin("b", "d")
+        uid = f.when(is_first, f.concat(uid, f.lit("-"), f.col("kind"))).otherwise(uid)
     else:
         rows = rows.withColumn("kind", _build_operation_letter())
     kind = f.col("kind")
@@ -412,6 +414,24 @@ def _select_output(rows: DataFrame, versions: list[_Version], table: AvroFrameTa
         ]
         columns = numbers + columns
     return rows.select(*columns, *[column.alias(name) for column, name in zip(system, SYSTEM_COLUMNS, strict=True)])
+
+
+def _has_moved(versions: list[_Version], table: AvroFrameTable) -> Column:
+    """Whether an update has changed the key; not where the image before it lacks a part of the key."""
+    is_known, differs = f.lit(True), f.lit(False)
+    for column in table.schema.key:
+        old, new = (
+            _choose_version(
+                versions,
+                lambda version, image=image, column=column: version.image(  # type: ignore[misc]  # bound in the loop
+                    getattr(version, image), column.name, column.type
+                ),
+            )
+            for image in ("before", "after")
+        )
+        is_known &= old.isNotNull()
+        differs |= f.coalesce(old != new, f.lit(False))
+    return is_known & differs
 
 
 def _build_operation_letter() -> Column:

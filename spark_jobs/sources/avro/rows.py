@@ -58,6 +58,7 @@ _WHOLE: Final = frozenset((Type.INT8, Type.INT16, Type.INT32, Type.INT64))
 _LETTERS: Final = np.zeros(256, np.uint8)
 _LETTERS[list(b"crud")] = list(b"iiud")
 _DELETE: Final = ord("d")
+_UPDATE: Final = ord("u")
 _LARGEST: Final = (1 << 63) - 1
 
 
@@ -203,6 +204,8 @@ class KindReader:
             for field in self._columns
         ]
         self._fill_keys(arrays, batch)
+        if self._plan.moves:
+            self._demand_same_keys(data, letters == _UPDATE, arrays, before_at, end)
         source = _SourceColumns(data, members.get("source"), image.count)
         shard = [source.or_zero(name) for name in NUMBERS]
         expected = self._plan.shard
@@ -236,6 +239,20 @@ class KindReader:
         order = np.arange(after.count)
         order[positions] = after.count + np.arange(len(positions))
         return join_columns([after, before]).take(order)
+
+    def _demand_same_keys(
+        self, data: Data, updated: Flags, arrays: Sequence[pa.Array], before_at: Whole, end: Whole
+    ) -> None:
+        """Leave records to the JVM where an update changes the key."""
+        (positions,) = np.nonzero(updated)
+        if not len(positions):
+            return
+        before, _ = self._members["before"].read(data, before_at[positions], end[positions], keep=True)
+        for field, array in zip(self._columns, arrays, strict=True):
+            if field.required and field.row is not None:
+                old = field.row(data, before.children[field.name].masked(before.valid))
+                if pc.any(pc.not_equal(old, array.take(pa.array(positions)))).as_py():
+                    raise Broken("an update changes the key")
 
     def _fill_keys(self, arrays: list[pa.Array], batch: pa.RecordBatch) -> None:
         """Set what is null in key columns from the records' keys."""

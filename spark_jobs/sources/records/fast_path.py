@@ -152,6 +152,7 @@ class FastPath:
                     of_table,
                     separate=state.shards == SEPARATE,
                     shard=state.first.get(name) if state.shards == REFUSE else None,
+                    moves=state.rules.may_move(name, of_table.values()),
                 )
             )
             for name, of_table in layouts.items()
@@ -197,6 +198,7 @@ class FastPath:
             namespace=namespace if loose else None,
             separate=state.shards == SEPARATE,
             shard=state.first.get(namespace) if state.shards == REFUSE else None,
+            moves=state.rules.may_move(namespace, layouts.values()),
         )
         keys = tuple(column.name for column in schema.key)
         shown = self._json_keys and state.rules.keys_of(namespace) is None

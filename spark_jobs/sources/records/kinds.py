@@ -36,7 +36,7 @@ from worker.converters.avro_form.schema import AvroSettings
 from worker.converters.json_form.read import read_schema
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     import pyarrow as pa
     from pyspark.sql.types import DataType
@@ -93,6 +93,13 @@ class Rules:
     def keys_of(self, namespace: str) -> tuple[str, ...] | None:
         """The key columns of a table; None where the options don't say them."""
         return self.keys.get(namespace, self.keys.get(""))
+
+    def may_move(self, namespace: str, layouts: Iterable[RecordLayout]) -> bool:
+        """Whether an update may change the key of a row of a table: options name columns that its records' keys lack."""
+        keys = self.keys_of(namespace)
+        if not self.envelope or keys is None:
+            return False
+        return any(not {member.name for member in layout.key}.issuperset(keys) for layout in layouts)
 
     def declared_of(self, namespace: str) -> Mapping[str, DataType]:
         """The declared types of a table's columns."""

@@ -124,6 +124,7 @@ class DecodePlan:
         foreign: strings as in ``layouts`` that belong to other tables.
         separate: whether rows begin with the numbers of their shard.
         shard: the only one that records may be of; None: any.
+        moves: whether an update may change the key: it is a delete of the old row then, and an insert.
     """
 
     schema: TableSchema
@@ -135,6 +136,7 @@ class DecodePlan:
     tombstones: bool = False
     separate: bool = False
     shard: Shard | None = None
+    moves: bool = False
 
 
 def _flat_members(flat: Flat) -> dict[str, tuple[str, Any]]:
@@ -323,6 +325,11 @@ class PayloadReader:
         if not self._members or row is None:
             return row
         return self.row_type(**{self._members[name]: value for name, value in row.items() if name in self._members})
+
+    def has_moved(self, old: Any, row: Any) -> bool:
+        """Whether an update from ``old`` to ``row`` has changed the key; not where ``old`` lacks a part of it."""
+        keys = [(getattr(old, name), getattr(row, name)) for name in self.key_attributes]
+        return all(before is not None for before, _ in keys) and any(before != after for before, after in keys)
 
     def fill_key(self, row: Any, key: bytes | None, *, missing_only: bool) -> None:
         """Set the key columns of ``row`` from the record's key."""

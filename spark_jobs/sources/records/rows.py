@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -286,6 +287,10 @@ class TableDecoder:
         for name in reader.key_attributes:
             if None in list(map(attrgetter(name), rows)):
                 return None
+        if self._plan.moves:
+            images = [(reader.image(payload.before), payload.after) for payload in payloads if payload.op == "u"]
+            if any(old is not None and reader.has_moved(old, row) for old, row in images):
+                return None
         return Changes(rows, ops, sources, list(indexes))  # type: ignore[arg-type]  # none is None
 
     def _read_mixed_rows(
@@ -313,15 +318,19 @@ class TableDecoder:
             if op == "d":
                 row = reader.image(payload.before) or reader.row_type()
             else:
-                if before_wanted and op == "u" and payload.before != NULL:
-                    old = reader.image(payload.before)
-                    if reader.lacks_key:
-                        reader.fill_key(old, batch.column("key")[index].as_py(), missing_only=True)
-                    result.append(DecodedChange(old, "b", source, index))
                 row = payload.after
                 if row is None:
                     raise Skippable(NO_AFTER)
             self._demand_key(reader, row, index, batch)
+            if op == "u" and (before_wanted or self._plan.moves) and payload.before != NULL:
+                old = reader.image(payload.before)
+                if reader.lacks_key:
+                    reader.fill_key(old, batch.column("key")[index].as_py(), missing_only=True)
+                if self._plan.moves and reader.has_moved(old, row):
+                    result.append(DecodedChange(old, "d", source, index))
+                    op = "i"
+                elif before_wanted:
+                    result.append(DecodedChange(old, "b", source, index))
             result.append(DecodedChange(row, op, source, index))
         return Changes.of(result)
 
@@ -391,8 +400,14 @@ class TableDecoder:
         records = batch.select(KAFKA_FIELDS)
         if changes.record_indexes != list(range(batch.num_rows)):
             records = records.take(pa.array(changes.record_indexes, pa.int32()))
-        arrays += system_arrays(records, changes.ops, changes.sources)
+        arrays += system_arrays(records, changes.ops, changes.sources, self._find_firsts(changes.record_indexes))
         return pa.RecordBatch.from_arrays(arrays, schema=self.arrow)
+
+    def _find_firsts(self, indexes: Sequence[int]) -> list[bool] | None:
+        """Whether each row is the first of two of its record; None where no record has two."""
+        if not (self._plan.before or self._plan.moves):
+            return None
+        return [first == second for first, second in pairwise([*indexes, -1])]
 
     def _make_empty_batch(self) -> pa.RecordBatch:
         return pa.RecordBatch.from_arrays([pa.nulls(0, kind.type) for kind in self.arrow], schema=self.arrow)

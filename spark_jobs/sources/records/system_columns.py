@@ -33,22 +33,27 @@ _order_members: Final = attrgetter(*MEMBERS)
 _binlog_members: Final = attrgetter("connector", "ums_id", "lsn", "file", "pos", "row")
 
 
-def system_arrays(records: pa.RecordBatch, ops: Sequence[str], sources: Sequence[Any]) -> list[pa.Array]:
+def system_arrays(
+    records: pa.RecordBatch, ops: Sequence[str], sources: Sequence[Any], firsts: Sequence[bool] | None = None
+) -> list[pa.Array]:
     """The arrays of ``SYSTEM_TYPES`` for rows that come from ``records`` one to one.
 
     Args:
         records: ``KAFKA_FIELDS`` of the records.
         ops: what each row says: i, u, d, or b for the image before an update.
         sources: the position and times that each change's source gives.
+        firsts: whether a row is the first of two of its record; None: no row is.
     """
     kinds = pa.array(ops, pa.string())
-    return position_arrays(
-        records, _order_numbers(sources, records), _change_times(sources, records), kinds, before="b" in ops
-    )
+    return position_arrays(records, _order_numbers(sources, records), _change_times(sources, records), kinds, firsts)
 
 
 def position_arrays(
-    records: pa.RecordBatch, numbers: pa.Array, times: pa.Array, kinds: pa.Array, *, before: bool = False
+    records: pa.RecordBatch,
+    numbers: pa.Array,
+    times: pa.Array,
+    kinds: pa.Array,
+    firsts: Sequence[bool] | None = None,
 ) -> list[pa.Array]:
     """As ``system_arrays``.
 
@@ -57,12 +62,12 @@ def position_arrays(
         numbers: ``ums_id_``.
         times: ``ums_ts_`` in µs.
         kinds: ``ums_op_``.
-        before: whether there are images before an update.
+        firsts: see there.
     """
     topic, partition, offset = (records.column(name) for name in ("topic", "partition", "offset"))
     uid = pc.binary_join_element_wise(topic, partition.cast(pa.string()), offset.cast(pa.string()), "-")
-    if before:
-        uid = pc.if_else(pc.equal(kinds, "b"), pc.binary_join_element_wise(uid, "b", "-"), uid)
+    if firsts is not None:
+        uid = pc.if_else(pa.array(firsts, pa.bool_()), pc.binary_join_element_wise(uid, kinds, "-"), uid)
     return [numbers, times.view(TIMESTAMP), kinds, uid, topic, partition, offset]
 
 

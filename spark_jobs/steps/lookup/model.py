@@ -58,7 +58,7 @@ class Spec:
         headers: of requests over HTTP.
         login: user, password, TLS and time limits; the address where it is a database by JDBC URL.
         consistency: of Cassandra.
-        topic: to read; with ``client``, the configuration of its consumer.
+        topic: to read; with ``topic_id``, its id in Kafka, and ``client``, the configuration of its consumer.
         rows_max: the most rows of a topic that are kept.
         miss, miss_timeout_s, miss_then: the policy for misses.
         cache_rows, cache_age_s, cache_miss_age_s: bounds of the cache.
@@ -80,6 +80,7 @@ class Spec:
     headers: tuple[tuple[str, str], ...] = field(default=(), repr=False)
     consistency: str = "LOCAL_ONE"
     topic: str = ""
+    topic_id: str = ""
     client: tuple[tuple[str, Any], ...] = field(default=(), repr=False)
     rows_max: int = 0
     miss: str = NULL

@@ -43,6 +43,8 @@ class LookupStep(Step):
         super().__init__(context)
         self._counts: Any = None
         self._consumer: Any = None
+        #: A Python worker may outlive this run, and the topic be another one then.
+        self._topic_id = ""
 
     def check(self) -> list[str]:
         """See ``Step.check``."""
@@ -163,8 +165,9 @@ class LookupStep(Step):
         if self._counts is None:
             self._counts = make_accumulator(run.spark)
         client, ends = self._topic_state()
+        spec = spec_of(self.name, self.context.options, self.context.raw, client)
         task = LookupTask(
-            spec_of(self.name, self.context.options, self.context.raw, client),
+            replace(spec, topic_id=self._topic_id),
             schema.namespace,
             self._key_positions(schema),
             count,
@@ -181,9 +184,10 @@ class LookupStep(Step):
         if not topic:
             return {}, {}
         from confluent_kafka import Consumer
+        from confluent_kafka.admin import AdminClient
 
         from spark_jobs.kafka import clients
-        from spark_jobs.steps.lookup.topic import topic_ends
+        from spark_jobs.steps.lookup.topic import topic_ends, topic_id
 
         client = clients.build_client_config(
             self.context.job,
@@ -193,6 +197,10 @@ class LookupStep(Step):
             auto_offset_reset="earliest",
             isolation_level="read_committed",
         )
+        timeout_s = self.context.options["timeout.ms"] / 1000
         if self._consumer is None:
             self._consumer = Consumer(client)
-        return client, topic_ends(self._consumer, topic, self.context.options["timeout.ms"] / 1000)
+        ends = topic_ends(self._consumer, topic, timeout_s)
+        if not self._topic_id:
+            self._topic_id = topic_id(AdminClient(clients.build_client_config(self.context.job)), topic, timeout_s)
+        return client, ends

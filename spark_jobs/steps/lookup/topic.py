@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
 from connectors.errors import Fatal, Retriable
+from connectors.formats.order_number import source_number
 from spark_jobs.spark.watchdog import limit
 from spark_jobs.steps.lookup.documents import field_of
 from spark_jobs.steps.lookup.model import RETRY
@@ -45,8 +48,10 @@ class TopicTable:
         self._positions: dict[int, int] = {}
         #: The key of a record -> the lookup's key of its row: a record without a row names no columns.
         self._owners: dict[bytes, tuple[str, ...]] = {}
-        #: The lookup's key -> the record's key, and the values.
-        self._rows: dict[tuple[str, ...], tuple[bytes, tuple[Any, ...]]] = {}
+        #: The lookup's key -> the record's key, the values, and the change's place in the order of changes.
+        self._rows: dict[tuple[str, ...], tuple[bytes, tuple[Any, ...], int]] = {}
+        #: The place of the last TRUNCATE: what was written before it is gone, whatever partition it is read from, and when.
+        self._emptied_at: float = -math.inf
 
     def values(self, keys: Sequence[tuple[Any, ...]]) -> list[Values]:
         """The values of each key; None for one that is not found. Blocks only where the policy for misses says ``retry``."""
@@ -121,16 +126,22 @@ class TopicTable:
         spec, value = self.spec, message.value()
         key: bytes = message.key() or b""
         where = f"step {spec.step}: the record at {spec.topic}-{message.partition()} offset {message.offset()}"
-        row = None
+        row, order = None, 0
         if value is not None:
             try:
-                row = row_of(value, spec.form)
+                row, number = change_of(value, spec.form)
             except msgspec.DecodeError as error:
                 raise Fatal(f"{where} is not JSON: {error}. Lookups read topics with JSON values") from error
             if row is _NO_CHANGE:
                 return
+            order = int(message.timestamp()[1]) if number is None else number
+            if row is _EMPTIED:
+                self._empty_table(order)
+                return
             if row is not None and not isinstance(row, dict):
                 raise Fatal(f"{where} holds no row: correct topic.format ({spec.form})")
+            if order < self._emptied_at:
+                row = None
         owner = self._owners.pop(key, None) if key else None
         if owner is not None and self._rows[owner][0] == key:
             del self._rows[owner]
@@ -149,7 +160,7 @@ class TopicTable:
         current_row = self._rows.get(lookup_key)
         if current_row is not None and current_row[0] != key:
             self._owners.pop(current_row[0], None)
-        self._rows[lookup_key] = (key, values)
+        self._rows[lookup_key] = (key, values, order)
         if key:
             self._owners[key] = lookup_key
         if len(self._rows) > spec.rows_max:
@@ -157,6 +168,14 @@ class TopicTable:
                 f"step {spec.step}: topic {spec.topic} has more than {spec.rows_max} rows: raise topic.rows.max if the "
                 "memory of every Python worker allows it, or look up in a database"
             )
+
+    def _empty_table(self, order: int) -> None:
+        """Remove the rows of all changes before a TRUNCATE."""
+        self._emptied_at = max(self._emptied_at, order)
+        for lookup_key, (key, _, row_order) in list(self._rows.items()):
+            if row_order < order:
+                del self._rows[lookup_key]
+                self._owners.pop(key, None)
 
     def close(self) -> None:
         """Close the consumer."""
@@ -166,10 +185,14 @@ class TopicTable:
 
 #: A message that changes no row.
 _NO_CHANGE: Final = object()
+#: A message that removes all rows.
+_EMPTIED: Final = object()
 
 
-def row_of(value: bytes, form: str) -> Any:
-    """The row after a change; None where it was deleted, ``_NO_CHANGE`` for messages without a row. Pure.
+def change_of(value: bytes, form: str) -> tuple[Any, int | None]:
+    """The row after a change, and the change's order number; None where it says none. Pure.
+
+    Of the row: None where it was deleted, ``_EMPTIED`` for a TRUNCATE, ``_NO_CHANGE`` for other messages without a row.
 
     Raises:
         msgspec.DecodeError: the value is not JSON.
@@ -178,12 +201,18 @@ def row_of(value: bytes, form: str) -> Any:
     if isinstance(document, dict) and document.keys() == {"schema", "payload"}:
         document = document["payload"]
     if form == PLAIN or document is None:
-        return document
+        return document, None
     if not isinstance(document, dict) or "op" not in document:
-        return ""
-    if document["op"] == "d":
-        return None
-    return document.get("after") if document["op"] in ("c", "r", "u") else _NO_CHANGE
+        return "", None
+    operation, number, source = document["op"], None, document.get("source")
+    if isinstance(source, dict):
+        with suppress(ValueError, TypeError):  # its file has no number, for instance
+            number = source_number(source)
+    if operation == "d":
+        return None, number
+    if operation in ("c", "r", "u"):
+        return document.get("after"), number
+    return _EMPTIED if operation == "t" else _NO_CHANGE, number
 
 
 def topic_ends(consumer: Any, topic: str, timeout_s: float) -> dict[int, int]:
@@ -207,3 +236,21 @@ def topic_ends(consumer: Any, topic: str, timeout_s: float) -> dict[int, int]:
             return ends
     except KafkaException as error:
         raise Retriable(f"topic {topic}: {error.args[0].str()}") from error
+
+
+def topic_id(admin: Any, topic: str, timeout_s: float) -> str:
+    """The id of a topic, which one that is recreated does not keep; empty where brokers have none. Blocks.
+
+    Raises:
+        Retriable: Kafka does not answer.
+    """
+    from confluent_kafka import KafkaException, TopicCollection
+
+    try:
+        with limit(f"id of topic {topic}", _HANGS_S):
+            asked = admin.describe_topics(TopicCollection([topic]), request_timeout=timeout_s)
+            return str(asked[topic].result(timeout_s).topic_id or "")
+    except KafkaException as error:
+        raise Retriable(f"topic {topic}: {error.args[0].str()}") from error
+    except TimeoutError as error:
+        raise Retriable(f"topic {topic}: Kafka does not answer") from error

@@ -113,10 +113,10 @@ def select_existing(rows: pa.Table) -> pa.Table:
 
 
 def select_newer(rows: pa.Table, stored: pa.Table, key: Sequence[str]) -> pa.Table:
-    """The rows whose order number is larger than that of the stored row of their key."""
+    """The rows whose order number is not smaller than that of the stored row of their key: of equal ones the later counts."""
     orders = dict(zip(_list_row_keys(stored, key), stored.column(ORDER).to_pylist(), strict=True))
     mask = [
-        at not in orders or order > orders[at]
+        at not in orders or order >= orders[at]
         for at, order in zip(_list_row_keys(rows, key), rows.column(ORDER).to_pylist(), strict=True)
     ]
     return rows.filter(pa.array(mask, pa.bool_()))

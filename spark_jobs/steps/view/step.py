@@ -333,7 +333,7 @@ class ViewStep(Step):
         newest = self._select_newest_changes(_select_changes(table, positions), key)
         there = stored.select(*key, f.col(ORDER).alias("known_"))
         changed = compute_now(
-            newest.join(there, key, "left").where(f"known_ IS NULL OR {ORDER} > known_").drop("known_")
+            newest.join(there, key, "left").where(f"known_ IS NULL OR {ORDER} >= known_").drop("known_")
         )
         count, *totals = changed.agg(
             f.count(f.lit(1)),

@@ -8,6 +8,7 @@ import secrets
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from confluent_kafka.admin import AdminClient
 
 from spark_jobs.contract import TableChanges
 from spark_jobs.steps.flow import empty_changes
@@ -17,6 +18,7 @@ from tests.integration.spark_jobs.jdbc.conftest import database
 from tests.integration.spark_jobs.sources.test_whole_jobs import Jobs, jdbc, jobs
 from tests.integration.spark_jobs.steps.test_histories import compare, flow_of, history, random_events, schema
 from tests.integration.spark_jobs.steps.test_step_jobs import event
+from tests.support.eventually import eventually
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -83,6 +85,33 @@ def test_rows_of_a_database_and_of_a_topic(jobs: Jobs, postgres: Postgres) -> No
     )
     assert jobs.run(jobs.name, **options) == ""
     assert server.query(chosen) == [(4, "two", "Xaver"), (5, "one", "Yara")]
+
+
+def test_a_topic_that_was_recreated_while_the_flow_was_stopped_is_read_from_its_start(jobs: Jobs) -> None:
+    """The Python workers of an application outlive the run of a flow, and so do the tables that they keep."""
+    cities, out = f"{jobs.name}-cities", f"{jobs.name}-out"
+    admin = AdminClient({"bootstrap.servers": jobs.bootstrap})
+    options = {
+        "source.format": "debezium",
+        "sink.type": "kafka",
+        "sink.kafka.topic": out,
+        "sink.kafka.content": "rows",
+        "transform.steps": "city",
+        **lookup("city", topic=cities, topic_format="plain", on="city = name", columns="mayor string"),
+    }
+
+    def city(key: str, mayor: str) -> tuple[bytes, bytes]:
+        return key.encode(), json.dumps({"name": key, "mayor": mayor}).encode()
+
+    jobs.send(cities, [city("x", "Xenia"), city("y", "Yara")])
+    jobs.send(jobs.name, [event("c", "t", id=1, city="x")])
+    assert jobs.run(jobs.name, **options) == ""
+    admin.delete_topics([cities])[cities].result(30)
+    eventually(lambda: cities not in admin.list_topics(timeout=20).topics, "the topic is gone")
+    jobs.send(cities, [city("x", "Xaver")])
+    jobs.send(jobs.name, [event("c", "t", id=2, city="x")])
+    assert jobs.run(jobs.name, **options) == ""
+    assert [json.loads(message.value())["mayor"] for message in jobs.read(out)] == ["Xenia", "Xaver"]
 
 
 def test_misses_that_are_bad_records(jobs: Jobs, postgres: Postgres, row_server: RowServer) -> None:

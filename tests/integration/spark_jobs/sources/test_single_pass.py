@@ -520,6 +520,34 @@ def test_batches_of_avro_that_show_nothing_new_take_one_pass(
     assert reader.passes == {True: 2, False: 1}
 
 
+@pytest.mark.parametrize("careful", [True, False])
+@pytest.mark.parametrize("form", ["avro", "json", "json with schemas"])
+def test_an_update_that_changes_a_declared_key_deletes_the_old_row(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch, form: str, careful: bool
+) -> None:
+    table = AvroTable({"name": maybe("string")})
+
+    def change(op: str, name: str, old: str | None = None) -> Record:
+        row, before = {"id": 1, "name": name}, None if old is None else {"id": 1, "name": old}
+        if form == "avro":
+            return table.record(avro_event(op, row, before), 1)
+        event = envelope(op, row, before)
+        return ("t", b'{"id":1}', dumped(event)) if form == "json" else typed(event, ["id", "name"], key=True)
+
+    options = {"source.key.columns": "name"} | (AVRO if form == "avro" else {})
+    reader = Reader(spark, monkeypatch, careful=careful, options=options, schemas=table.schemas)
+    same = [change("c", "a"), change("u", "a", "a"), change("u", "a")]
+    moved = [change("u", "b", "a"), change("u", "b", "b")]
+    for number, (records, expected) in enumerate(
+        [(same, "ia ua ua"), (same, "ia ua ua"), (moved, "da ib ub"), (same, "ia ua ua")]
+    ):
+        ((schema, rows),), bad = reader.read(number, records)
+        assert ([column.name for column in schema.key], bad) == (["name"], 0)
+        assert " ".join(values[-5] + values[0] for values in rows) == expected
+        assert len({values[-4] for values in rows}) == len(rows)
+    assert reader.passes == ({} if careful else {True: 2, False: 1})
+
+
 def test_rows_of_an_older_schema_take_one_pass_after_a_table_has_changed(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:

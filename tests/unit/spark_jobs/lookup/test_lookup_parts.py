@@ -15,7 +15,7 @@ from spark_jobs.steps.lookup.cache import LookupCache
 from spark_jobs.steps.lookup.documents import field_of
 from spark_jobs.steps.lookup.model import LookupAccess, LookupColumn, Spec, parse_columns, parse_on
 from spark_jobs.steps.lookup.redis_client import redis_key
-from spark_jobs.steps.lookup.topic import _NO_CHANGE, row_of
+from spark_jobs.steps.lookup.topic import _EMPTIED, _NO_CHANGE, change_of
 from spark_jobs.steps.lookup.values import Unsuited, make_converter
 from tests.support.clock import ManualClock
 
@@ -195,9 +195,10 @@ def test_a_lookup_as_text_holds_no_secret() -> None:
         (b'{"schema":{},"payload":{"op":"u","before":null,"after":{"id":1}}}', "debezium", {"id": 1}),
         (b'{"op":"d","before":{"id":1},"after":null}', "debezium", None),
         (b'{"op":"m","message":{}}', "debezium", _NO_CHANGE),
+        (b'{"op":"t","before":null,"after":null}', "debezium", _EMPTIED),
         (b'{"id":1}', "debezium", ""),
         (b"null", "plain", None),
     ],
 )
 def test_rows_of_a_topic(value: bytes, form: str, expected: Any) -> None:
-    assert row_of(value, form) == expected
+    assert change_of(value, form) == (expected, None)

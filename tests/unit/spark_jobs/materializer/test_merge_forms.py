@@ -369,6 +369,62 @@ def test_of_changes_with_one_position_the_later_stands_and_repetitions_give_no_e
     assert bench.rows == {b'{"id":1}': rows[1]}
 
 
+@pytest.mark.parametrize("before", [None, {"id": 2}], ids=["no image", "the key alone"])
+def test_a_delete_without_a_whole_image_drops_no_column(before: Any) -> None:
+    bench = Bench(input_format="debezium")
+    changes = [
+        (1, change("c", None, {"id": 1, "name": "a"})),
+        (2, change("c", None, {"id": 2, "name": "b"})),
+        (2, change("d", before, None)),
+        (1, change("u", None, {"id": 1, "name": "c"})),
+    ]
+    for offset, (number, event) in enumerate(changes):
+        bench.apply(InputRecord(json.dumps({"id": number}).encode(), json.dumps(event).encode(), offset, 0))
+    assert [(event["op"], event["before"], event["after"]) for event in bench.events[2:]] == [
+        ("d", {"id": 2, "name": "b"}, None),
+        ("u", {"id": 1, "name": "a"}, {"id": 1, "name": "c"}),
+    ]
+
+
+def test_a_column_that_was_dropped_and_added_again_is_shown() -> None:
+    bench = Bench(input_format="debezium", tombstones_on_delete=False)
+    bench.chained = False  # the columns change
+    first = change("c", None, {"id": 1, "name": "a", "note": "x"})
+    changes = [
+        (1, first),
+        (2, change("c", None, {"id": 2, "name": "b"})),
+        (1, first),  # a repetition brings nothing back
+        (2, change("u", None, {"id": 2, "name": "c"})),
+        (2, change("u", None, {"id": 2, "name": "d", "note": "y"})),
+        (2, change("u", None, {"id": 2, "name": "e"})),
+        (1, change("u", None, {"id": 1, "name": "a", "note": "z"})),
+    ]
+    positions = [1, 2, 1, 3, 4, 5, 6]
+    for offset, ((number, event), position) in enumerate(zip(changes, positions, strict=True)):
+        event["source"]["ums_id"] = position
+        bench.apply(InputRecord(json.dumps({"id": number}).encode(), json.dumps(event).encode(), offset, 0))
+    assert [event["after"] for event in bench.events] == [
+        {"id": 1, "name": "a", "note": "x"},
+        {"id": 2, "name": "b"},
+        {"id": 2, "name": "c"},
+        {"id": 2, "name": "d", "note": "y"},
+        {"id": 2, "name": "e", "note": None},
+        {"id": 1, "name": "a", "note": "z"},
+    ]
+
+
+def test_an_update_that_changes_a_named_key_deletes_the_old_row() -> None:
+    bench = Bench(input_format="debezium", key_columns=("name",), tombstones_on_delete=False)
+    rows = [{"id": 1, "name": name} for name in "ab"]
+    for offset, event in enumerate((change("c", None, rows[0]), change("u", *rows), change("u", None, rows[1]))):
+        bench.apply(InputRecord(b'{"id":1}', json.dumps(event).encode(), offset, 0))
+    assert [(event["op"], event["before"], event["after"]) for event in bench.events] == [
+        ("c", None, rows[0]),
+        ("d", rows[0], None),
+        ("c", None, rows[1]),
+    ]
+
+
 def message(*tuples: list[str | None], fields: Any = None) -> bytes:
     fields = fields or [
         ums.make_field("id", "long", nullable=False),

@@ -138,6 +138,24 @@ def test_operations_and_rows_before_an_update() -> None:
     assert table.reported == []
 
 
+@pytest.mark.parametrize("before", [False, True])
+def test_an_update_that_changes_a_declared_key_deletes_the_old_row(before: bool) -> None:
+    table = Table(event("c", ROW), keys=("name",), before=before, moves=True)
+    old, other = {**ROW, "name": "old"}, {**ROW, "small": 5}
+    rows = table.rows([event("u", ROW, old), event("u", ROW, other), event("u", ROW), event("u", ROW, {"id": 1})])
+    shown = [(row["ums_op_"], row["name"], row["small"], row["kafka_offset_"]) for row in rows]
+    assert [change for change in shown if change[0] != "b"] == [
+        ("d", "old", -3, 0),
+        ("i", "ä\n", -3, 0),
+        ("u", "ä\n", -3, 1),
+        ("u", "ä\n", -3, 2),
+        ("u", "ä\n", -3, 3),
+    ]
+    assert [change[3] for change in shown if change[0] == "b"] == ([1, 3] if before else [])
+    assert len({row["ums_uid_"] for row in rows}) == len(rows)
+    assert table.reported == []
+
+
 def test_a_delete_without_a_row_has_the_key_of_the_record() -> None:
     table = Table(event("c", ROW), key_schema={"type": "struct", "fields": [{"type": "int64", "field": "id"}]})
     plain, enveloped = b'{"id":4}', json.dumps({"schema": {}, "payload": {"id": 5}}).encode()

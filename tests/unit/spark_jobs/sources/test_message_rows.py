@@ -76,6 +76,12 @@ async def test_declared_columns_are_the_key() -> None:
     reader = DebeziumSource.read_messages({"source.key.columns": "v", "source.key.encoding": "bytes"})
     assert await read(reader, b"\0\1", event("u")) == [RowChange("shop.t", {"v": "a"}, {"id": 1, "v": "a"})]
     assert await read(reader, b"\0\1", event("d")) == [RowChange("shop.t", {"v": "a"}, None)]
+    moved = event("u") | {"before": {"id": 1, "v": "b"}}
+    assert await read(reader, b"\0\1", moved) == [
+        RowChange("shop.t", {"v": "b"}, None),
+        RowChange("shop.t", {"v": "a"}, {"id": 1, "v": "a"}),
+    ]
+    assert len(await read(reader, b"\0\1", event("u") | {"before": {"id": 2, "v": "a"}})) == 1
     reader = DebeziumSource.read_messages({"source.key.columns": "v", "source.key.columns.shop.t": "id,w"})
     with pytest.raises(ValueError, match=r"source\.key\.columns: what it says of the row lacks w"):
         await read(reader, KEY, event("u"))

@@ -70,10 +70,15 @@ def test_links(sql: str, key: str, links: Links | None) -> None:
     assert find_links(query) == links
 
 
-def test_a_change_counts_if_its_order_number_is_larger() -> None:
+def test_a_change_counts_unless_its_order_number_is_smaller() -> None:
+    """Of two changes with one number the later counts, in one batch and over two: an order by seconds has such."""
     stored = pa.table({"k": [1, 2, 3], "order_": [5, 5, 5]})
     rows = pa.table({"k": [1, 2, 3, 4], "order_": [6, 5, 4, 1]})
-    assert small.select_newer(rows, stored, ["k"]).to_pylist() == [{"k": 1, "order_": 6}, {"k": 4, "order_": 1}]
+    assert small.select_newer(rows, stored, ["k"]).to_pylist() == [
+        {"k": 1, "order_": 6},
+        {"k": 2, "order_": 5},
+        {"k": 4, "order_": 1},
+    ]
 
 
 def test_the_newest_row_of_each_key_and_rows_by_key() -> None:
