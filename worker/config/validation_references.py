@@ -9,22 +9,42 @@ from worker.secrets.masking import SHORTEST
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from connectors.options import ConfigKey
+
 #: Options whose items are part of other options' names, and their prefix there.
 _NAMING: Final = {"transforms": "transforms", "predicates": "predicates", "topic.creation.groups": "topic.creation"}
 
 
-def hide_resolved(entries: Iterable[dict[str, Any]], config: Mapping[str, str], actual: Mapping[str, str]) -> None:
-    """Show references instead of what config providers gave for them, in values and in complaints."""
+def hide_resolved(
+    entries: Iterable[dict[str, Any]],
+    config: Mapping[str, str],
+    actual: Mapping[str, str],
+    aliases: Mapping[str, str],
+) -> None:
+    """Show references instead of what config providers gave for them, in values and in complaints.
+
+    Args:
+        entries: the answer's.
+        config: the configuration as it was written.
+        actual: the same, resolved.
+        aliases: other names of options, and the names under which their values are shown.
+    """
     changed = {name: reference for name, reference in config.items() if actual.get(name, reference) != reference}
     if not changed:
         return
+    shown = {aliases[name]: reference for name, reference in changed.items() if name in aliases} | changed
     for entry in entries:
         value = entry["value"]
-        if value["name"] in changed and value["value"] is not None:
-            value["value"] = changed[value["name"]]
+        if value["name"] in shown and value["value"] is not None:
+            value["value"] = shown[value["name"]]
         for name, reference in changed.items():
             if actual[name]:
                 value["errors"] = [error.replace(actual[name], reference) for error in value["errors"]]
+
+
+def list_aliases(keys: Iterable[ConfigKey], prefix: str = "") -> dict[str, str]:
+    """The other names of options, each with the name that it stands for."""
+    return {prefix + alias: prefix + key.name for key in keys for alias in key.aliases}
 
 
 def hide_names(
