@@ -280,7 +280,7 @@ class SecretKeeper:
                 second = await self._get_data(name, path, needed)
                 if dict(second.data) != dict(data.data):
                     if first:
-                        raise Unanswered(f"the values of {path!r} of config provider {name} are just being changed")
+                        raise Unanswered(f"{name} is just changing {path!r}")  # noqa: TRY301 - a failure as others
                     cached.due = now + _SETTLE_S
                     return
             _require_values(_part_of(cached.values, needed), data.data)

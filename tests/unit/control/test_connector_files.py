@@ -36,7 +36,9 @@ def test_json_is_a_body_of_post_connectors_or_properties(tmp_path: Path, body: A
 
 
 def test_numbers_keep_their_digits(tmp_path: Path) -> None:
-    path = written(tmp_path / "lines.json", '{"name": "lines", "x": 1.50, "y": 123456789012345678901234567890, "z": true}')
+    path = written(
+        tmp_path / "lines.json", '{"name": "lines", "x": 1.50, "y": 123456789012345678901234567890, "z": true}'
+    )
     assert read_connector(path) == {"name": "lines", "x": "1.50", "y": "123456789012345678901234567890", "z": "true"}
 
 

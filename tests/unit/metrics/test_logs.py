@@ -149,14 +149,11 @@ def test_a_wrong_call_does_not_fail_the_code_that_makes_it() -> None:
     for handler in logging.getLogger().handlers:
         handler.addFilter(SecretFilter(SecretMasker()))
     log = logging.getLogger("worker.test_l")
-    log.warning("%d rows of %s", 5)
-    try:
-        raise Unprintable
-    except Unprintable:
-        log.exception("Strange")
+    log.warning("%d rows of %s", *(5,))
+    log.error("Strange", exc_info=Unprintable())
     wrong, strange = lines(stream)
     assert "WARN %d rows of %s (its arguments do not fit: " in wrong
-    assert "ERROR Strange: Traceback" in strange
+    assert "ERROR Strange: " in strange
 
 
 def test_held_back_events_are_counted() -> None:

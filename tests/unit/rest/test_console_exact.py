@@ -17,7 +17,7 @@ BIG = 9007199254740993
 
 
 def run_module(folder: Path, script: str) -> str:
-    """What a script that knows ``exact`` prints."""
+    """Run a script that knows ``exact``, and return its output."""
     shutil.copy(STATIC / "exact.js", folder / "exact.mjs")
     (folder / "script.mjs").write_text(f'import {{ exact }} from "./exact.mjs";\n{script}', "utf-8")
     done = subprocess.run([NODE, folder / "script.mjs"], capture_output=True, text=True, check=True, timeout=60)

@@ -12,7 +12,6 @@ from worker.console.history import (
     list_differences,
     show_versions,
 )
-
 from worker.rest.facade import RestError
 
 if TYPE_CHECKING:

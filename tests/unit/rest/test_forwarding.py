@@ -160,7 +160,7 @@ async def test_levels_of_all_workers_are_set_where_admin_has_listeners_of_its_ow
         assert (await admin("PUT", path, {"level": "debug"})).status == 409
     finally:
         await client.close()
-    # Nobody else sets them so.
+    # No other caller sets them so.
     refused = await leader("PUT", "/loggers/worker", {"level": "DEBUG"})
     assert (refused.status, refused.error) == (400, "Internal request missing required signature")
 

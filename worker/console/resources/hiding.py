@@ -1,4 +1,4 @@
-"""What stands for secrets in the console, and what a page that knows only that may send back."""
+"""Hiding secrets in the console, and taking back what a page sends that knows only the word for them."""
 
 from __future__ import annotations
 
