@@ -16,7 +16,7 @@ from connectors.options import MASK, ConfigDef, ConfigType, ConfigValue, given_v
 from offsets.creation import group_keys
 from worker.config.job_config import JOB_CONFIG, foreign_complaints, job_form, job_properties, translation_problems
 from worker.config.source_config import SOURCE_CONFIG
-from worker.config.validation_references import hide_names, hide_resolved, list_aliases
+from worker.config.validation_references import add_warnings, hide_names, hide_resolved, list_aliases
 from worker.converters.base import Converter
 from worker.kafka.client_properties import client_overrides
 from worker.rest.checks import CLASS_OPTION, missing_type
@@ -133,7 +133,8 @@ async def validate_config(
     hide_resolved(entries, config, actual, aliases)
     hide_names(entries, groups, config, actual)
     name = config.get(CLASS_OPTION, name)
-    return _add_warnings({"name": name, "error_count": errors, "groups": groups, "configs": entries}, noted)
+    body = {"name": name, "error_count": errors, "groups": groups, "configs": entries}
+    return add_warnings(body, noted, config, actual)
 
 
 def _select_plugin(
@@ -225,13 +226,8 @@ async def _validate_job(
     hide_resolved(entries, {**config, **shown}, {**written, **actual}, list_aliases(keys.values()))
     errors = sum(len(value.errors) for value in values.values())
     name = config.get(CLASS_OPTION, selected.class_name)
-    return _add_warnings({"name": name, "error_count": errors, "groups": groups, "configs": entries}, noted)
-
-
-def _add_warnings(body: dict[str, Any], noted: Sequence[ConfigProblem]) -> dict[str, Any]:
-    """``body`` with warnings. Kafka Connect has no such member: it is there only where there is something to say."""
-    warnings = [{"name": problem.name, "message": problem.message} for problem in noted]
-    return {**body, "warnings": warnings} if warnings else body
+    body = {"name": name, "error_count": errors, "groups": groups, "configs": entries}
+    return add_warnings(body, noted, config, written)
 
 
 def _return_to_origins(values: dict[str, ConfigValue], origins: Mapping[str, str]) -> None:

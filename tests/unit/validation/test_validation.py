@@ -101,6 +101,31 @@ async def test_references_are_shown_and_what_they_stand_for_is_not(registry: Plu
 
 
 @pytest.mark.parametrize(
+    ("option", "actual"),
+    [
+        ("exactly.once.support", "hunter2\n"),  # a file's whole content, as Kubernetes mounts secrets
+        ("behaviour", " hunter2"),
+        ("connector.plugin.version", "hunter2\n"),
+        ("value.converter", "hunter2\n"),
+        ("millrace.labels", "zone=a,hunter2"),
+    ],
+)
+async def test_a_message_does_not_quote_a_value_in_another_form_either(
+    registry: PluginRegistry, option: str, actual: str
+) -> None:
+    options: dict[str, Any] = {option: "${file:/s:x}"}
+    infos, values = await ask(registry, resolved={**CONFIG, option: actual}, **options)
+    assert "${file:/s:x}" in values[option]["errors"][0]
+    assert "hunter2" not in str(infos)
+
+
+async def test_a_warning_does_not_quote_it_either(registry: PluginRegistry) -> None:
+    options: dict[str, Any] = {"url": "${file:/s:url}", "behaviour": "warn"}
+    infos, _ = await ask(registry, resolved={**CONFIG, **options, "url": "http://hunter2"}, **options)
+    assert infos["warnings"] == [{"name": "url", "message": "${file:/s:url} answers slowly"}]
+
+
+@pytest.mark.parametrize(
     ("alias", "option"),
     [
         ("old.url", "url"),
