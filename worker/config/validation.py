@@ -224,6 +224,7 @@ async def _validate_job(
     # What was made of a reference is shown as the reference, too.
     shown = {option: config[origin] for option, origin in origins.items() if has_references(config.get(origin))}
     hide_resolved(entries, {**config, **shown}, {**written, **actual}, list_aliases(keys.values()))
+    hide_names(entries, groups, {**config, **shown}, {**written, **actual})
     errors = sum(len(value.errors) for value in values.values())
     name = config.get(CLASS_OPTION, selected.class_name)
     body = {"name": name, "error_count": errors, "groups": groups, "configs": entries}

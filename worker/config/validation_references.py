@@ -12,7 +12,13 @@ if TYPE_CHECKING:
     from connectors.options import ConfigKey, ConfigProblem
 
 #: Options whose items are part of other options' names, and their prefix there.
-_NAMING: Final = {"transforms": "transforms", "predicates": "predicates", "topic.creation.groups": "topic.creation"}
+_NAMING: Final = {
+    "transforms": "transforms",
+    "predicates": "predicates",
+    "topic.creation.groups": "topic.creation",
+    "transform.steps": "transform.step",
+    "sinks": "sink",
+}
 
 
 def hide_resolved(
@@ -76,9 +82,11 @@ def list_aliases(keys: Iterable[ConfigKey], prefix: str = "") -> dict[str, str]:
 def hide_names(
     entries: Iterable[dict[str, Any]], groups: list[str], config: Mapping[str, str], actual: Mapping[str, str]
 ) -> None:
-    """The same for names that are part of other options' names: of transforms, predicates and groups of topics."""
+    """The same for names that are part of other options' names: of transforms, predicates, groups of topics, steps, sinks."""
     for option, prefix in _NAMING.items():
-        written = config.get(option, "")
+        if option not in config:
+            continue
+        written = config[option]
         names = set(_split_items(actual.get(option, ""))).difference(_split_items(written))
         # Shorter ones are no secrets (docs/secrets.md), and are in half of all messages.
         for name in (name for name in names if len(name) >= SHORTEST):
