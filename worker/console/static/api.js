@@ -92,7 +92,13 @@ export async function call(method, path, body, headers = {}, json = JSON) {
   );
 }
 
-/** The same call as a line for a shell. */
+/**
+ * The same call as a line for a shell.
+ * @param {string} method
+ * @param {string} path
+ * @param {unknown} [body]
+ * @param {{stringify: (value: unknown, replacer?: null, indent?: number) => string}} [json] what writes the body
+ */
 export function curl(method, path, body, json = JSON) {
   const quoted = (text) => `'${text.replaceAll("'", `'\\''`)}'`;
   const parts = ["curl"];
