@@ -15,7 +15,6 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-import orjson
 import uvloop
 from aiokafka.errors import KafkaError
 
@@ -28,7 +27,9 @@ from worker.metrics.process import settle_heap
 from worker.metrics.traffic import MeteredLoop
 from worker.plugins.providers import provider_finder
 from worker.properties import load_properties
+from worker.rest.checks import check_no_nulls
 from worker.rest.facade import NotLeader, RestError
+from worker.rest.shapes import bodies
 from worker.secrets.masking import SecretFilter, SecretMasker
 from worker.secrets.providers import ConfigTransformer, build_providers
 from worker.secrets.rotation import build_keeper
@@ -78,26 +79,35 @@ def read_connector(path: Path) -> dict[str, str]:
     Raises:
         ConfigInvalid: it can't be read, or has no name.
     """
-    if path.suffix != ".json":
-        config = load_properties(path)
-    else:
+    if path.suffix == ".json":
         try:
-            body = orjson.loads(path.read_bytes())
-        except (OSError, orjson.JSONDecodeError) as error:
+            config = _read_body(path.read_bytes())
+        except (OSError, RestError) as error:
             raise ConfigInvalid(f"{path}: {error}") from error
-        if not isinstance(body, dict):
-            raise ConfigInvalid(f"{path}: an object with the connector's properties is expected")
-        inner = body.get("config", body)
-        if not isinstance(inner, dict):
-            raise ConfigInvalid(f"{path}: the field 'config' must be an object")
-        config = {
-            name: value if isinstance(value, str) else orjson.dumps(value).decode() for name, value in inner.items()
-        }
-        if "name" in body:
-            config["name"] = str(body["name"])
+    else:
+        config = load_properties(path)
     if not config.get("name"):
         raise ConfigInvalid(f"{path}: the property 'name' is missing: every connector needs one")
     return config
+
+
+def _read_body(data: bytes) -> dict[str, str]:
+    """The configuration in a JSON file, read as REST reads bodies.
+
+    Raises:
+        RestError: it is not understood, or asks for what holds for ``POST /connectors`` alone.
+    """
+    body = bodies.read_json(data)
+    if not isinstance(body, dict) or not isinstance(body.get("config"), dict):
+        return check_no_nulls(bodies.read_config(data))
+    request = bodies.read_create(data)
+    if request.initial_state not in (None, "RUNNING"):
+        raise RestError(
+            400,
+            f"The connector would run at once, not be {request.initial_state} (initial_state): create it by POST /connectors",
+        )
+    config = check_no_nulls(request.config)
+    return {**config, "name": request.name} if request.name else config
 
 
 async def run_worker(

@@ -222,9 +222,13 @@ class _RepeatFilter(logging.Filter):
     def filter(self, record: logging.LogRecord) -> bool:
         if record.levelno < logging.WARNING:
             return True
-        error = repr(record.exc_info[1]) if record.exc_info else ""
+        try:
+            message = record.getMessage()
+            error = repr(record.exc_info[1]) if record.exc_info else ""
+        except Exception:  # noqa: BLE001 - a wrong call in some library must not fail it
+            message, error = str(record.msg), ""
         held_back = self._limiter.admit(
-            (record.name, record.levelno, _connector_of(record), record.getMessage(), error), time.monotonic()
+            (record.name, record.levelno, _connector_of(record), message, error), time.monotonic()
         )
         if held_back:
             record.repeated = held_back

@@ -16,7 +16,7 @@ from connectors.options import MASK, ConfigDef, ConfigType, ConfigValue, given_v
 from offsets.creation import group_keys
 from worker.config.job_config import JOB_CONFIG, foreign_complaints, job_form, job_properties, translation_problems
 from worker.config.source_config import SOURCE_CONFIG
-from worker.config.validation_references import hide_names, hide_resolved
+from worker.config.validation_references import add_warnings, hide_names, hide_resolved, list_aliases
 from worker.converters.base import Converter
 from worker.kafka.client_properties import client_overrides
 from worker.rest.checks import CLASS_OPTION, missing_type
@@ -124,15 +124,17 @@ async def validate_config(
         )
         groups += [key.group] if key is not None and key.group is not None and key.group not in groups else []
         errors += bool(value.errors)
+    aliases = list_aliases(keys.values())
     for option, kind, _ in _CONVERTERS:
-        added, more_groups, wrong = await _converter_entries(registry, option, kind, actual, values)
+        added, more_groups, wrong = await _converter_entries(registry, option, kind, actual, values, aliases)
         entries += added
         groups += [group for group in more_groups if group not in groups]
         errors += wrong
-    hide_resolved(entries, config, actual)
+    hide_resolved(entries, config, actual, aliases)
     hide_names(entries, groups, config, actual)
     name = config.get(CLASS_OPTION, name)
-    return _add_warnings({"name": name, "error_count": errors, "groups": groups, "configs": entries}, noted)
+    body = {"name": name, "error_count": errors, "groups": groups, "configs": entries}
+    return add_warnings(body, noted, config, actual)
 
 
 def _select_plugin(
@@ -221,16 +223,12 @@ async def _validate_job(
     ]
     # What was made of a reference is shown as the reference, too.
     shown = {option: config[origin] for option, origin in origins.items() if has_references(config.get(origin))}
-    hide_resolved(entries, {**config, **shown}, {**written, **actual})
+    hide_resolved(entries, {**config, **shown}, {**written, **actual}, list_aliases(keys.values()))
+    hide_names(entries, groups, {**config, **shown}, {**written, **actual})
     errors = sum(len(value.errors) for value in values.values())
     name = config.get(CLASS_OPTION, selected.class_name)
-    return _add_warnings({"name": name, "error_count": errors, "groups": groups, "configs": entries}, noted)
-
-
-def _add_warnings(body: dict[str, Any], noted: Sequence[ConfigProblem]) -> dict[str, Any]:
-    """``body`` with warnings. Kafka Connect has no such member: it is there only where there is something to say."""
-    warnings = [{"name": problem.name, "message": problem.message} for problem in noted]
-    return {**body, "warnings": warnings} if warnings else body
+    body = {"name": name, "error_count": errors, "groups": groups, "configs": entries}
+    return add_warnings(body, noted, config, written)
 
 
 def _return_to_origins(values: dict[str, ConfigValue], origins: Mapping[str, str]) -> None:
@@ -545,9 +543,17 @@ def _ask_safely(value: ConfigValue, question: Callable[[], bool]) -> bool:
 
 
 async def _converter_entries(
-    registry: PluginRegistry, option: str, kind: str, config: Mapping[str, str], values: Mapping[str, ConfigValue]
+    registry: PluginRegistry,
+    option: str,
+    kind: str,
+    config: Mapping[str, str],
+    values: Mapping[str, ConfigValue],
+    aliases: dict[str, str],
 ) -> tuple[list[dict[str, Any]], list[str], int]:
-    """Options of a converter that the connector names itself: entries, their groups, and how many are wrong."""
+    """Options of a converter that the connector names itself: entries, their groups, and how many are wrong.
+
+    Their other names go to ``aliases``.
+    """
     if (
         option not in config
         or values[option].errors
@@ -559,6 +565,7 @@ async def _converter_entries(
         return [], [], 0
     definition: ConfigDef = plugin.cls.config_def  # type: ignore[attr-defined]
     prefix = f"{option}."
+    aliases.update(list_aliases(definition.keys.values(), prefix))
     converter_properties = {
         name.removeprefix(prefix): value for name, value in config.items() if name.startswith(prefix)
     }

@@ -9,10 +9,10 @@ import orjson
 from aiohttp import hdrs, web
 
 from connectors.errors import MillraceError
-from connectors.options import ConfigKey, ConfigType
 from worker.console.assets import PAGE, POLICY
 from worker.console.feed import rows_event
 from worker.console.resources.flow_editing import merge_patch
+from worker.console.resources.hiding import declared_keys, without_hidden
 from worker.console.rows import highest_role
 from worker.fetch.errors import StackError
 from worker.rest.call import empty_answer, json_answer
@@ -144,20 +144,12 @@ async def patch_config(call: RestCall) -> web.Response:
     """``PATCH /console/connectors/{connector}/config``."""
     patch = bodies.read_config(await call.request.read())
     call.check_class(patch)
-    return await _mask_config(call, (await call.herder.patch_connector_config(call.connector, patch))["config"])
+    changed = await call.herder.patch_connector_config(call.connector, await without_hidden(call, patch))
+    return await _mask_config(call, changed["config"])
 
 
 async def _mask_config(call: RestCall, config: Mapping[str, str]) -> web.Response:
-    try:
-        declared = await call.herder.admin.plugin_config(
-            config.get("connector.class", ""), config.get("connector.plugin.version")
-        )
-    except RestError as error:
-        if error.status >= 500:
-            raise  # what can't be asked now may be a secret
-        declared = []  # its plugin is not here: options are judged by their names
-    keys = [ConfigKey(name=option["name"], type=ConfigType(option["type"]), doc="") for option in declared]
-    return json_answer(mask_config(config, keys))
+    return json_answer(mask_config(config, await declared_keys(call, config)))
 
 
 async def check_edit(call: RestCall) -> web.Response:

@@ -42,7 +42,7 @@ _MEANINGS: Final = {
 }
 _STEERED: Final = {"pause": "paused", "resume": "resumed", "cancel": "ended"}
 #: Ends of the paths of requests that change nothing, though not everybody may ask them.
-_TRIALS: Final = frozenset({"validate", "check", "plan", "preview", "diff", "propose", "read"})
+_TRIALS: Final = frozenset({"validate", "check", "plan", "preview", "diff", "propose", "read", "tables"})
 
 
 class Trail:
@@ -90,7 +90,12 @@ class Trail:
 
 
 def is_change(method: str, path: str) -> bool:
-    """Whether a request may change something; several only try out what a change would do. Pure."""
+    """Whether a request may change something; several only try out what a change would do. Pure.
+
+    Args:
+        method: the request's.
+        path: that of its operation, with parameters as they are declared: a connector may have any name.
+    """
     return method not in {"GET", "HEAD"} and path.rstrip("/").rpartition("/")[2] not in _TRIALS
 
 
@@ -102,7 +107,9 @@ def describe_request(method: str, path: str) -> tuple[str | None, str]:
     connector = segments[1][:_LONGEST] if segments[0] == "connectors" and len(segments) > 1 else None
     if connector is not None and segments[2:3] == ["snapshots"] and len(segments) > 3:
         return connector, f"snapshot {_STEERED.get(segments[-1], 'forgotten')}"
-    action = _MEANINGS.get((method, segments[-1])) if len(segments) > (2 if connector is not None else 1) else None
+    # Behind a connector's name, or without any other name.
+    meant = len(segments) > 2 if connector is not None else segments[0] == "admin" and segments[1:2] != ["loggers"]
+    action = _MEANINGS.get((method, segments[-1])) if meant else None
     if action is None and segments == ["connectors"]:
         action = "created"
     if action is None and connector is not None and len(segments) == 2 and method == "DELETE":

@@ -80,6 +80,9 @@ class ClusterAdmin(Protocol):
     async def set_log_level(self, name: str, level: str, *, cluster: bool) -> list[str]:
         """Affected loggers on this worker; with ``cluster`` all workers' by the config topic."""
 
+    async def send_log_level(self, leader_url: str | None, name: str, level: str) -> list[str]:
+        """Let the leader set a level on all workers; 409 without a leader."""
+
     async def explain(self, name: str) -> dict[str, Any]:
         """Why each task is where it is, or why it isn't running."""
 

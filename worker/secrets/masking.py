@@ -33,13 +33,17 @@ MOST_SECRETS: Final = 8192
 # Up to this many secrets, one search per secret is faster than a lookup at each position of the message.
 _MOST_SINGLE_SEARCHES: Final = 48
 
-_SECRET_NAME: Final = re.compile(r"passw(?:or)?d|passphrase|secret|token|credential|jaas\.config|key\Z", re.IGNORECASE)
+_SECRET_NAME: Final = re.compile(
+    r"passw(?:or)?d|passphrase|secret|token|credential|jaas\.config|(?:key|user\.info|authorization)\Z", re.IGNORECASE
+)
+#: Options whose value is a name and a password with a colon between.
+_USER_INFO: Final = re.compile(r"user\.info\Z", re.IGNORECASE)
 # Names that match but hold something about a secret, or a key of another kind.
 _HARMLESS_NAME: Final = re.compile(
     r"(?:primary|partition|message|record|row|foreign|unique|sort|cluster|routing|route|document|dedup|group|public|from)"
     r"[._-]?key\Z|^key\Z"
     r"|[._-](?:url|uri|endpoint|file|path|location|class|provider|name|type|format|enabled?|required|ms|seconds|interval|timeout"
-    r"|ttl|audience|issuer|scope|algorithm)\Z",
+    r"|ttl|audience|issuer|scope|algorithm|source)\Z",
     re.IGNORECASE,
 )
 _HARMLESS_VALUES: Final = frozenset(("true", "false", "null", "none", "default", MASK))
@@ -302,6 +306,8 @@ class SecretMasker:
             if name in secret:
                 if not inside:
                     secrets.append(value)
+                if _USER_INFO.search(name):
+                    secrets.append(value.partition(":")[2])
             elif not inside:
                 public |= _words_of(value)
         self._remember_words(public, secret)

@@ -125,6 +125,8 @@ class SecretKeeper:
         self._deadline_s = deadline_s
         self._cached_paths: dict[SecretPath, _CachedPath] = {}
         self._watches: dict[object, SecretWatch] = {}
+        #: Paths of configurations that are just being resolved.
+        self._resolving: list[frozenset[SecretPath]] = []
         self._busy: dict[str, asyncio.Future[Any]] = {}
         self._looking = asyncio.Lock()
         self._wake = asyncio.Event()
@@ -166,11 +168,16 @@ class SecretKeeper:
             Unanswered: a provider is unavailable, and never returned these values.
         """
         keys_by_path = self._keys_by_path(config)
-        for secret_path, keys in keys_by_path.items():
-            cached = self._cached_paths.setdefault(secret_path, _CachedPath(set()))
-            if not keys <= cached.keys or time.monotonic() >= cached.fresh_until:
-                await self._refresh_path(secret_path, cached, keys, first=not keys <= cached.values.keys())
-        resolved = self._put_values(config)
+        asked_paths = frozenset(keys_by_path)
+        self._resolving.append(asked_paths)
+        try:
+            for secret_path, keys in keys_by_path.items():
+                cached = self._cached_paths.setdefault(secret_path, _CachedPath(set()))
+                if not keys <= cached.keys or time.monotonic() >= cached.fresh_until:
+                    await self._refresh_path(secret_path, cached, keys, first=not keys <= cached.values.keys())
+            resolved = self._put_values(config)
+        finally:
+            self._resolving.remove(asked_paths)
         if len(self._cached_paths) > _MOST_PATHS:
             self._forget_unused(keys_by_path)
         return resolved
@@ -194,6 +201,9 @@ class SecretKeeper:
             self.unwatch(owner)
             return False
         self._watches[owner] = SecretWatch(dict(config), dict(resolved), changed)
+        for secret_path in self._keys_by_path(config):
+            # It may have been forgotten since it was resolved, when all others that follow it left.
+            self._cached_paths.setdefault(secret_path, _CachedPath(set()))
         self._wake.set()
         return True
 
@@ -203,7 +213,7 @@ class SecretKeeper:
             self._forget_unused(())
 
     def _forget_unused(self, but: Iterable[SecretPath]) -> None:
-        used = self._followed_paths().union(but)
+        used = self._followed_paths().union(but, *self._resolving)
         for secret_path in [secret_path for secret_path in self._cached_paths if secret_path not in used]:
             cached = self._cached_paths.pop(secret_path)
             if cached.unsubscribe is not None:
@@ -234,6 +244,14 @@ class SecretKeeper:
                         keys_by_path.setdefault((provider, path), set()).add(key)
         return keys_by_path
 
+    def _is_known(self, config: Mapping[str, str]) -> bool:
+        """Whether all that a configuration refers to has been asked for."""
+        return all(
+            (cached := self._cached_paths.get(secret_path)) is not None
+            and (keys <= cached.keys or keys <= cached.values.keys())
+            for secret_path, keys in self._keys_by_path(config).items()
+        )
+
     def _put_values(self, config: Mapping[str, str]) -> dict[str, str]:
         data_by_path = {secret_path: cached.values for secret_path, cached in self._cached_paths.items()}
         return {
@@ -261,6 +279,8 @@ class SecretKeeper:
                 await asyncio.sleep(_SETTLE_S)
                 second = await self._get_data(name, path, needed)
                 if dict(second.data) != dict(data.data):
+                    if first:
+                        raise Unanswered(f"{name} is just changing {path!r}")  # noqa: TRY301 - a failure as others
                     cached.due = now + _SETTLE_S
                     return
             _require_values(_part_of(cached.values, needed), data.data)
@@ -376,6 +396,8 @@ class SecretKeeper:
     async def _tell_watches(self) -> None:
         async with self._looking:
             for owner, watch in list(self._watches.items()):
+                if not self._is_known(watch.config):
+                    continue  # references would stand in the place of values
                 resolved = self._put_values(watch.config)
                 names = frozenset(name for name, value in resolved.items() if watch.resolved.get(name) != value)
                 if not names or self._watches.get(owner) is not watch:

@@ -16,6 +16,7 @@ from connectors.errors import ConfigInvalid
 from tests.support.eventually import pass_turns
 from worker import logs
 from worker.logs import LoggerRegistry, LoggerState, RepeatLimiter
+from worker.secrets.masking import SecretFilter, SecretMasker
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -136,6 +137,23 @@ def test_the_same_error_is_not_written_again_and_again() -> None:
     assert messages.count(("ERROR", "Kafka is away", None)) == 1
     assert messages.count(("INFO", "working", None)) == 50
     assert messages[-2:] == [("ERROR", "Kafka is away", "a"), ("ERROR", "Kafka is away, really", None)]
+
+
+@pytest.mark.usefixtures("restored")
+def test_a_wrong_call_does_not_fail_the_code_that_makes_it() -> None:
+    class Unprintable(Exception):
+        def __repr__(self) -> str:
+            raise RuntimeError("not even this")
+
+    stream = configured("text")
+    for handler in logging.getLogger().handlers:
+        handler.addFilter(SecretFilter(SecretMasker()))
+    log = logging.getLogger("worker.test_l")
+    log.warning("%d rows of %s", *(5,))
+    log.error("Strange", exc_info=Unprintable())
+    wrong, strange = lines(stream)
+    assert "WARN %d rows of %s (its arguments do not fit: " in wrong
+    assert "ERROR Strange: " in strange
 
 
 def test_held_back_events_are_counted() -> None:

@@ -42,11 +42,22 @@ class Reply:
 
 
 class Rest:
-    """A client of one server."""
+    """A client of one server.
 
-    def __init__(self, url: str, session: aiohttp.ClientSession) -> None:
+    Attributes:
+        url: the server's address.
+        admin_url: the address of its ``/admin``; "" where that is served nowhere.
+    """
+
+    def __init__(self, url: str, session: aiohttp.ClientSession, admin_url: str = "") -> None:
         self.url = url
+        self.admin_url = admin_url
         self._session = session
+
+    @property
+    def admin(self) -> Rest:
+        """A client of the server's ``/admin``."""
+        return Rest(self.admin_url, self._session)
 
     async def __call__(
         self, method: str, path: str, body: Any = None, headers: Mapping[str, str] | None = None
@@ -81,7 +92,7 @@ async def start() -> AsyncIterator[Start]:
             server = RestServer(herder, settings, workers=herder)
             await server.start()
             servers.append(server)
-            return Rest(server.urls[0], session), herder
+            return Rest(server.urls[0], session, "".join(server.admin_urls[:1])), herder
 
         yield start_server
         for server in servers:

@@ -309,7 +309,15 @@ class MemoryHerder:
             raise RestError(404, f"Logger {name} not found.")
         return self.levels[name]
 
+    async def send_log_level(self, leader_url: str | None, name: str, level: str) -> list[str]:
+        raise NotImplementedError((leader_url, name, level))
+
+    async def set_cluster_level(self, name: str, level: str) -> None:
+        await self.set_log_level(name, level, cluster=True)
+
     async def set_log_level(self, name: str, level: str, *, cluster: bool) -> list[str]:
+        if cluster:
+            self.lead()
         self.calls.append(("level", name, level, cluster))
         self.levels[name] = {"level": level, "last_modified": 1}
         return [name]

@@ -25,6 +25,7 @@ REQUIRED_ACCESS = {
     RequiredAccess.INTERNAL: [
         "POST /connectors/{connector}/tasks",
         "PUT /connectors/{connector}/fence",
+        "PUT /loggers/{logger}",
         "GET /console/changes",
         "GET /console/rates",
         "GET /console/samples",

@@ -49,6 +49,9 @@ def test_values_become_strings_with_their_digits() -> None:
         b'{"a": []}',
         b'{"a": NaN}',
         b"\xff\xfe\x00",
+        b'{"a": "\xed\xa0\x80"}',
+        '{"a": "\\ud800"}'.encode("utf-16"),
+        '{"a": "\ud800"}'.encode("utf-32-le", "surrogatepass"),
         b"[" * 100_000,
         b"{'a': 1}",
     ],
@@ -57,6 +60,11 @@ def test_bodies_that_are_no_configuration(body: bytes) -> None:
     with pytest.raises(RestError) as caught:
         read_config(body)
     assert caught.value.status == 400
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-16-be", "utf-32"])
+def test_bodies_may_be_in_each_encoding_of_json(encoding: str) -> None:
+    assert read_config('{"a": "\\ud83d\\ude00 ä"}'.encode(encoding)) == {"a": "\U0001f600 ä"}
 
 
 def test_an_error_quotes_nothing_of_the_body() -> None:

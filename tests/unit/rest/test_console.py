@@ -269,6 +269,23 @@ async def test_secrets_do_not_reach_the_console(rest: tuple[Rest, MemoryHerder])
                        "name": "a"}  # fmt: skip
 
 
+async def test_what_stands_for_a_secret_does_not_become_one(rest: tuple[Rest, MemoryHerder]) -> None:
+    call, herder = rest
+    config = {"connector.class": "B", "x": "hunter2", "url": "jdbc:postgresql://me:hunter3@old/shop"}
+    await call("PUT", "/connectors/a/config", config)
+    shown = (await call("GET", "/console/connectors/a/config")).json
+    assert shown["url"] == "jdbc:postgresql://me:[hidden]@old/shop"
+    # What is sent back as it was shown stays as it is.
+    assert (await call("PATCH", "/console/connectors/a/config", {**shown, "y": "1"})).status == 200
+    assert herder.configs["a"] == {**config, "y": "1", "name": "a"}
+    # An edit around the hidden password would save the word in its place.
+    edit = {"url": shown["url"].replace("old", "new")}
+    for method, path in (("PATCH", "config"), ("PUT", "check"), ("PUT", "tables")):
+        refused = await call(method, f"/console/connectors/a/{path}", edit)
+        assert (refused.status, refused.error.partition(":")[0]) == (400, "url")
+    assert herder.configs["a"]["url"] == config["url"]
+
+
 class Stream:
     """Events as they come."""
 

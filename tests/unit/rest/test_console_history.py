@@ -12,9 +12,12 @@ from worker.console.history import (
     list_differences,
     show_versions,
 )
+from worker.rest.facade import RestError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    import pytest
 
     from .conftest import Rest
     from .memory_herder import MemoryHerder
@@ -75,3 +78,37 @@ async def test_no_secret_leaves_the_worker(rest: tuple[Rest, MemoryHerder]) -> N
     assert b'"new"' not in reply.raw
     assert b'"old"' not in reply.raw
     assert (await call("GET", "/console/connectors/b/history")).status == 404
+
+
+async def test_an_earlier_version_of_another_class_is_hidden_by_the_options_of_that_class(
+    rest: tuple[Rest, MemoryHerder], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    call, herder = rest
+
+    async def versions(name: str) -> list[PastConfig]:
+        return [
+            PastConfig(name, 2, {"connector.class": "other", "plain": "hunter2"}, 1),
+            PastConfig(name, 1, {"connector.class": "B", "x": "hunter1"}, 1),
+        ]
+
+    monkeypatch.setattr(herder, "config_history", versions)
+    reply = await call("GET", "/console/connectors/a/history")
+    assert reply.status == 200
+    # What B declares as a password has a harmless name, and what another plugin declares says nothing of it.
+    assert b"hunter1" not in reply.raw
+    assert reply.json[0]["config"]["plain"] == "hunter2"
+
+
+async def test_no_history_is_shown_while_it_is_not_known_which_options_are_secret(
+    rest: tuple[Rest, MemoryHerder], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    call, herder = rest
+    herder.configs["a"], herder.states["a"] = {"connector.class": "B", "x": "hunter2"}, "RUNNING"
+
+    async def unavailable(plugin: str, version: str | None) -> list[dict[str, str]]:
+        raise RestError(503, f"No task host is ready for {plugin} {version}")
+
+    monkeypatch.setattr(herder, "plugin_config", unavailable)
+    reply = await call("GET", "/console/connectors/a/history")
+    assert reply.status == 503
+    assert b"hunter2" not in reply.raw

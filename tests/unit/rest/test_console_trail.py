@@ -32,6 +32,9 @@ if TYPE_CHECKING:
         ("PUT", "/admin/drain", None, "worker drained"),
         ("PUT", "/connectors/pause/config", "pause", "configuration replaced"),
         ("DELETE", "/connectors/stop", "stop", "deleted"),
+        ("PUT", "/rules/config", None, "rules config saved"),
+        ("PUT", "/admin/loggers/reset", None, "PUT /admin/loggers/reset"),
+        ("PUT", "/admin/plugins/refresh", None, "plugins looked for"),
         ("POST", "/else", None, "POST /else"),
     ],
 )
@@ -46,6 +49,7 @@ def test_what_only_tries_is_no_change() -> None:
         ("PUT", "/connector-plugins/B/config/validate"),
         ("PUT", "/console/connectors/a/check"),
         ("POST", "/rules/preview/"),
+        ("PUT", "/console/connectors/{connector}/tables"),
     ):
         assert not is_change(method, path)
 
@@ -96,6 +100,18 @@ async def test_who_changed_what_and_who_was_refused(start: Start, tmp_path: Path
         ("reader", "paused", "a", 403),
         ("chief", "paused", "a", 202),
     ]
+
+
+@pytest.mark.parametrize("name", ["plan", "validate", "a%2Fcheck"])
+async def test_a_change_is_remembered_whatever_its_connector_is_called(
+    rest: tuple[Rest, MemoryHerder], name: str
+) -> None:
+    call, _ = rest
+    assert (await call("PUT", f"/connectors/{name}/config", {"connector.class": "B"})).status == 201
+    assert (await call("PUT", "/console/tables", {"connector.class": "B"})).status == 200
+    assert (await call("DELETE", f"/connectors/{name}")).status == 204
+    changes = (await call("GET", "/console/audit")).json
+    assert [change["action"] for change in changes] == ["deleted", "created"]
 
 
 async def test_numbers_come_from_all_workers(rest: tuple[Rest, MemoryHerder]) -> None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import socket
-from typing import TYPE_CHECKING
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 from yarl import URL
 
+from worker.control.herder.admin import AdminOperations
 from worker.kafka.tls import client_context
 from worker.rest.facade import REBALANCE_TEXT, RestError
 from worker.rest.forwarding import WorkerClient, next_hop, target_url
@@ -137,6 +139,30 @@ async def test_internal_requests_are_forwarded_with_their_signature(start: Start
         await client.close()
     assert herder.task_configs == {"a": []}
     assert other.task_configs == {}
+
+
+async def test_levels_of_all_workers_are_set_where_admin_has_listeners_of_its_own(start: Start) -> None:
+    apart = {"admin_listeners": "http://127.0.0.1:0"}
+    leader, herder = await start(**apart)
+    follower, other = await start(**apart)
+    other.leader_url = leader.url
+    client = WorkerClient(5, lambda: client_context({}))
+    node = SimpleNamespace(client=client, session_key=lambda: other.key)
+    other.send_log_level = AdminOperations(cast("Any", SimpleNamespace(node=node))).send_log_level  # type: ignore[method-assign]
+    path = "/admin/loggers/worker.x%2Fy?scope=cluster"
+    try:
+        admin = follower.admin
+        assert (await admin("PUT", path, {"level": "debug"})).status == 204
+        assert herder.calls == [("level", "worker.x/y", "DEBUG", True)]
+        assert other.calls == []
+        assert (await admin("PUT", f"{path}&forward=false", {"level": "debug"})).status == 409
+        other.leader_url = None
+        assert (await admin("PUT", path, {"level": "debug"})).status == 409
+    finally:
+        await client.close()
+    # No other caller sets them so.
+    refused = await leader("PUT", "/loggers/worker", {"level": "DEBUG"})
+    assert (refused.status, refused.error) == (400, "Internal request missing required signature")
 
 
 async def test_unsigned_internal_requests(start: Start) -> None:

@@ -47,6 +47,8 @@ JAAS = 'org.apache.kafka.common.security.scram.ScramLoginModule required usernam
         "client_secret",
         "producer.sasl.jaas.config",
         "azure.account-key",
+        "value.converter.basic.auth.user.info",
+        "value.converter.request.header.Authorization",
     ],
 )
 def test_names_of_secrets(name: str) -> None:
@@ -73,6 +75,7 @@ def test_names_of_secrets(name: str) -> None:
         "database.user",
         "token.refresh.ms",
         "public.key",
+        "basic.auth.credentials.source",
     ],
 )
 def test_names_of_other_things(name: str) -> None:
@@ -181,6 +184,12 @@ def test_masker_learns_from_a_configuration() -> None:
     text = "geheim 5555 s3cr3t hunter22! urlpass /f:k true ab ScramLoginModule app"
     assert masker.scrub(text) == "[hidden] 5555 [hidden] [hidden] [hidden] /f:k true ab ScramLoginModule app"
     assert len(masker) == 5  # one has a sign that URLs write in another way
+
+
+def test_the_password_of_a_registrys_user_is_known_with_and_without_its_name() -> None:
+    masker = SecretMasker()
+    masker.learn({"value.converter.basic.auth.user.info": "reader:s3cr3tpw"})
+    assert masker.scrub("sent reader:s3cr3tpw, then s3cr3tpw alone") == "sent [hidden], then [hidden] alone"
 
 
 def test_longer_secrets_go_first_and_texts_without_any_stay_the_same_object() -> None:

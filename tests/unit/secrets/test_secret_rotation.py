@@ -230,6 +230,20 @@ async def test_what_is_still_being_written_is_not_taken() -> None:
     assert (await keeper.resolve(CONFIG))["password"] == "two"
 
 
+async def test_a_new_key_of_what_is_still_being_written_is_waited_for() -> None:
+    class Changing(Box):
+        def get(self, path: str, keys: Collection[str]) -> ConfigData:
+            self.values["password"] = str(self.asked)
+            return super().get(path, keys)
+
+    keeper = SecretKeeper({"box": Changing()}, lambda _: None)
+    assert await keeper.resolve({"user": "${box:shop:user}"}) == {"user": "me"}
+    # The task that needs it waits; it does not start with the reference as its password.
+    with pytest.raises(Unanswered, match="just changing 'shop'"):
+        await keeper.resolve({"password": "${box:shop:password}"})
+    await keeper.close()
+
+
 async def test_a_provider_that_has_failed_is_asked_again() -> None:
     box, follower = Box(), Follower()
     keeper = SecretKeeper({"box": box}, lambda _: None, interval_s=0.05)
@@ -282,6 +296,36 @@ async def test_a_follower_that_left_gets_no_changes() -> None:
     box.values = {"password": "two", "user": "me"}
     assert await keeper.refresh("first")
     assert (changed_names, second.changes.empty()) == (["password"], True)
+
+
+async def test_a_path_is_not_forgotten_while_somebody_resolves_it() -> None:
+    box = Box()
+    keeper = SecretKeeper({"box": box}, lambda _: None)
+    keeper.watch("leaving", CONFIG, await keeper.resolve(CONFIG), Follower())
+    box.gate.clear()
+    resolving = asyncio.create_task(keeper.resolve(CONFIG))
+    await eventually_async(lambda: box.asked == 2, "the provider is asked")
+    keeper.unwatch("leaving")  # another task of the connector stops
+    box.gate.set()
+    assert (await resolving)["password"] == "one"
+    await keeper.close()
+
+
+async def test_a_follower_whose_path_was_forgotten_meanwhile_gets_values_and_no_references() -> None:
+    box, follower = Box(), Follower()
+    keeper = SecretKeeper({"box": box}, lambda _: None, interval_s=0.05)
+    keeper.start()
+    keeper.watch("leaving", CONFIG, await keeper.resolve(CONFIG), Follower())
+    resolved = await keeper.resolve(CONFIG)
+    keeper.unwatch("leaving")
+    box.gate.clear()
+    assert keeper.watch("task", CONFIG, resolved, follower)
+    asked = box.asked
+    await eventually_async(lambda: box.asked > asked, "the provider is asked again")
+    box.values = {"password": "two", "user": "me"}
+    box.gate.set()
+    assert await follower.next() == ({**resolved, "password": "two"}, frozenset({"password"}))
+    await keeper.close()
 
 
 async def test_paths_that_nobody_follows_are_forgotten_in_time(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -33,7 +33,7 @@ class SampleSourceConnector(SourceConnector):
                 type=ConfigType.STRING,
                 default="fine",
                 doc="What to do.",
-                validator=one_of("fine", "problem", "hang", "crash", "refuse"),
+                validator=one_of("fine", "problem", "warn", "hang", "crash", "refuse"),
             ),
             ConfigKey(name="password", type=ConfigType.PASSWORD, default=None, doc="A secret."),
             ConfigKey(
@@ -58,6 +58,8 @@ class SampleSourceConnector(SourceConnector):
             raise RuntimeError("no such table")
         if config["behaviour"] == "refuse":
             raise ConfigInvalid("the server is not one of ours")
+        if config["behaviour"] == "warn":
+            return [ConfigProblem("url", f"{config['url']} answers slowly", warning=True)]
         return [ConfigProblem("url", "nobody answers there")] if config["behaviour"] == "problem" else []
 
     @classmethod

@@ -100,6 +100,50 @@ async def test_references_are_shown_and_what_they_stand_for_is_not(registry: Plu
     assert "hunter2" not in str(refused.value)
 
 
+@pytest.mark.parametrize(
+    ("option", "actual"),
+    [
+        ("exactly.once.support", "hunter2\n"),  # a file's whole content, as Kubernetes mounts secrets
+        ("behaviour", " hunter2"),
+        ("connector.plugin.version", "hunter2\n"),
+        ("value.converter", "hunter2\n"),
+        ("millrace.labels", "zone=a,hunter2"),
+    ],
+)
+async def test_a_message_does_not_quote_a_value_in_another_form_either(
+    registry: PluginRegistry, option: str, actual: str
+) -> None:
+    options: dict[str, Any] = {option: "${file:/s:x}"}
+    infos, values = await ask(registry, resolved={**CONFIG, option: actual}, **options)
+    assert "${file:/s:x}" in values[option]["errors"][0]
+    assert "hunter2" not in str(infos)
+
+
+async def test_a_warning_does_not_quote_it_either(registry: PluginRegistry) -> None:
+    options: dict[str, Any] = {"url": "${file:/s:url}", "behaviour": "warn"}
+    infos, _ = await ask(registry, resolved={**CONFIG, **options, "url": "http://hunter2"}, **options)
+    assert infos["warnings"] == [{"name": "url", "message": "${file:/s:url} answers slowly"}]
+
+
+@pytest.mark.parametrize(
+    ("alias", "option"),
+    [
+        ("old.url", "url"),
+        (
+            "value.converter.schema.registry.basic.auth.credentials.source",
+            "value.converter.basic.auth.credentials.source",
+        ),
+    ],
+)
+async def test_another_name_of_an_option_does_not_show_it_either(
+    registry: PluginRegistry, alias: str, option: str
+) -> None:
+    options: dict[str, Any] = {"value.converter": "io.confluent.connect.avro.AvroConverter", alias: "${file:/s:x}"}
+    infos, values = await ask(registry, resolved={**CONFIG, **options, alias: "http://hunter2"}, **options)
+    assert values[option]["value"] == "${file:/s:x}"
+    assert "hunter2" not in str(infos)
+
+
 @pytest.mark.parametrize("option", ["transforms", "predicates", "topic.creation.groups"])
 async def test_names_of_options_do_not_show_it_either(registry: PluginRegistry, option: str) -> None:
     """Whoever may validate could read any value as the name of a transform."""

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from connectors.options import ConfigKey, ConfigType
 from worker.console.history import show_versions
+from worker.console.resources.hiding import declared_keys
 from worker.rest.call import json_answer
 from worker.rest.facade import RestError
 from worker.rest.operations import UNKNOWN, Reply, Tag
@@ -17,23 +17,29 @@ from worker.rest.shapes.console_schemas import ConfigVersion, DeadLetter, Redriv
 from worker.secrets.masking import mask_config
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from aiohttp import web
 
+    from connectors.options import ConfigKey
     from worker.rest.call import RestCall
 
 
 async def get_history(call: RestCall) -> web.Response:
     """``GET /console/connectors/{connector}/history``."""
     versions = await call.herder.console.config_history(call.connector)
-    config = next((version.config for version in versions if version.config), {})
-    try:
-        declared = await call.herder.admin.plugin_config(
-            config.get("connector.class", ""), config.get("connector.plugin.version")
-        )
-    except RestError:
-        declared = []  # its plugin is not here: options are judged by their names
-    keys = [ConfigKey(name=option["name"], type=ConfigType(option["type"]), doc="") for option in declared]
-    return json_answer(show_versions(versions, lambda config: mask_config(config, keys)))
+    # An earlier configuration may be of another class, which declares other secrets.
+    keys: dict[tuple[str | None, ...], list[ConfigKey]] = {}
+    for version in versions:
+        if version.config and _plugin_of(version.config) not in keys:
+            keys[_plugin_of(version.config)] = await declared_keys(call, version.config)
+    return json_answer(
+        show_versions(versions, lambda config: mask_config(config, keys[_plugin_of(config)] if config else ()))
+    )
+
+
+def _plugin_of(config: Mapping[str, str]) -> tuple[str | None, ...]:
+    return config.get("connector.class"), config.get("connector.plugin.version")
 
 
 async def redrive_letter(call: RestCall) -> web.Response:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from worker.console.resources.hiding import without_hidden
 from worker.rest.call import json_answer
 from worker.rest.operations import UNKNOWN, Reply, Tag
 from worker.rest.own.own_routes import OwnRoutes
@@ -36,11 +37,12 @@ async def merge_patch(call: RestCall, patch: Mapping[str, str | None]) -> dict[s
     """The connector's configuration with some properties changed; null takes one away.
 
     Raises:
-        RestError: there is no such connector, or its class may not be used.
+        RestError: there is no such connector, its class may not be used, or a secret is not known.
     """
     call.check_class(patch)
     before = (await call.herder.connector_info(call.connector))["config"]
-    return {name: value for name, value in {**before, **patch, "name": call.connector}.items() if value is not None}
+    changed = await without_hidden(call, patch)
+    return {name: value for name, value in {**before, **changed, "name": call.connector}.items() if value is not None}
 
 
 _EDIT = {"transform.step.paid.condition": "amount > 10"}

@@ -60,8 +60,9 @@ export function connectorPath(name, rest = "") {
  * @param {string} path below the API's root
  * @param {unknown} [body] what to send as JSON
  * @param {Record<string, string>} [headers]
+ * @param {{parse: (text: string) => any, stringify: (value: unknown) => string}} [json] what reads and writes bodies
  */
-export async function call(method, path, body, headers = {}) {
+export async function call(method, path, body, headers = {}, json = JSON) {
   const sent = { Accept: "application/json", "X-CSRF-Token": proof, ...headers };
   if (body !== undefined) sent["Content-Type"] = "application/json";
   let response;
@@ -69,7 +70,7 @@ export async function call(method, path, body, headers = {}) {
     response = await fetch(new URL(path, ROOT), {
       method,
       headers: sent,
-      body: body === undefined ? undefined : JSON.stringify(body),
+      body: body === undefined ? undefined : json.stringify(body),
       credentials: "same-origin",
     });
   } catch {
@@ -78,7 +79,7 @@ export async function call(method, path, body, headers = {}) {
   const text = await response.text();
   let value = null;
   try {
-    value = text ? JSON.parse(text) : null;
+    value = text ? json.parse(text) : null;
   } catch {
     value = text;
   }
@@ -91,13 +92,19 @@ export async function call(method, path, body, headers = {}) {
   );
 }
 
-/** The same call as a line for a shell. */
-export function curl(method, path, body) {
+/**
+ * The same call as a line for a shell.
+ * @param {string} method
+ * @param {string} path
+ * @param {unknown} [body]
+ * @param {{stringify: (value: unknown, replacer?: null, indent?: number) => string}} [json] what writes the body
+ */
+export function curl(method, path, body, json = JSON) {
   const quoted = (text) => `'${text.replaceAll("'", `'\\''`)}'`;
   const parts = ["curl"];
   if (method !== "GET") parts.push("-X", method);
   parts.push(quoted(new URL(path, ROOT).href));
-  if (body !== undefined) parts.push("-H", "'Content-Type: application/json'", "-d", quoted(JSON.stringify(body, null, 2)));
+  if (body !== undefined) parts.push("-H", "'Content-Type: application/json'", "-d", quoted(json.stringify(body, null, 2)));
   return parts.join(" ");
 }
 

@@ -1,30 +1,31 @@
 /** Offsets: look, edit with what would change, undo. */
 import { may } from "./actions.js";
 import { call, connectorPath, curl, lacks } from "./api.js";
+import { exact } from "./exact.js";
 import { Button, Calls, Dialog, Empty, html, Notice, useLoaded, useState } from "./ui.js";
 
 function shown(value) {
-  return value === null ? "none" : JSON.stringify(value, null, 1).replace(/\n\s*/g, " ");
+  return value === null ? "none" : exact.stringify(value, null, 1).replace(/\n\s*/g, " ");
 }
 
 function Edit({ name, entry, onClose, onDone }) {
-  const [text, setText] = useState(JSON.stringify(entry.offset, null, 2));
+  const [text, setText] = useState(exact.stringify(entry.offset, null, 2));
   const [error, setError] = useState("");
   const [busy, setBusy] = useState(false);
   let offset;
   let wrong = "";
   try {
-    offset = JSON.parse(text);
+    offset = exact.parse(text);
     if (offset !== null && (typeof offset !== "object" || Array.isArray(offset))) wrong = "An offset is an object, or null to forget it.";
   } catch (problem) {
     wrong = `This is not JSON: ${problem.message}`;
   }
   const body = { offsets: [{ partition: entry.partition, offset }] };
-  const same = !wrong && JSON.stringify(offset) === JSON.stringify(entry.offset);
+  const same = !wrong && exact.stringify(offset) === exact.stringify(entry.offset);
   const save = async () => {
     setBusy(true);
     try {
-      await call("PATCH", connectorPath(name, "/offsets"), body);
+      await call("PATCH", connectorPath(name, "/offsets"), body, {}, exact);
       onDone({ partition: entry.partition, before: entry.offset, after: offset });
     } catch (problem) {
       setError(problem.message);
@@ -32,7 +33,7 @@ function Edit({ name, entry, onClose, onDone }) {
     }
   };
   const keys = wrong ? [] : [...new Set([...Object.keys(entry.offset ?? {}), ...Object.keys(offset ?? {})])];
-  const changes = keys.filter((key) => JSON.stringify(entry.offset?.[key]) !== JSON.stringify(offset?.[key]));
+  const changes = keys.filter((key) => exact.stringify(entry.offset?.[key]) !== exact.stringify(offset?.[key]));
   return html`<${Dialog} title="Edit an offset" onClose=${onClose} wide>
     <p class="muted">Of <code>${shown(entry.partition)}</code></p>
     <label class="field">Offset
@@ -43,9 +44,9 @@ function Edit({ name, entry, onClose, onDone }) {
     ${changes.length > 0 && offset !== null &&
     html`<table class="diff"><caption>What changes</caption><thead><tr><th scope="col">Field</th><th scope="col">Now</th><th scope="col">Then</th></tr></thead>
       <tbody>${changes.map((key) => html`<tr key=${key}><th scope="row">${key}</th>
-        <td class="old">${entry.offset?.[key] === undefined ? "–" : JSON.stringify(entry.offset[key])}</td>
-        <td class="new">${offset?.[key] === undefined ? "–" : JSON.stringify(offset[key])}</td></tr>`)}</tbody></table>`}
-    ${!wrong && !same && html`<${Calls} calls=${[curl("PATCH", connectorPath(name, "/offsets"), body)]} />`}
+        <td class="old">${entry.offset?.[key] === undefined ? "–" : exact.stringify(entry.offset[key])}</td>
+        <td class="new">${offset?.[key] === undefined ? "–" : exact.stringify(offset[key])}</td></tr>`)}</tbody></table>`}
+    ${!wrong && !same && html`<${Calls} calls=${[curl("PATCH", connectorPath(name, "/offsets"), body, exact)]} />`}
     ${error && html`<${Notice} title="It was refused">${error}</${Notice}>`}
     <div class="dialog-actions">
       <${Button} onClick=${onClose}>Cancel</${Button}>
@@ -55,7 +56,7 @@ function Edit({ name, entry, onClose, onDone }) {
 }
 
 export function OffsetsTab({ name, state, role }) {
-  const [found, error, reload] = useLoaded(() => call("GET", connectorPath(name, "/offsets")), [name, state]);
+  const [found, error, reload] = useLoaded(() => call("GET", connectorPath(name, "/offsets"), undefined, {}, exact), [name, state]);
   const [editing, setEditing] = useState(null);
   const [changed, setChanged] = useState(null);
   const [failure, setFailure] = useState("");
@@ -65,7 +66,7 @@ export function OffsetsTab({ name, state, role }) {
   const editable = state === "STOPPED" && may(role, "admin") && !fixed;
   const undo = async () => {
     try {
-      await call("PATCH", connectorPath(name, "/offsets"), { offsets: [{ partition: changed.partition, offset: changed.before }] });
+      await call("PATCH", connectorPath(name, "/offsets"), { offsets: [{ partition: changed.partition, offset: changed.before }] }, {}, exact);
       setChanged(null);
       setFailure("");
       reload();
@@ -85,7 +86,7 @@ export function OffsetsTab({ name, state, role }) {
       ? html`<${Empty} title="No offsets">It has saved none yet: at its next start it begins at the beginning.</${Empty}>`
       : html`<ul class="offsets">
           ${found.offsets.map(
-            (entry) => html`<li class="card" key=${JSON.stringify(entry.partition)}>
+            (entry) => html`<li class="card" key=${exact.stringify(entry.partition)}>
               <dl><dt>Partition</dt><dd><code>${shown(entry.partition)}</code></dd>
                 <dt>Offset</dt><dd><code>${shown(entry.offset)}</code></dd></dl>
               ${editable && html`<${Button} onClick=${() => setEditing(entry)}>Edit</${Button}>`}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import quote
 
 import orjson
 
@@ -16,7 +17,7 @@ from worker.metrics.exporter import ConnectorNumbers, Options, collect_parts, re
 from worker.metrics.registry import Family
 from worker.plugins.model import list_plugins
 from worker.protocol import ListTables, PluginConfig, RemoteError
-from worker.rest.facade import RestError
+from worker.rest.facade import REBALANCE_TEXT, RestError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -152,6 +153,16 @@ class AdminOperations:
             return self.ctx.node.set_level(name, level)
         except ConfigInvalid as error:
             raise RestError(404, str(error)) from error
+
+    async def send_log_level(self, leader_url: str | None, name: str, level: str) -> list[str]:
+        """Let the leader set a level on all workers."""
+        key = self.ctx.node.session_key()
+        if leader_url is None or key is None:
+            raise RestError(409, REBALANCE_TEXT)
+        await self.ctx.node.client.send_signed(
+            "PUT", leader_url, f"/loggers/{quote(name, safe='')}", orjson.dumps({"level": level}), key
+        )
+        return []
 
     async def explain(self, name: str) -> dict[str, Any]:
         """Why each unit is where it is; the leader knows."""

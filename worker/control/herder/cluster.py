@@ -263,6 +263,10 @@ class ClusterHerder:
         await self.ctx.lead()
         await self.ctx.node.leader.fencing.fence(name)
 
+    async def set_cluster_level(self, name: str, level: str) -> None:
+        """Set a logger's level on all workers."""
+        await self.admin.set_log_level(name, level, cluster=True)
+
     # Parts.
 
     async def _put_config(

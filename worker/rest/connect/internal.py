@@ -1,4 +1,4 @@
-"""Signed requests between workers: a worker's task configurations, and fencing. Not part of the public API."""
+"""Signed requests between workers: task configurations, fencing, and levels of loggers. Not part of the public API."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from worker.rest.operations import CONFLICT, Operation, Reply, Tag
 from worker.rest.routing import RequiredAccess, RestRoute
 from worker.rest.security.signing import UNSIGNED, verify_signature
 from worker.rest.shapes import bodies
-from worker.rest.shapes.schemas import ConfigBody
+from worker.rest.shapes.schemas import ConfigBody, LevelRequest
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -36,6 +36,9 @@ class InternalHerder(Protocol):
     async def fence_zombies(self, name: str) -> None:
         """Fence the producers of earlier task generations. Leader only."""
 
+    async def set_cluster_level(self, name: str, level: str) -> None:
+        """Set a logger's level on all workers. Leader only."""
+
 
 async def put_tasks(call: RestCall) -> web.Response:
     """``POST /connectors/{connector}/tasks``."""
@@ -48,6 +51,16 @@ async def fence_tasks(call: RestCall) -> web.Response:
     """``PUT /connectors/{connector}/fence``."""
     workers, _ = await _verify_request(call)
     await workers.fence_zombies(call.connector)
+    return empty_answer(204)
+
+
+async def set_cluster_level(call: RestCall) -> web.Response:
+    """``PUT /loggers/{logger}``."""
+    workers, data = await _verify_request(call)
+    level = bodies.read_level(data)
+    if level is None:
+        raise RestError(400, "The level is missing")
+    await workers.set_cluster_level(call.parameters["logger"], level)
     return empty_answer(204)
 
 
@@ -97,6 +110,22 @@ ROUTES = (
             Tag.INTERNAL,
             {204: Reply("They are fenced.")},
             _REFUSED,
+        ),
+    ),
+    RestRoute(
+        "PUT",
+        "/loggers/{logger}",
+        set_cluster_level,
+        RequiredAccess.INTERNAL,
+        when_ready=False,
+        operation=Operation(
+            "setClusterLevel",
+            "Between workers: set the level of a logger on all workers.",
+            Tag.INTERNAL,
+            {204: Reply("All workers are informed.")},
+            _REFUSED,
+            body=LevelRequest,
+            note="What `PUT /admin/loggers/{logger}` asks of the leader where `/admin` has listeners of its own.",
         ),
     ),
 )

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, Literal, get_args
 
-from worker.rest.call import empty_answer, json_answer
-from worker.rest.facade import RestError
+from worker.rest.call import empty_answer, json_answer, optional_flag
+from worker.rest.facade import NotLeader, RestError
 from worker.rest.operations import CONFLICT, FORWARD, Operation, QueryParameter, Reply, Tag
 from worker.rest.routing import RequiredAccess, RestRoute
 from worker.rest.shapes import bodies
@@ -40,7 +40,14 @@ async def set_level(call: RestCall) -> web.Response:
     if level not in LEVELS:
         raise RestError(404, f"invalid log level '{requested}'.")
     cluster = call.request.query.get("scope", "worker").lower() == "cluster"
-    changed = await call.herder.admin.set_log_level(call.parameters["logger"], level, cluster=cluster)
+    name = call.parameters["logger"]
+    try:
+        changed = await call.herder.admin.set_log_level(name, level, cluster=cluster)
+    except NotLeader as error:
+        if call.settings.admin_listeners is None or optional_flag(call.request, "forward") is False:
+            raise
+        # The leader's address for other workers does not serve this path.
+        changed = await call.herder.admin.send_log_level(error.leader_url, name, level)
     return empty_answer(204) if cluster else json_answer(changed)
 
 

@@ -227,7 +227,7 @@ class Guard:
         if (
             "forward" not in request.query
             and WORKER_HEADER not in request.headers
-            and (status == 403 or is_change(request.method, request.path))
+            and (status == 403 or (route is not None and is_change(request.method, route.path)))
         ):
             self.trail.add(
                 time.time(),

@@ -52,11 +52,13 @@ def read_json(data: bytes, *, numbers_as_text: bool = False) -> Any:
     if not data.strip():
         refuse_body("The request has no body; a JSON document is expected")
     try:
+        # Decoded here: json decodes bytes with halves of surrogate pairs, too.
+        text = data.decode(json.detect_encoding(data))
         if numbers_as_text:
-            value = json.loads(data, parse_int=_Number, parse_float=_Number, parse_constant=_no_constant)
+            value = json.loads(text, parse_int=_Number, parse_float=_Number, parse_constant=_no_constant)
         else:
-            value = json.loads(data, parse_constant=_no_constant)
-        if b"\\u" in data:
+            value = json.loads(text, parse_constant=_no_constant)
+        if "\\u" in text:
             json.dumps(value, ensure_ascii=False).encode()
     except UnicodeEncodeError:
         refuse_body(

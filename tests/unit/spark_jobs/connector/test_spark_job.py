@@ -177,6 +177,14 @@ async def test_validation_names_what_is_wrong() -> None:
     assert FRAME.keys.keys() | JOB_CONFIG.keys.keys() == options
 
 
+@pytest.mark.parametrize(("option", "named"), [("transform.steps", "transform.step."), ("sinks", "sink.")])
+async def test_names_of_options_show_references_and_not_what_they_stand_for(option: str, named: str) -> None:
+    config = {**MINIMAL, option: "${file:/s:x}"}
+    infos = await validate_config(PluginRegistry(), config, None, {}, resolved={**config, option: "hunter2"})
+    assert "hunter2" not in str(infos)
+    assert f"{named}${{file:/s:x}}.type" in {item["value"]["name"] for item in infos["configs"]}
+
+
 async def test_without_the_extra_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connector, "find_spec", lambda name: None if name == "pyspark" else object())
     infos = await validate_config(PluginRegistry(), MINIMAL, None, {"bootstrap.servers": "here:9092"})
