@@ -63,7 +63,7 @@ def read_heartbeat(batch: pa.RecordBatch, index: int) -> MetHeartbeat:
 
 
 def note_heartbeats(batch: pa.RecordBatch, beats: MetHeartbeats) -> None:
-    """Note those among raw records; a message that is not as in UMS is none.
+    """Note those among raw records; those that are not as in UMS are left out.
 
     Their keys tell them apart, whatever a key converter puts around the text.
     """
