@@ -5,7 +5,6 @@ from __future__ import annotations
 import configparser
 import re
 from itertools import pairwise
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import yaml
@@ -16,6 +15,7 @@ from worker.rest.routes import ROUTES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
 CODE: Final = ("worker", "connectors", "offsets", "spark_jobs", "compose")
 #: Pages that people write; docs/reference is made of the declarations.
@@ -31,6 +31,11 @@ _GAP: Final = re.compile(r"\.\.\.|\b[A-Z](?:-[A-Z])?\b|\d+|'[^']*'|<[^>]+>|\S*[.
 _NO_MESSAGE: Final = re.compile(r"(?:GET|PUT|POST|DELETE|GRANT|SET|kill|\./|millrace)\b|\S+$")
 #: Between two parts of a string.
 _BETWEEN_PARTS: Final = re.compile(r"""["']\s*\n\s*f?["']""")
+#: A call in backticks, with one method or several, and one of curl.
+_CALL: Final = re.compile(r"`((?:(?:GET|PUT|POST|PATCH|DELETE)[, ]+)+)(/[^`\s?]*)")
+_CURL: Final = re.compile(r"curl ([^\n]*?)(?:localhost|127\.0\.0\.1):808\d(/[^\s'?\"`]*)")
+#: Paths that the connector `logs` serves.
+_OF_LOGS: Final = ("/lines", "/_bulk", "/v1/logs", "/services/collector/event")
 #: Those that tests set.
 _NOT_FOR_USERS: Final = {"MILLRACE_FAILED_TESTS", "MILLRACE_MATERIALIZER_KILL"}
 
@@ -105,3 +110,27 @@ def test_calls_that_kafka_connect_lacks_are_on_the_page_about_compatibility() ->
     assert len(names) > 10
     # Kafka Connect 3 had it: the table of differences names it.
     assert sorted(name for name in names - {"tasks-config"} if f"/{name}" not in section) == []
+
+
+def test_calls_on_the_pages_are_served() -> None:
+    """``/pause`` alone is that of a connector."""
+    routes = [
+        (route.method, re.compile(re.sub(r"\\\{[^}]+\\\}", "[^/]+", re.escape(route.path)))) for route in ROUTES["all"]
+    ]
+    text = PROSE.replace("\\\n", " ")
+    calls = [(method, path) for methods, path in _CALL.findall(text) for method in re.findall(r"[A-Z]+", methods)]
+    for options, path in _CURL.findall(text):
+        method = re.search(r"-X (\w+)", options)
+        calls.append((method[1] if method else "GET", path))
+    assert len(calls) > 150
+    assert [
+        (method, path)
+        for method, path in calls
+        if "..." not in path
+        and path not in _OF_LOGS
+        and not any(
+            method == served and pattern.fullmatch(form)
+            for served, pattern in routes
+            for form in (path.rstrip("/") or "/", f"/connectors/NAME{path}")
+        )
+    ] == []
