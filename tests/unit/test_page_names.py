@@ -1,4 +1,4 @@
-"""What the pages name is in the code, and what a user meets in the code is on a page."""
+"""The pages and the code name the same things: messages, variables, commands, alerts, plugins, calls."""
 
 from __future__ import annotations
 
@@ -105,8 +105,8 @@ def test_calls_that_kafka_connect_lacks_are_on_the_page_about_compatibility() ->
     """By the first part of the path that is theirs alone; those of the console are on its page."""
     page = (ROOT / "docs" / "connect-compatibility.md").read_text(encoding="utf-8")
     section = page.partition("Beyond Kafka Connect's API there are:")[2]
-    own = {route.path for route in ROUTES["all"] if not route.operation.kafka and route.access != "internal"}
-    names = {path.removeprefix("/connectors/{connector}").split("/")[1] for path in own}
+    own_paths = {route.path for route in ROUTES["all"] if not route.operation.kafka and route.access != "internal"}
+    names = {path.removeprefix("/connectors/{connector}").split("/")[1] for path in own_paths}
     assert len(names) > 10
     # Kafka Connect 3 had it: the table of differences names it.
     assert sorted(name for name in names - {"tasks-config"} if f"/{name}" not in section) == []
