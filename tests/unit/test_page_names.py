@@ -134,3 +134,18 @@ def test_calls_on_the_pages_are_served() -> None:
             for form in (path.rstrip("/") or "/", f"/connectors/NAME{path}")
         )
     ] == []
+
+
+def test_texts_of_options_can_be_read_alone() -> None:
+    """REST, the console and ``millrace options`` show an option without the ones next to it in its page."""
+    leaning = re.compile(
+        r"^(?:See |The same|Its |(?:The l|L)ongest such)|in the same form|of that field|between two of them"
+        r"|options (?:above|below)"
+    )
+    options = [
+        (page.name, row[1], row[2])
+        for page in sorted((ROOT / "docs" / "reference").rglob("*.md"))
+        for row in re.finditer(r"^\| `([^`]+)` \|(?:.* \|)? (.*) \|$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    ]
+    assert len(options) > 1000
+    assert [(page, option) for page, option, text in options if leaning.search(text)] == []
