@@ -92,13 +92,25 @@ def test_every_alert_says_what_to_do_first() -> None:
     assert set(re.findall(r"`(Millrace[A-Z]\w+)`", PROSE)) - alerts == set()
 
 
-def test_every_group_of_plugins_is_on_the_page_about_plugins() -> None:
+def _entry_points() -> configparser.SectionProxy:
     parser = configparser.ConfigParser()
     parser.read(ROOT / "setup.cfg", encoding="utf-8")
+    return parser["options.entry_points"]
+
+
+def test_every_group_of_plugins_is_on_the_page_about_plugins() -> None:
     page = (ROOT / "docs" / "plugins.md").read_text(encoding="utf-8")
-    groups = [name for name in parser["options.entry_points"] if name.startswith("millrace.")]
+    groups = [name for name in _entry_points() if name.startswith("millrace.")]
     assert len(groups) > 8
     assert [name for name in groups if f"| `{name}` |" not in page] == []
+
+
+def test_every_sink_is_on_the_page_of_sinks() -> None:
+    page = (ROOT / "docs" / "jobs" / "sinks.md").read_text(encoding="utf-8")
+    rows = "\n".join(line.split(" | ")[0] for line in page.splitlines() if line.startswith("| [`"))
+    sinks = re.findall(r"^(\w+) *=", _entry_points()["millrace.sinks"], re.MULTILINE)
+    assert len(sinks) > 10
+    assert sorted(re.findall(r"`(\w+)`", rows)) == sorted(sinks)
 
 
 def test_calls_that_kafka_connect_lacks_are_on_the_page_about_compatibility() -> None:
