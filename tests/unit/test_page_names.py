@@ -36,6 +36,8 @@ _CALL: Final = re.compile(r"`((?:(?:GET|PUT|POST|PATCH|DELETE)[, ]+)+)(/[^`\s?]*
 _CURL: Final = re.compile(r"curl ([^\n]*?)(?:localhost|127\.0\.0\.1):808\d(/[^\s'?\"`]*)")
 #: Paths that the connector `logs` serves.
 _OF_LOGS: Final = ("/lines", "/_bulk", "/v1/logs", "/services/collector/event")
+#: A table that a sink makes.
+_NO_METRICS: Final = {"millrace_commits"}
 #: Those that tests set.
 _NOT_FOR_USERS: Final = {"MILLRACE_FAILED_TESTS", "MILLRACE_MATERIALIZER_KILL"}
 
@@ -96,6 +98,14 @@ def _entry_points() -> configparser.SectionProxy:
     parser = configparser.ConfigParser()
     parser.read(ROOT / "setup.cfg", encoding="utf-8")
     return parser["options.entry_points"]
+
+
+def test_metrics_on_the_pages_are_in_the_reference() -> None:
+    reference = "\n".join(page.read_text(encoding="utf-8") for page in (ROOT / "docs" / "reference").rglob("*.md"))
+    declared = set(re.findall(r"`(millrace_\w+)`", reference))
+    named = set(re.findall(r"`(millrace_[a-z0-9_]*[a-z0-9])`", PROSE)) - _NO_METRICS
+    assert len(named) > 30
+    assert sorted(named - declared) == []
 
 
 def test_every_group_of_plugins_is_on_the_page_about_plugins() -> None:
