@@ -17,7 +17,7 @@ TOTALS: Final = {
     "expired": ("", "Events for cells and rows whose time to live was over."),
     "changes": ("", "Changes of rows that were merged."),
     "transactions": ("", "Transactions committed."),
-    "redone": ("", "Transactions that were aborted and done again."),
+    "redone": ("", "Transactions that were aborted and retried."),
     "restored": ("records", "Records of the changelog read into local caches."),
     "restore_s": ("s", "Time that reading the changelog into local caches took."),
     "transaction_s": ("s", "Time that commits took."),
