@@ -190,9 +190,10 @@ def _add_verify(commands: Any) -> None:
 
     verify = commands.add_parser(
         "verify",
-        help="compare a connector's source tables with its topics",
-        description="Reads the captured tables of a MySQL or MariaDB connector in one read view, and its topics up to the same "
-        "place, and compares counts, checksums and rows. Exit code: 0 equal, 1 different, 2 it could not be done.",
+        help="compare a source's tables with its topics, or a flow's topics with its target",
+        description="Compares the tables that a MySQL, MariaDB, Scylla or Cassandra connector captures with its topics, or the "
+        "topics of a flow with the tables that its sink has written, row by row (docs/verify.md). Exit code: 0 equal, "
+        "1 different, 2 it could not be done.",
     )
     verify.add_argument(
         "--connector-config", metavar="FILE", help="the connector's configuration (.properties or .json)"

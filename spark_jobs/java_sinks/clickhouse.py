@@ -27,7 +27,7 @@ OPTIONS: Final = (
     JavaOption(name="ssl", doc="Whether TLS is used.", default="true", to=(_URL,)),
     JavaOption(name="database", doc="The database.", default="default", to=(f"{_PREFIX}database",), copied=True),
     JavaOption(name="username", doc="The login.", default="default", to=(f"{_PREFIX}user",), copied=True),
-    JavaOption(name="password", doc="Its password.", secret=True, to=(f"{_PREFIX}password",), copied=True),
+    JavaOption(name="password", doc="The login's password.", secret=True, to=(f"{_PREFIX}password",), copied=True),
     JavaOption(name="timeoutSeconds", doc="The timeout, in seconds.", default="30", to=(f"{_PREFIX}timeout.ms",)),
     JavaOption(
         name="retryCount", doc="How often a request is repeated.", default="3", to=(f"{_PREFIX}retries",), copied=True

@@ -27,7 +27,9 @@ _SHARED: Final = (
         name="connection.url", doc="Where the database is.", to=("sink.jdbc.url", "sink.jdbc.ssl.*", "sink.jdbc.schema")
     ),
     JavaOption(name="connection.user", doc="The login.", to=("sink.jdbc.user",), copied=True),
-    JavaOption(name="connection.password", doc="Its password.", secret=True, to=("sink.jdbc.password",), copied=True),
+    JavaOption(
+        name="connection.password", doc="The login's password.", secret=True, to=("sink.jdbc.password",), copied=True
+    ),
     JavaOption(name="dialect.name", doc="The dialect of SQL.", without="the URL says which dialect is used"),
     JavaOption(
         name="insert.mode",

@@ -27,7 +27,9 @@ OPTIONS: Final = (
         name="connection.url", doc="Where the database is.", to=("sink.jdbc.url", "sink.jdbc.ssl.*", "sink.jdbc.schema")
     ),
     JavaOption(name="connection.username", doc="The login.", to=("sink.jdbc.user",), copied=True),
-    JavaOption(name="connection.password", doc="Its password.", secret=True, to=("sink.jdbc.password",), copied=True),
+    JavaOption(
+        name="connection.password", doc="The login's password.", secret=True, to=("sink.jdbc.password",), copied=True
+    ),
     JavaOption(
         name="connection.provider",
         doc="Java class of the connection pool.",

@@ -29,7 +29,9 @@ _BY_SCHEMA: Final = "indices are created with fields for the columns; one that e
 _SHARED: Final = (
     JavaOption(name="connection.url", doc="The nodes.", to=(f"{_PREFIX}url",), copied=True),
     JavaOption(name="connection.username", doc="The login.", to=(f"{_PREFIX}user",), copied=True),
-    JavaOption(name="connection.password", doc="Its password.", secret=True, to=(f"{_PREFIX}password",), copied=True),
+    JavaOption(
+        name="connection.password", doc="The login's password.", secret=True, to=(f"{_PREFIX}password",), copied=True
+    ),
     JavaOption(
         name="max.retries", doc="How often a request is repeated.", default="5", to=(f"{_PREFIX}retries",), copied=True
     ),
@@ -196,7 +198,7 @@ CONFLUENT_OPTIONS: Final = (
     ),
     JavaOption(name="proxy.port", doc="Its port.", default="8080", without="there is no proxy"),
     JavaOption(name="proxy.username", doc="Its login.", without="there is no proxy"),
-    JavaOption(name="proxy.password", doc="Its password.", secret=True, without="there is no proxy"),
+    JavaOption(name="proxy.password", doc="The proxy's password.", secret=True, without="there is no proxy"),
     JavaOption(
         name="kerberos.user.principal", doc="The name in Kerberos.", refused="a login is a user or a key of the API"
     ),

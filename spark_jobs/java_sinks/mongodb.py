@@ -143,9 +143,9 @@ OPTIONS: Final = (
     ),
     JavaOption(name="server.api.strict", doc="Whether other commands fail.", default="false", without=_NO_API),
     JavaOption(name="connection.ssl.truststore", doc="The trust store.", refused=_STORES),
-    JavaOption(name="connection.ssl.truststorePassword", doc="Its password.", secret=True, without=_STORES),
+    JavaOption(name="connection.ssl.truststorePassword", doc="The store's password.", secret=True, without=_STORES),
     JavaOption(name="connection.ssl.keystore", doc="The key store.", refused=_STORES),
-    JavaOption(name="connection.ssl.keystorePassword", doc="Its password.", secret=True, without=_STORES),
+    JavaOption(name="connection.ssl.keystorePassword", doc="The store's password.", secret=True, without=_STORES),
 )
 
 

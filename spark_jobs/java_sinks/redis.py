@@ -34,7 +34,9 @@ OPTIONS: Final = (
         name="redis.cluster", doc="Whether it is a cluster.", default="false", to=("sink.redis.cluster",), copied=True
     ),
     JavaOption(name="redis.username", doc="The login.", to=("sink.redis.user",), copied=True),
-    JavaOption(name="redis.password", doc="Its password.", secret=True, to=("sink.redis.password",), copied=True),
+    JavaOption(
+        name="redis.password", doc="The login's password.", secret=True, to=("sink.redis.password",), copied=True
+    ),
     JavaOption(
         name="redis.timeout", doc="The timeout of a command, in seconds.", default="60", to=("sink.redis.timeout.ms",)
     ),

@@ -19,6 +19,7 @@ from spark_jobs.materializer import config as options
 from spark_jobs.materializer import topics
 from spark_jobs.materializer.config import BucketOptions, EngineFactory, Marker, MarkerOwner
 from spark_jobs.materializer.engine.timers import Timers
+from spark_jobs.materializer.metrics import METRICS, TOTALS
 from spark_jobs.materializer.output_heartbeats import OutputHeartbeats
 from spark_jobs.materializer.pass_tasks import BucketKey, buckets_frame, stream_task
 from spark_jobs.materializer.passes import PassRange, Result, decode_result
@@ -68,30 +69,14 @@ class MaterializerSink(Sink):
 
     config_def: ClassVar = options.OPTIONS
     guarantees: ClassVar = ("exactly-once",)
+    metrics: ClassVar = METRICS
 
     def __init__(self, context: JobContext) -> None:
         super().__init__(context)
         #: By input topic.
         self._states: dict[str, TopicState] = {}
         self._idled = 0.0
-        self._totals: dict[str, float] = dict.fromkeys(
-            (
-                "records",
-                "replayed",
-                "outputs",
-                "suppressed",
-                "dead",
-                "expired",
-                "changes",
-                "transactions",
-                "redone",
-                "restored",
-                "restore_s",
-                "transaction_s",
-                "cpu_s",
-            ),
-            0,
-        )
+        self._totals: dict[str, float] = dict.fromkeys(TOTALS, 0)
         self._stages = StageNumbers()
         self._columns: FrameSelection | None = None
         self._arguments: list[Column] = []

@@ -24,6 +24,7 @@ from spark_jobs.config.keys import REFUSE, SEPARATE, SHARDS, TABLES
 from spark_jobs.config.schema_options import SchemaPolicies
 from spark_jobs.contract import UMS_COLUMNS, Column, Source, TableChanges, TableSchema
 from spark_jobs.dead_letters import DeadLetters
+from spark_jobs.metrics import JobMetric
 from spark_jobs.reports.heartbeats import Heartbeats
 from spark_jobs.reports.met_heartbeats import MetHeartbeat, MetHeartbeats
 from spark_jobs.reports.ums_heartbeats import read_heartbeat
@@ -173,9 +174,13 @@ _KEYS: Final = tuple(key for key in COMMON_KEYS if key.name in {"source.before.r
 
 
 class UmsSource(Source):
-    """Decodes UMS; heartbeats and terminations are counted (metrics ``ums_heartbeats_total``, ``ums_terminations_total``)."""
+    """Decodes UMS; heartbeats and terminations are counted."""
 
     config_def: ClassVar[ConfigDef] = ConfigDef(_KEYS)
+    metrics: ClassVar[tuple[JobMetric, ...]] = (
+        JobMetric("ums_heartbeats_total", "counter", "", "UMS heartbeats that were read in this run."),
+        JobMetric("ums_terminations_total", "counter", "", "UMS terminations that were read in this run."),
+    )
     pass_through: ClassVar[tuple[str, ...]] = ("source.key.columns.",)
 
     def __init__(self, context: JobContext) -> None:

@@ -227,8 +227,9 @@ _KEYS: Final = (
         order=14,
         width=Width.MEDIUM,
         display_name="Reload Action",
-        doc="What to do when a config provider says that a value it gave has changed or expires: restart the connector "
-        "with the new value, or nothing.",
+        doc="What to do when a config provider gives a new value: restart the connector and its tasks with it, or restart "
+        "nothing. Left out of a configuration, neither counts: passwords are used from the next connection on, and a task is "
+        "restarted only for values that it can't take over while it runs.",
     ),
     *(
         _host_key(f"errors.{name}")

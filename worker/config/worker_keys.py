@@ -419,7 +419,7 @@ WORKER_CONFIG: Final = ConfigDef(
         ),
         _HOSTS.low.integer(
             "task.host.restart.backoff.max.ms",
-            "The longest such pause.",
+            "The longest pause before a task whose host died starts again.",
             default=60000,
             unit="ms",
             validator=at_least(0),
@@ -454,7 +454,12 @@ WORKER_CONFIG: Final = ConfigDef(
         ),
         *WORKER_KEYS,
         # Logs and metrics
-        _LOGS.low.string("log.format", "Form of log lines.", default="text", validator=one_of("text", "json")),
+        _LOGS.low.string(
+            "log.format",
+            "Form of log lines: text, or json with an object a line.",
+            default="text",
+            validator=one_of("text", "json"),
+        ),
         _LOGS.low.string(
             "log.level",
             "Level of the root logger at start; PUT /admin/loggers changes levels at run time.",

@@ -57,7 +57,8 @@ WORKER_KEYS: Final = (
         validator=at_least(1),
         importance=Importance.LOW,
         group=_TASKS,
-        doc="The same in bytes, before compression. A producer's buffer.memory, if set, is used instead.",
+        doc="How many bytes of one task's records, before compression, may wait for Kafka's acknowledgement before the task is "
+        "not polled any more. A producer's buffer.memory, if set, is used instead.",
     ),
     ConfigKey(
         name="task.producer.stall.ms",
@@ -231,7 +232,7 @@ CONNECTOR_KEYS: Final = (
         unit="ms",
         validator=at_least(0),
         group=_RESTART,
-        doc="Longest such pause.",
+        doc="Longest pause before a restart.",
     ),
     ConfigKey(
         name="errors.restart.reset.ms",

@@ -305,7 +305,7 @@ CONFIG: Final = ConfigDef(
         ),
         _TABLES.strings(
             NOT_TABLES,
-            "Tables not to capture, in the same form.",
+            "Tables not to capture, as regular expressions in the form of table.include.list.",
             default=None,
             validator=regex_list,
             width=Width.LONG,

@@ -140,7 +140,7 @@ EVENT_KEYS: Final = (
     ),
     _EVENTS.strings(
         NOT_COLUMNS,
-        "Columns that are not sent, in the same form.",
+        "Columns that are not sent, in the form of column.include.list.",
         default=None,
         validator=regex_list,
         width=Width.LONG,
@@ -228,7 +228,8 @@ EVENT_KEYS: Final = (
     ),
     _VALUES.low.strings(
         DATA_TYPES,
-        "The same by types: regular expressions that match whole names of the form database.table.TYPE.",
+        "Types whose columns' schemas name the type in the database as parameters: regular expressions that match whole "
+        "names of the form database.table.TYPE.",
         default=None,
         validator=regex_list,
         width=Width.LONG,
@@ -244,7 +245,7 @@ EVENT_KEYS: Final = (
     ),
     _VALUES.string(
         FIELD_NAMES,
-        "The same for names of fields.",
+        "What schema.name.adjustment.mode says of names of schemas, for names of fields.",
         default="none",
         validator=words("none", "avro", "avro_unicode"),
         display_name="Field names",
@@ -315,7 +316,7 @@ EVENT_KEYS: Final = (
     ),
     _TOPICS.low.string(
         TOPIC_KEY_FIELD,
-        "See topic.key.enforce.uniqueness.",
+        "The name of the field that topic.key.enforce.uniqueness adds.",
         default="__dbz__physicalTableIdentifier",
         validator=non_empty,
         display_name="That field's name",
@@ -329,7 +330,10 @@ EVENT_KEYS: Final = (
         display_name="Expression of that field",
     ),
     _TOPICS.low.string(
-        TOPIC_KEY_REPLACEMENT, "See topic.key.field.regex.", default=None, display_name="Replacement of that field"
+        TOPIC_KEY_REPLACEMENT,
+        "What takes the place of what topic.key.field.regex matches.",
+        default=None,
+        display_name="Replacement of that field",
     ),
     _TOPICS.low.string(
         VERSION_TOPIC,

@@ -157,7 +157,7 @@ READING_KEYS: Final = (
         "positions. always: at each start. initial_only: once, and no stream after it. when_needed: as initial, and "
         "also when the binlog no longer holds the saved position. no_data: never; the stream begins at the server's "
         "current position. never: the same, from the oldest binlog. recovery: as no_data, for a connector with saved "
-        "positions. configuration_based: see the options below.",
+        "positions. configuration_based: as the options snapshot.mode.configuration.based.* say.",
         default="initial",
         validator=words(*SNAPSHOT_MODES, *OLD_MODES),
         display_name="Snapshot",
@@ -304,7 +304,10 @@ READING_KEYS: Final = (
         display_name="Replica's user",
     ),
     _SNAPSHOT.low.password(
-        SNAPSHOT_PASSWORD, "Its password. Not set: that of the source.", default=None, display_name="Replica's password"
+        SNAPSHOT_PASSWORD,
+        "The password of snapshot.user. Not set: that of the source.",
+        default=None,
+        display_name="Replica's password",
     ),
     _SNAPSHOT.low.string(
         PROGRESS_TOPIC,
@@ -314,11 +317,11 @@ READING_KEYS: Final = (
         validator=topic_name,
         width=Width.MEDIUM,
         display_name="Progress topic",
-        example="shop.pull-progress",
+        example="shop.snapshot-progress",
     ),
     _SNAPSHOT.low.long(
         PROGRESS_INTERVAL,
-        "The least time between two of them.",
+        "The least time between two records of a table in snapshot.progress.topic.",
         default=5_000,
         unit="ms",
         validator=check_positive,

@@ -135,7 +135,7 @@ CONNECTION_KEYS: Final = (
     ),
     _CONNECTION.low.long(
         KEEP_ALIVE_INTERVAL,
-        "See connect.keep.alive.",
+        "With connect.keep.alive, how long a server may give no sign of life before it is taken as lost.",
         default=60_000,
         unit="ms",
         validator=check_positive,
@@ -186,7 +186,7 @@ CONNECTION_KEYS: Final = (
     ),
     _TABLES.strings(
         NOT_DATABASES,
-        "Databases not to read, in the same form.",
+        "Databases not to read, as regular expressions in the form of database.include.list.",
         default=None,
         validator=regex_list,
         width=Width.LONG,
@@ -204,7 +204,7 @@ CONNECTION_KEYS: Final = (
     ),
     _TABLES.strings(
         NOT_TABLES,
-        "Tables not to read, in the same form.",
+        "Tables not to read, as regular expressions in the form of table.include.list.",
         default=None,
         validator=regex_list,
         width=Width.LONG,
@@ -227,7 +227,7 @@ CONNECTION_KEYS: Final = (
     ),
     _TABLES.strings(
         GTID_EXCLUDES,
-        "Sources of transactions not to read, in the same form.",
+        "Sources of transactions not to read, in the form of gtid.source.includes.",
         default=None,
         validator=regex_list,
         width=Width.LONG,
@@ -235,8 +235,9 @@ CONNECTION_KEYS: Final = (
     ),
     _TABLES.boolean(
         GTID_FILTER_DML,
-        "Whether changes in transactions of other sources are left out. With false the two options above only say "
-        "which part of a saved GTID set counts when the stream is started.",
+        "Whether changes in transactions of other sources are left out. With false "
+        "gtid.source.includes and gtid.source.excludes only say which part of a saved GTID set counts when the stream is "
+        "started.",
         default=True,
         display_name="Filter changes by GTID",
     ),

@@ -416,8 +416,8 @@ CONFIG: Final = ConfigDef(
         _READING.low.integer(
             CONFIDENCE,
             "How old a change must be before it is read, so that every replica has had time to get it and older writes "
-            "have had time to arrive. Not set: follows the lateness that is seen, between the two options below. Set: "
-            "always this, as with the Java connector, whose default is 30000.",
+            "have had time to arrive. Not set: follows the lateness that is seen, between scylla.confidence.window.min.ms "
+            "and .max.ms. Set: always this, as with the Java connector, whose default is 30000.",
             default=None,
             unit="ms",
             validator=_unless_none(at_least(0)),

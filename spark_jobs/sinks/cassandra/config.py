@@ -142,8 +142,8 @@ CONFIG_DEF: Final = ConfigDef(
             importance=Importance.LOW,
             group=CONTENT,
             doc="Added to the order number of a change, which is the write time of its cells. Scylla refuses times that are "
-            "more than three days ahead, so order numbers above 1.7 * 10^15 (binlog files after the 1,700th) need a "
-            "negative one there. All jobs on a table need the same offset, for all time.",
+            "more than three days ahead, so order numbers above the time (late in 2026 binlog files from the 1,797th on) need "
+            "a negative one there. All jobs on a table need the same offset, for all time.",
         ),
         ConfigKey(
             name=f"{PREFIX}auto.create",

@@ -145,7 +145,13 @@ CONFIG_DEF: Final = ConfigDef(
             example="https://login.example/oauth2/token",
             doc="The endpoint that gives tokens (OAuth 2, client credentials); empty: no OAuth.",
         ),
-        ConfigKey(name=f"{PREFIX}oauth.client.id", type=_S, default="", group=WHERE, doc="The client's name there."),
+        ConfigKey(
+            name=f"{PREFIX}oauth.client.id",
+            type=_S,
+            default="",
+            group=WHERE,
+            doc="The client's name at the endpoint of tokens.",
+        ),
         ConfigKey(
             name=f"{PREFIX}oauth.client.secret",
             type=ConfigType.PASSWORD,

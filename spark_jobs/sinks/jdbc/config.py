@@ -80,7 +80,7 @@ CONFIG_DEF: Final = ConfigDef(
             default=Password(""),
             importance=_HIGH,
             group=_WHERE,
-            doc="Its password.",
+            doc="The login's password.",
         ),
         ConfigKey(
             name="sink.jdbc.ssl.mode",
@@ -148,7 +148,7 @@ CONFIG_DEF: Final = ConfigDef(
             type=ConfigType.PASSWORD,
             default=Password(""),
             group=_WHERE,
-            doc="Its password.",
+            doc="The password of the second database's login.",
         ),
         ConfigKey(
             name="sink.jdbc.with.schema",

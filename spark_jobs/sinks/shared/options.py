@@ -182,7 +182,7 @@ def access_keys(prefix: str, user: str = "The login; empty: none.") -> list[Conf
             type=ConfigType.PASSWORD,
             default=Password(""),
             group=WHERE,
-            doc="Its password.",
+            doc="The login's password.",
         ),
         ConfigKey(
             name=f"{prefix}ssl.mode",

@@ -199,7 +199,7 @@ CONFIG_DEF: Final = ConfigDef(
             default=Password(""),
             importance=Importance.HIGH,
             example="${env:CRM_PASSWORD}",
-            doc="Its password.",
+            doc="The login's password.",
         ),
         ConfigKey(
             name="ssl.mode",

@@ -98,11 +98,14 @@ class ByLogicalTableRouter(Transform):
                 validator=java_expression,
             ),
             _config_key(
-                "key.field.name", "The name of that field.", "Key field name", default="__dbz__physicalTableIdentifier"
+                "key.field.name",
+                "The name of the field that key.enforce.uniqueness adds.",
+                "Key field name",
+                default="__dbz__physicalTableIdentifier",
             ),
             _config_key(
                 "key.field.replacement",
-                "The value of that field; needed with key.field.regex.",
+                "The value of the field that key.enforce.uniqueness adds; needed with key.field.regex.",
                 "Key field replacement",
                 default=None,
             ),

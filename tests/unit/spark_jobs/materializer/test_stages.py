@@ -9,6 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from connectors.formats.partition_update import Cell, CellStamp, PartitionUpdate, UpdateRow
+from spark_jobs.materializer.job import MaterializerSink
+from spark_jobs.materializer.metrics import TOTALS
+from spark_jobs.materializer.passes import Result
 from spark_jobs.materializer.stages import StageHistogram, StageNumbers, Stages
 from tests.support.materializer import PLAIN, Bench, MemoryRegistry, Written, source
 
@@ -89,3 +92,13 @@ def test_numbers_of_a_job_are_of_the_last_batch_and_since_the_start() -> None:
         "materializer_latency_write_to_rows_ms_total": 112,
         "materializer_latency_write_to_rows_samples_total": 4,
     }
+
+
+def test_what_the_materializer_counts_is_declared() -> None:
+    """So that the reference has it, and Prometheus its type and meaning."""
+    assert set(TOTALS) <= set(Result.__struct_fields__)
+    stages = Stages()
+    stages.sample(1_000_000, 1_500, 1_600, 2_000_000_000)
+    numbers = StageNumbers().metrics([stages.take()])
+    assert len(numbers) == 25
+    assert set(numbers) <= {metric.name for metric in MaterializerSink.metrics}
