@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from connectors.errors import ConfigInvalid
+from connectors.linear_regex import PatternInvalid, compile_pattern
 from connectors.logs.keys import make_keys
 from connectors.logs.network.options import INPUT, NETWORK_KEYS, SCHEMES, network_problems
 from connectors.logs.rules.built import BuiltRules, build_any, build_rules
 from connectors.logs.rules.model import parse_rules
-from connectors.linear_regex import PatternInvalid, compile_pattern
 from connectors.logs.rules.tools.preview import check_golden
 from connectors.options import (
     ConfigDef,

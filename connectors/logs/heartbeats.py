@@ -10,9 +10,9 @@ import time
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from connectors.api import Batch, Position, SourceRecord
+from connectors.linear_regex import compile_pattern
 from connectors.logs.config import HEARTBEAT, HEARTBEAT_LINE, HEARTBEAT_PREFIX, PREFIX
 from connectors.logs.metrics import HEARTBEAT_AGE, HOST_HEARTBEAT_AGE
-from connectors.linear_regex import compile_pattern
 from connectors.schema import INT64, OPTIONAL_INT64, STRING, struct
 
 if TYPE_CHECKING:

@@ -21,10 +21,10 @@ import msgspec
 import yaml
 from msgspec import Meta
 
+from connectors.linear_regex import MOST_CHARACTERS
 from connectors.logs.rules.errors import RuleProblem, RulesInvalid
 from connectors.logs.rules.operators import OPERATORS
 from connectors.logs.rules.operators.conditions import Condition
-from connectors.linear_regex import MOST_CHARACTERS
 
 if TYPE_CHECKING:
     from connectors.logs.rules.options import Operator

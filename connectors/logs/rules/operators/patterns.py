@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from connectors.logs.rules.errors import OperatorOptionInvalid
 from connectors.linear_regex import Pattern, PatternInvalid, compile_pattern
+from connectors.logs.rules.errors import OperatorOptionInvalid
 
 
 def make_pattern(option: str, source: str) -> Pattern:

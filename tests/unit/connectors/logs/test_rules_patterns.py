@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from connectors.linear_regex import MOST_CHARACTERS, PatternInvalid, compile_pattern
 from connectors.logs.rules.built import build_any
 from connectors.logs.rules.compiled import compile_rules
 from connectors.logs.rules.errors import OperatorOptionInvalid
 from connectors.logs.rules.grok import PATTERNS, expand_grok
-from connectors.linear_regex import MOST_CHARACTERS, PatternInvalid, compile_pattern
 from connectors.logs.rules.records import LineOrigin
 
 
