@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
 
 import orjson
 import pytest
 
 from connectors.errors import ConfigInvalid
 from worker.config.source_config import SOURCE_CONFIG
+from worker.control.herder.verify import VerifyOperations
 from worker.control.state.verifications import (
     INTERVAL,
     MOST_BYTES,
@@ -28,6 +30,10 @@ from worker.control.state.verifications import (
     verification_record,
 )
 from worker.protocol import VERIFICATION
+
+if TYPE_CHECKING:
+    from worker.control.herder.base import HerderContext
+    from worker.control.herder.snapshots import SnapshotOperations
 
 
 def table(name: str, condition: str | None = "", **counts: int) -> dict[str, Any]:
@@ -196,3 +202,31 @@ def test_a_flow_is_repaired_by_the_connector_that_writes_its_topics() -> None:
         choose_sender(["s.shop.orders", "lost"], writers)
     with pytest.raises(ConfigInvalid, match=r"several connectors \(other, shop\)"):
         choose_sender(["s.shop.orders", "o.shop.orders"], writers)
+
+
+@pytest.mark.parametrize(("state", "expected"), [("running", "cancelled"), ("completed", "completed")])
+async def test_a_verification_that_another_leader_left_can_be_cancelled(state: str, expected: str) -> None:
+    kept = VerificationTable()
+    kept.apply(*verification_record("a", body(state=state)))
+
+    async def write(placement: list[tuple[bytes, bytes]]) -> None:
+        for key, value in placement:
+            kept.apply(key, value)
+
+    async def nothing(*_: object) -> None:
+        """It is so already."""
+
+    context = SimpleNamespace(
+        lead=nothing,
+        require_connector=nothing,
+        verifications={},
+        snapshot=SimpleNamespace(connectors={"a": {}}),
+        node=SimpleNamespace(
+            placement=SimpleNamespace(verifications=kept), leader=SimpleNamespace(active=True, write=write)
+        ),
+    )
+    operations = VerifyOperations(cast("HerderContext", context), cast("SnapshotOperations", None))
+    await operations.cancel_verification("a")
+    shown = await operations.verification("a")
+    assert shown is not None
+    assert shown["state"] == expected

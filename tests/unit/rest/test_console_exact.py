@@ -1,4 +1,4 @@
-"""Offsets in the console: numbers that a browser would round stay as they are written."""
+"""Offsets and records in the console: numbers that a browser would round stay as they are written."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ BIG = 9007199254740993
 
 
 def run_module(folder: Path, script: str) -> str:
-    """Run a script that knows ``exact``, and return its output."""
+    """Run a script that knows the module, and return its output."""
     shutil.copy(STATIC / "exact.js", folder / "exact.mjs")
-    (folder / "script.mjs").write_text(f'import {{ exact }} from "./exact.mjs";\n{script}', "utf-8")
+    (folder / "script.mjs").write_text(f'import {{ exact, shownExactly }} from "./exact.mjs";\n{script}', "utf-8")
     done = subprocess.run([NODE, folder / "script.mjs"], capture_output=True, text=True, check=True, timeout=60)
     return done.stdout
 
@@ -55,3 +55,15 @@ def test_what_is_no_json_stays_none(tmp_path: Path) -> None:
         """,
     )
     assert said.split() == ["SyntaxError"] * 6
+
+
+@pytest.mark.skipif(not NODE.exists(), reason="this build of Playwright has no node")
+def test_values_of_records_are_shown_with_all_their_digits(tmp_path: Path) -> None:
+    page = json.dumps({"records": [{"key": BIG, "value": {"id": BIG, "a": 1.50}}, {"key": "plain", "value": 7}]})
+    shown = run_module(
+        tmp_path,
+        f"""
+        for (const {{ key, value }} of exact.parse({json.dumps(page)}).records) console.log(shownExactly(key), shownExactly(value));
+        """,
+    )
+    assert shown.splitlines() == [f'{BIG} {{"id":{BIG},"a":1.5}}', "plain 7"]

@@ -13,3 +13,9 @@ export const exact = {
   parse: (text) => JSON.parse(text.replace(TOKEN, kept)),
   stringify: (value, replacer, indent) => JSON.stringify(value, replacer, indent)?.replace(/"\\u0000number ([^"]*)"/g, "$1"),
 };
+
+/** A value that `exact` has read, as it is shown: a string as it is, anything else as JSON. */
+export function shownExactly(value, indent) {
+  if (typeof value !== "string") return exact.stringify(value, null, indent);
+  return value.startsWith(MARK) ? value.slice(MARK.length) : value;
+}

@@ -1,4 +1,5 @@
 /** The configuration of a flow as its steps and its other properties. Pure. */
+import { exact } from "./exact.js";
 
 const STEPS = "transform.steps";
 const PREFIX = "transform.step.";
@@ -112,11 +113,11 @@ export function named(table) {
   return parts.length === 7 ? `${parts[2]}.${parts[3]}` : table;
 }
 
-/** Rows of a text: one JSON object a line. Throws with the number of a line that is none. */
+/** Rows of a text, as `exact` reads them: one JSON object a line. Throws with the number of a line that is none. */
 export function readRows(text) {
   return text.split("\n").filter((line) => line.trim()).map((line, number) => {
     try {
-      return JSON.parse(line);
+      return exact.parse(line);
     } catch (error) {
       throw new Error(`Row ${number + 1} is not JSON: ${error.message}`);
     }

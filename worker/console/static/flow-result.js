@@ -1,4 +1,5 @@
 /** What a flow would do: plan, preview of each step, and where columns come from. */
+import { shownExactly } from "./exact.js";
 import { named } from "./flow-form.js";
 import { counted, Empty, html, Notice } from "./ui.js";
 
@@ -6,7 +7,7 @@ const MOST = 50;
 
 function shown(value) {
   if (value === null || value === undefined) return html`<span class="muted">null</span>`;
-  return typeof value === "string" ? value : JSON.stringify(value);
+  return shownExactly(value);
 }
 
 function Lines({ title, lines }) {

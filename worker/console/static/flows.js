@@ -1,6 +1,7 @@
 /** Flows: a list, and the editor of one with SQL, plan, preview and lineage. */
 import { may } from "./actions.js";
 import { call, connectorPath, curl } from "./api.js";
+import { exact } from "./exact.js";
 import { FIRST_FLOW, flowConfig, freeName, isFlow, newStep, propertiesText, readProperties, readRows, STEP_TYPES, stepsOf, tablesOf } from "./flow-form.js";
 import { Lineage, Plan, Preview } from "./flow-result.js";
 import { difference, patchOf } from "./options.js";
@@ -117,7 +118,7 @@ function Editor({ existing, start, writes }) {
     try {
       if (tab === "preview") {
         const more = rows.trim() ? { rows: readRows(rows) } : { limit: Number(limit) || 20 };
-        setPreview(await call("POST", path("preview"), { config: sent, ...more }));
+        setPreview(await call("POST", path("preview"), { config: sent, ...more }, {}, exact));
       } else setPlan(await call("POST", path("plan"), sent));
       setShown(tab);
     } catch (problem) {

@@ -1,6 +1,7 @@
 /** Dead letters of a connector: what could not be handled, why, and a look at the record. */
 import { may } from "./actions.js";
 import { call, curl } from "./api.js";
+import { exact } from "./exact.js";
 import { placeHref } from "./place.js";
 import { timeText, TopicRecord } from "./topics.js";
 import { canVerify } from "./verify.js";
@@ -44,7 +45,7 @@ function Letter({ record, name, again }) {
 function Letters({ topic, name, again }) {
   const [pages, setPages] = useState([]);
   const path = (before) => `console/topics/${encodeURIComponent(topic)}?${new URLSearchParams({ limit: String(LIMIT), connector: name, ...(before ? { before: JSON.stringify(before) } : {}) })}`;
-  const [first, error, reload] = useLoaded(() => call("GET", path(null)), [topic]);
+  const [first, error, reload] = useLoaded(() => call("GET", path(null), undefined, {}, exact), [topic]);
   const [failure, setFailure] = useState("");
   const calls = html`<${Calls} calls=${[curl("GET", path(null))]} />`;
   if (error?.status === 404) return html`<${Empty} title="No dead letters">The topic ${topic} is made with the first of them.</${Empty}>${calls}`;
@@ -55,7 +56,7 @@ function Letters({ topic, name, again }) {
   const before = all.at(-1).before;
   const older = async () => {
     try {
-      const page = await call("GET", path(before));
+      const page = await call("GET", path(before), undefined, {}, exact);
       setPages([...pages, page]);
       setFailure("");
     } catch (problem) {

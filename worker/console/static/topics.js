@@ -1,5 +1,6 @@
 /** Topics: which there are, and their newest records. */
 import { call, curl } from "./api.js";
+import { exact, shownExactly } from "./exact.js";
 import { go, placeHref } from "./place.js";
 import { Button, Calls, Copy, counted, Empty, html, Notice, useEffect, useLoaded, useMemo, useRef, useState } from "./ui.js";
 
@@ -14,16 +15,12 @@ export function timeText(ms) {
 }
 
 function short(value) {
-  const text = typeof value === "string" ? value : JSON.stringify(value);
+  const text = shownExactly(value);
   return text === undefined ? "" : text.length > 300 ? `${text.slice(0, 300)} …` : text;
 }
 
-function pretty(value) {
-  return typeof value === "string" ? value : JSON.stringify(value, null, 2);
-}
-
 function Value({ label, form, value }) {
-  const text = pretty(value);
+  const text = shownExactly(value, 2);
   return html`<h2>${label} <span class="muted">${form}</span></h2>
     <div class="code"><pre tabindex="0" aria-label=${label}>${text}</pre><${Copy} text=${text} /></div>`;
 }
@@ -99,7 +96,7 @@ export function TopicPage({ topic, query }) {
     const mine = ++turn.current;
     setBusy(true);
     try {
-      const page = await call("GET", recordsPath(topic, asked, before));
+      const page = await call("GET", recordsPath(topic, asked, before), undefined, {}, exact);
       if (mine !== turn.current) return;
       setPages((old) => (before ? [...old, page] : [page]));
       setError(null);

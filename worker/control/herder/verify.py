@@ -111,11 +111,19 @@ class VerifyOperations:
         await self.ctx.lead()
         await self.ctx.require_connector(name)
         run = self.ctx.verifications.get(name)
-        if run is not None and run.task is not None and run.busy:
+        if run is None:
+            left = self.ctx.node.placement.verifications.get(name)
+            if left is None or left["state"] != RUNNING:
+                return
+            # Another leader began it. Kept here, so that this one does not continue with it meanwhile.
+            run = self.ctx.verifications[name] = VerificationRun(left)
+        elif run.task is None or not run.busy:
+            return
+        else:
             run.task.cancel()
             await asyncio.gather(run.task, return_exceptions=True)
-            run.body.update(state="cancelled", ended_ms=_now_ms())
-            await self._save_body(name, run.body)
+        run.body.update(state="cancelled", ended_ms=_now_ms())
+        await self._save_body(name, run.body)
 
     async def repair_verified(self, name: str) -> dict[str, Any]:
         """Send again the rows that the last verification found to be missing or different: the snapshot that does it.
