@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from connectors.errors import ConfigInvalid
+from connectors.errors import ConfigInvalid, Fatal
 from connectors.verify.differences import RowDifference
 from connectors.verify.rows import ChecksumRange, TableReport
 from worker.verify.rows import tables_by_topic
@@ -62,6 +62,23 @@ def test_flows_that_can_not_be_compared(change: dict[str, str], message: str) ->
     flow = {"sink.type": "jdbc", "source.format": "debezium", "source.topics": "t", "sink.jdbc.url": "jdbc:sqlite:/x"}
     with pytest.raises(ConfigInvalid, match=message):
         open_target({**flow, **change})
+
+
+@pytest.mark.parametrize("sink", ["jdbc", "delta", "iceberg"])
+def test_a_table_with_the_rows_of_several_topics_can_not_be_compared(sink: str) -> None:
+    flow = {
+        "sink.type": sink,
+        "source.format": "debezium",
+        f"sink.{sink}.table.shared": "true",
+        "sink.jdbc.url": "jdbc:sqlite:/x",
+        "sink.delta.path": "/x/t",
+        "sink.iceberg.table": "t",
+        "sink.iceberg.catalog.type": "sql",
+        "sink.iceberg.catalog.uri": "sqlite://",
+    }
+    assert open_target({**flow, "source.topics": "t"})
+    with pytest.raises(Fatal, match=rf"sink\.{sink}\.table\.shared=true: the rows of several topics are in one table"):
+        open_target({**flow, "source.topics": "t,u"})
 
 
 @pytest.mark.parametrize(

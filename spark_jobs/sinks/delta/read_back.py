@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from spark_jobs.sinks.delta.config import CONFIG, PREFIX, STORAGE, find_root, table_name
 from spark_jobs.sinks.delta.table import DeltaLake, explain_error
-from spark_jobs.sinks.shared.read_back import demand_row_per_key, list_present, parse_own_options
+from spark_jobs.sinks.shared.read_back import demand_own_tables, demand_row_per_key, list_present, parse_own_options
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -24,6 +24,7 @@ class DeltaRows:
     def __init__(self, properties: Mapping[str, str]) -> None:
         self._config = parse_own_options(CONFIG, properties, (STORAGE,))
         demand_row_per_key(f"{PREFIX}mode", self._config[f"{PREFIX}mode"])
+        demand_own_tables(f"{PREFIX}table.shared", self._config[f"{PREFIX}table.shared"], properties)
 
     def name(self, namespace: str) -> str:
         """The folder of the table that a source table is written to, below the path."""

@@ -9,7 +9,7 @@ from pyiceberg.exceptions import NoSuchTableError
 from connectors.errors import Fatal
 from spark_jobs.sinks.iceberg.config import CATALOG, CONFIG, PREFIX, check_catalog, table_name
 from spark_jobs.sinks.iceberg.table import catalog_of, explain_error
-from spark_jobs.sinks.shared.read_back import demand_row_per_key, list_present, parse_own_options
+from spark_jobs.sinks.shared.read_back import demand_own_tables, demand_row_per_key, list_present, parse_own_options
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -25,6 +25,7 @@ class IcebergRows:
     def __init__(self, properties: Mapping[str, str]) -> None:
         self._config = parse_own_options(CONFIG, properties, (CATALOG,))
         demand_row_per_key(f"{PREFIX}mode", self._config[f"{PREFIX}mode"])
+        demand_own_tables(f"{PREFIX}table.shared", self._config[f"{PREFIX}table.shared"], properties)
         for problem in check_catalog(self._config.prefixed(CATALOG)):
             raise Fatal(problem)
 

@@ -12,7 +12,13 @@ from spark_jobs.sinks.jdbc import plan as plans
 from spark_jobs.sinks.jdbc.config import CONFIG_DEF, parse_settings
 from spark_jobs.sinks.jdbc.dialect.dialects import load_dialect
 from spark_jobs.sinks.jdbc.model import Fault
-from spark_jobs.sinks.shared.read_back import ROWS_AT_ONCE, demand_row_per_key, parse_own_options, select_present
+from spark_jobs.sinks.shared.read_back import (
+    ROWS_AT_ONCE,
+    demand_own_tables,
+    demand_row_per_key,
+    parse_own_options,
+    select_present,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -32,6 +38,7 @@ class JdbcTables:
         self._settings = parse_settings(parse_own_options(definition, properties))
         self._dialect = load_dialect(self._settings.login.address.dialect)
         demand_row_per_key("sink.jdbc.mode", self._settings.mode)
+        demand_own_tables("sink.jdbc.table.shared", self._settings.shared, properties)
 
     @property
     def by_offset(self) -> bool:

@@ -38,6 +38,20 @@ def demand_row_per_key(option: str, mode: str) -> None:
         raise Fatal(f"{option}={INSERT} keeps every change as a row: there is no row of a key to compare")
 
 
+def demand_own_tables(option: str, shared: bool, properties: Mapping[str, str]) -> None:  # noqa: FBT001 - an option's value
+    """Raises ``Fatal`` where rows of several topics are in one table: no row says of which topic it is. Pure.
+
+    Args:
+        option: the sink's option that permits it.
+        shared: its value.
+        properties: of the job.
+    """
+    if shared and "," in properties.get("source.topics", ""):
+        raise Fatal(
+            f"{option}=true: the rows of several topics are in one table, and none says of which it is. Verify a flow of one topic"
+        )
+
+
 def demand_row_settings(rows: RowSettings) -> None:
     """``demand_row_per_key`` of a sink with the option ``mode``. Pure."""
     demand_row_per_key(f"{rows.prefix}mode", rows.mode)
