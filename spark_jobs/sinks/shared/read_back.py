@@ -48,7 +48,8 @@ def demand_own_tables(option: str, shared: bool, properties: Mapping[str, str]) 
     """
     if shared and "," in properties.get("source.topics", ""):
         raise Fatal(
-            f"{option}=true: the rows of several topics are in one table, and none says of which it is. Verify a flow of one topic"
+            f"{option}=true: the rows of several topics are in one table, and none says of which it is. "
+            "Verify a flow of one topic"
         )
 
 
