@@ -106,6 +106,7 @@ NOT_REACHED = {
     ("getOwnSamples", 200),
     ("putTaskConfigs", 204),
     ("fenceZombies", 204),
+    ("setClusterLevel", 204),
     ("getHealth", 503),
 }
 

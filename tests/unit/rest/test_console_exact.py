@@ -63,7 +63,8 @@ def test_values_of_records_are_shown_with_all_their_digits(tmp_path: Path) -> No
     shown = run_module(
         tmp_path,
         f"""
-        for (const {{ key, value }} of exact.parse({json.dumps(page)}).records) console.log(shownExactly(key), shownExactly(value));
+        const {{ records }} = exact.parse({json.dumps(page)});
+        for (const {{ key, value }} of records) console.log(shownExactly(key), shownExactly(value));
         """,
     )
     assert shown.splitlines() == [f'{BIG} {{"id":{BIG},"a":1.5}}', "plain 7"]
