@@ -157,7 +157,7 @@ class FlowConnection:
             writer.write(json.dumps(dict(self._properties)).encode() + b"\n")
             async with asyncio.timeout(_ACCEPT_S):
                 first = await reader.readline()
-            event = json.loads(first) if first else {}
+            event = json.loads(first) if first.endswith(b"\n") else {}  # it may end in the middle of the line
         except (ConnectionError, TimeoutError):
             event = {}
         except BaseException:

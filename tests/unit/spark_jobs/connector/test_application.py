@@ -258,6 +258,19 @@ async def test_a_process_that_can_not_start_says_why(
     await flow.close()
 
 
+async def test_an_application_that_ends_in_the_middle_of_its_answer_has_not_accepted(
+    address: ApplicationAddress,
+) -> None:
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readline()
+        writer.write(b'{"event": "accep')
+        writer.close()
+
+    make_private(address.folder)
+    async with await asyncio.start_unix_server(answer, address.socket):
+        assert not await FlowConnection(address, {"name": "x"}, lambda _: None, LOG).join()
+
+
 def test_what_the_jvm_writes_while_no_flow_runs_goes_to_standard_error_once(capfd: pytest.CaptureFixture[str]) -> None:
     application = Application("a", 1.0)
     with application.output.captured():
