@@ -63,6 +63,7 @@ def test_every_unit_test_folder_is_light_or_left_out_by_name() -> None:
         "support",
         "test_compatibility_page.py",
         "test_devtools.py",
+        "test_page_names.py",
         "test_pages.py",
         "test_reference_types.py",
         "test_site.py",

@@ -80,6 +80,8 @@ def test_no_connector_knows_the_worker_or_another_connector(name: str) -> None:
         "options",
         "schema",
         "java_regex",
+        "linear_regex",
+        "regex_parser",
         "formats",
         "cql",
         "snapshot",
