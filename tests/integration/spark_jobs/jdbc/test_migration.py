@@ -64,7 +64,7 @@ def test_tables_of_earlier_versions_move_to_the_order_numbers_of_today(
     job.write(schema, [{"id": 8, "name": "later", "ums_id_": binlog_number("mysql-bin.000104", 150_000_400)}])
     assert (8, "old") in server_db.rows(table, "id, name"), "the old number is larger: this is what the move is for"
 
-    count = _page("connectors/mysql.md", "-- rows with numbers of an earlier version")
+    count = _page("connectors/mysql.md", "-- rows with numbers of a build before 0.1.0")
     move = _page("connectors/mysql.md", f"-- filled from output.format={form}")
     assert server_db.query(count.replace("orders", server_db.quote(table)))[0][0] > 0
     for target in (table, f"{table}_ums"):
