@@ -27,7 +27,10 @@ LARGEST = 5_000
 
 
 class Client:
-    """A Kafka client that sends one batch at a time, with the next one waiting, as aiokafka does for a partition."""
+    """A Kafka client that sends one batch at a time, with the next one waiting, as aiokafka does for a partition.
+
+    It sends the next one before anyone knows of the answer, as aiokafka does where another partition's answer comes just then.
+    """
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
@@ -56,12 +59,13 @@ class Client:
             if error is None:
                 self._broker.values += [value for _, value in chunk.records()]
                 has_written = True
-                answer.set_result(None)
             else:
                 has_gap = True
+            await pass_turns(3)  # until the answer comes
+            if error is None:
+                answer.set_result(None)
+            else:
                 answer.set_exception(error)
-            # There are that many turns between an answer and aiokafka's next request for the partition.
-            await pass_turns(3)
 
 
 class Broker:

@@ -278,6 +278,11 @@ class Producer:
                     # Compressing half a megabyte would hold the loop for milliseconds.
                     await asyncio.to_thread(chunk.build)
                 chunk.close()
+                # aiokafka would send it as soon as the one before is refused, before this producer knows of that.
+                while writer.unacked[0] is not chunk:
+                    writer.wake.clear()
+                    await writer.wake.wait()
+                chunk.sent = loop.time()
                 async with asyncio.timeout(self.settings.stall_s):
                     self._join_offset_partitions(client, writer)
                     future = await client.send_batch(chunk, writer.topic, partition=writer.partition)
