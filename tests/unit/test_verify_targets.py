@@ -76,7 +76,7 @@ def test_a_table_with_the_rows_of_several_topics_can_not_be_compared(sink: str) 
         "sink.iceberg.catalog.type": "sql",
         "sink.iceberg.catalog.uri": "sqlite://",
     }
-    assert open_target({**flow, "source.topics": "t"})
+    assert open_target({**flow, "source.topics": "t,"})
     with pytest.raises(Fatal, match=rf"sink\.{sink}\.table\.shared=true: the rows of several topics are in one table"):
         open_target({**flow, "source.topics": "t,u"})
 

@@ -24,7 +24,7 @@ class DeltaRows:
     def __init__(self, properties: Mapping[str, str]) -> None:
         self._config = parse_own_options(CONFIG, properties, (STORAGE,))
         demand_row_per_key(f"{PREFIX}mode", self._config[f"{PREFIX}mode"])
-        demand_own_tables(f"{PREFIX}table.shared", self._config[f"{PREFIX}table.shared"], properties)
+        demand_own_tables(f"{PREFIX}table.shared", properties, shared=self._config[f"{PREFIX}table.shared"])
 
     def name(self, namespace: str) -> str:
         """The folder of the table that a source table is written to, below the path."""

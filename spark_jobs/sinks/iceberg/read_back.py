@@ -25,7 +25,7 @@ class IcebergRows:
     def __init__(self, properties: Mapping[str, str]) -> None:
         self._config = parse_own_options(CONFIG, properties, (CATALOG,))
         demand_row_per_key(f"{PREFIX}mode", self._config[f"{PREFIX}mode"])
-        demand_own_tables(f"{PREFIX}table.shared", self._config[f"{PREFIX}table.shared"], properties)
+        demand_own_tables(f"{PREFIX}table.shared", properties, shared=self._config[f"{PREFIX}table.shared"])
         for problem in check_catalog(self._config.prefixed(CATALOG)):
             raise Fatal(problem)
 

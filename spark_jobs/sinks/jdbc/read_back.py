@@ -38,7 +38,7 @@ class JdbcTables:
         self._settings = parse_settings(parse_own_options(definition, properties))
         self._dialect = load_dialect(self._settings.login.address.dialect)
         demand_row_per_key("sink.jdbc.mode", self._settings.mode)
-        demand_own_tables("sink.jdbc.table.shared", self._settings.shared, properties)
+        demand_own_tables("sink.jdbc.table.shared", properties, shared=self._settings.shared)
 
     @property
     def by_offset(self) -> bool:

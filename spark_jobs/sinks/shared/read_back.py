@@ -38,17 +38,18 @@ def demand_row_per_key(option: str, mode: str) -> None:
         raise Fatal(f"{option}={INSERT} keeps every change as a row: there is no row of a key to compare")
 
 
-def demand_own_tables(option: str, shared: bool, properties: Mapping[str, str]) -> None:  # noqa: FBT001 - an option's value
+def demand_own_tables(option: str, properties: Mapping[str, str], *, shared: bool) -> None:
     """Raises ``Fatal`` where rows of several topics are in one table: no row says of which topic it is. Pure.
 
     Args:
         option: the sink's option that permits it.
-        shared: its value.
         properties: of the job.
+        shared: the option's value.
     """
-    if shared and "," in properties.get("source.topics", ""):
+    topics = [topic for topic in properties.get("source.topics", "").split(",") if topic.strip()]
+    if shared and len(topics) > 1:
         raise Fatal(
-            f"{option}=true: the rows of several topics are in one table, and none says of which it is. "
+            f"{option}=true: the rows of several topics are in one table, and no row says of which topic it is. "
             "Verify a flow of one topic"
         )
 

@@ -278,7 +278,8 @@ class Producer:
                     # Compressing half a megabyte would hold the loop for milliseconds.
                     await asyncio.to_thread(chunk.build)
                 chunk.close()
-                # aiokafka would send it as soon as the one before is refused, before this producer knows of that.
+                # aiokafka sends a partition's next batch as soon as the one before is refused, before this producer knows of
+                # the refusal. Kafka may take it: it knows the sequence of a new producer only once it has taken a batch of it.
                 while writer.unacked[0] is not chunk:
                     writer.wake.clear()
                     await writer.wake.wait()
@@ -367,10 +368,7 @@ class Producer:
             self._give_up_client(f"{where} failed: {error!r}")
 
     def _give_up_client(self, reason: str) -> None:
-        """Have the client replaced. Until then it sends nothing: Kafka may take what follows the failed batch.
-
-        Kafka knows the sequence of a new producer only once it has taken something of it.
-        """
+        """Have the client replaced. Until then it sends nothing, for its successor sends all unacknowledged batches again."""
         self._client_failure.report(reason)
         if self._client is not None:
             stop_sender(self._client)
