@@ -14,6 +14,7 @@ from tests.simulation.delivery import run_delivery
 from tests.simulation.run import Verdict, run_plan, run_seed
 from tests.simulation.schedule import Event, make_plan
 from worker.host.delivery.exactly_once import TransactionalSession
+from worker.host.delivery.producer import Producer
 
 _ROOT: Final = Path(__file__).resolve().parents[2]
 #: The first seeds are run at each commit, or as many of them as fit into the time on a busy machine.
@@ -115,6 +116,16 @@ def test_a_delivery_is_the_same_again() -> None:
     first, second = run_delivery(4), run_delivery(4)
     assert first == second
     assert first.records > 100
+
+
+def test_a_record_that_overtakes_a_refused_one_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def send_at_once(*_: object) -> None:
+        """Without waiting for the batches before."""
+
+    monkeypatch.setattr(Producer, "_wait_for_turn", send_at_once)
+    monkeypatch.setattr("worker.host.delivery.producer.stop_sender", lambda _: None)
+    broken = [run_delivery(seed).broken or "" for seed in (2, 6, 15)]
+    assert any("is written before" in rule for rule in broken)
 
 
 @pytest.mark.slow  # a minute

@@ -278,11 +278,7 @@ class Producer:
                     # Compressing half a megabyte would hold the loop for milliseconds.
                     await asyncio.to_thread(chunk.build)
                 chunk.close()
-                # aiokafka sends a partition's next batch as soon as the one before is refused, before this producer knows of
-                # the refusal. Kafka may take it: it knows the sequence of a new producer only once it has taken a batch of it.
-                while writer.unacked[0] is not chunk:
-                    writer.wake.clear()
-                    await writer.wake.wait()
+                await self._wait_for_turn(writer, chunk)
                 chunk.sent = loop.time()
                 async with asyncio.timeout(self.settings.stall_s):
                     self._join_offset_partitions(client, writer)
@@ -293,6 +289,17 @@ class Producer:
             future.add_done_callback(
                 lambda done, chunk=chunk, client=client: self._handle_sent(writer, chunk, client, done)
             )
+
+    @staticmethod
+    async def _wait_for_turn(writer: TopicPartitionWriter, chunk: RecordChunk) -> None:
+        """Wait until all batches before are acknowledged.
+
+        aiokafka sends a partition's next batch as soon as the one before is refused, before this producer knows of the refusal.
+        Kafka may take it: it knows the sequence of a new producer only once it has taken a batch of it.
+        """
+        while writer.unacked[0] is not chunk:
+            writer.wake.clear()
+            await writer.wake.wait()
 
     def _join_offset_partitions(self, client: AIOKafkaProducer, writer: TopicPartitionWriter) -> None:
         if not self.settings.transactional:
