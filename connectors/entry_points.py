@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from importlib.metadata import EntryPoint
+    from importlib.metadata import Distribution, EntryPoint
 
 #: The package that this code is installed as.
 DISTRIBUTION: Final = "millrace"
@@ -44,4 +44,11 @@ def own_entries(group: str) -> dict[str, EntryPoint]:
 
 def is_own(entry: EntryPoint) -> bool:
     """Whether Millrace declares it."""
-    return entry.dist is not None and entry.dist.name == DISTRIBUTION
+    return entry.dist is not None and name_and_version(entry.dist)[0] == DISTRIBUTION
+
+
+@lru_cache(maxsize=256)
+def name_and_version(package: Distribution) -> tuple[str, str]:
+    """The name and the version of an installed package; the object itself reads its files at each question."""
+    metadata = package.metadata
+    return metadata["Name"], metadata["Version"]

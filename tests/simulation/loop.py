@@ -328,14 +328,15 @@ def close_quietly(loop: VirtualLoop) -> None:
     sys.unraisablehook = lambda _: None
     logging.disable(logging.CRITICAL)
     try:
-        for task in left:
-            with warnings.catch_warnings(), contextlib.suppress(BaseException):
-                warnings.simplefilter("ignore", RuntimeWarning)
-                task.get_coro().close()
-        loop.set_exception_handler(lambda _loop, _context: None)
-        left.clear()
-        loop.close()
-        gc.collect()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RuntimeWarning)
+            for task in left:
+                with contextlib.suppress(BaseException):
+                    task.get_coro().close()
+            loop.set_exception_handler(lambda _loop, _context: None)
+            left.clear()
+            loop.close()
+            gc.collect()
     finally:
         sys.unraisablehook = heard
         logging.disable(disabled)

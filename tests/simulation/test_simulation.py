@@ -18,8 +18,8 @@ from worker.host.delivery.producer import Producer
 
 _ROOT: Final = Path(__file__).resolve().parents[2]
 #: The first seeds are run at each commit, or as many of them as fit into the time on a busy machine.
-_SEEDS: Final = 300
-_SECONDS: Final = 90
+_SEEDS: Final = 1000
+_SECONDS: Final = 100
 
 
 def _run(*arguments: str) -> subprocess.CompletedProcess[str]:

@@ -19,7 +19,7 @@ from inspect import isabstract
 from typing import TYPE_CHECKING, Any, Final
 
 from connectors.api import SourceConnector
-from connectors.entry_points import DISTRIBUTION, is_own, list_entries
+from connectors.entry_points import DISTRIBUTION, is_own, list_entries, name_and_version
 from connectors.errors import ConfigInvalid
 from connectors.job_api import JobConnector
 from worker.converters.base import Converter, HeaderConverter
@@ -382,7 +382,7 @@ def load_plugin(entry: EntryPoint, kind: str, *, isolated: bool) -> LoadedPlugin
     # What comes with no version of its own has its package's.
     version = str(
         getattr(cls, "version", "")
-        or (entry.dist.version if entry.dist is not None else installed_version(DISTRIBUTION))
+        or (installed_version(DISTRIBUTION) if entry.dist is None else name_and_version(entry.dist)[1])
     )
     return LoadedPlugin(kind, cls, (*aliases, path), entry.name, version, builtin=is_own(entry), isolated=isolated)
 
