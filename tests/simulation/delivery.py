@@ -1,8 +1,9 @@
 """Delivery under simulation: real task hosts (session, producer, commits, exactly once) against the modelled Kafka.
 
-Hosts are killed, paused and cut off, with exactly once also doubled; brokers fail and leaders move; Kafka refuses batches,
-and records for good, which become dead letters. A saved position never passes a record that is not written, no record
-overtakes an earlier one of its run, and with exactly once the topics hold every number once and in order.
+Hosts are killed, drained, paused and cut off, with exactly once also doubled; tasks are restarted and paused in them; sources
+fail; brokers fail and leaders move; Kafka refuses batches, and records for good, which become dead letters. A saved position
+never passes a record that is not written, no record overtakes an earlier one of its run, and with exactly once the topics
+hold every number once and in order, but for those of transactions that the task drops.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import logging
 import math
 import random
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from offsets.store import OffsetStore
 from tests.simulation.hosts import current_machine
@@ -24,18 +25,25 @@ from tests.simulation.kafka_connection import connected
 from tests.simulation.kafka_log import TopicLimits
 from tests.simulation.loop import SimulationStuck, VirtualLoop, close_quietly, virtual_world
 from tests.simulation.network import Network
-from tests.simulation.source import LARGEST_BATCH, LARGEST_REQUEST, TOPIC, is_refused
+from tests.simulation.source import LARGEST_BATCH, LARGEST_REQUEST, TOPIC, Numbers
 from worker.host.host import TaskHost
-from worker.protocol import HostTaskId, Init, ReadLease, ReadOffsets, StartTask
+from worker.protocol import HostTaskId, Init, PauseTask, ReadLease, ReadOffsets, StartTask, StopTask
 
 if TYPE_CHECKING:
+    from collections.abc import Coroutine
+
     from tests.simulation.loop import Process
 
-_FAULTS: Final = ("kill", "kill", "double", "pause", "cut", "cut broker", "broker", "leaders", "coordinators", "slow")
+_FAULTS: Final = (
+    *("kill", "kill", "drain", "double", "pause", "restart task", "restart task", "pause task"),
+    *("cut", "cut broker", "broker", "leaders", "coordinators", "slow"),
+)
 _LOOK_S: Final = 0.1
 _RECOVERED_S: Final = 120.0
 _NAME: Final = "counter"
-_LETTERS: Final = "letters"
+#: Each task has a topic of its own: an open transaction of another hides what is committed behind it.
+_LETTERS: Final = "letters-"
+_STOP_S: Final = 5.0
 
 
 class _Channel:
@@ -58,6 +66,21 @@ class _Channel:
         del message
 
 
+class _Record(NamedTuple):
+    """A record in a topic: the run of the task, and the number that it gave."""
+
+    run: bytes
+    number: int
+
+
+@dataclass(eq=False, slots=True)
+class _Host:
+    """A task host, once it has started, and its process."""
+
+    process: Process
+    tasks: TaskHost | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class Delivered:
     """The outcome of a run: the first broken rule, the records in the topic, the digest of all steps, and the trace."""
@@ -77,21 +100,25 @@ class Delivery:
         draw = self._draw = random.Random(seed)
         self.seed = seed
         self.exactly_once = draw.random() < 0.7
+        self._boundary = draw.choice(("poll", "poll", "interval", "connector")) if self.exactly_once else ""
+        self._numbers = Numbers(early=not self.exactly_once, transactions=self._boundary == "connector")
+        self._tasks = range(draw.choice((1, 1, 2)))
         self.loop = VirtualLoop(seed)
         self.loop.adopt_outside()
         self.network = Network(self.loop)
         self.kafka = Cluster(self.loop, self.network)
         self.broken: str | None = None
         self._watcher = self.loop.spawn("watcher")
-        self._hosts: list[Process] = []
+        self._hosts: list[_Host] = []
         self._epoch = 0
-        self._saved = 0
+        self._saved = [0 for _ in self._tasks]
 
     async def main(self) -> None:
         """Let faults happen, and look at what is delivered."""
         self.kafka.create("offsets", 2)
-        self.kafka.create(TOPIC, 1, TopicLimits(LARGEST_BATCH, keyless=True))
-        self.kafka.create(_LETTERS, 1, TopicLimits(keyless=True))
+        for task in self._tasks:
+            self.kafka.create(f"{TOPIC}{task}", 1, TopicLimits(LARGEST_BATCH, keyless=True))
+            self.kafka.create(f"{_LETTERS}{task}", 1, TopicLimits(keyless=True))
         self._start_host()
         loop, end = self.loop, self.loop.time() + self._draw.uniform(8, 20)
         while loop.time() < end and not self.broken:
@@ -99,23 +126,23 @@ class Delivery:
             self._fault(self._draw.choice(_FAULTS))
             self._check()
         self._heal()
-        before, until = self._saved, loop.time() + _RECOVERED_S
-        while not self.broken and self._saved < before + 30:
+        before, until = list(self._saved), loop.time() + _RECOVERED_S
+        while not self.broken and any(self._saved[task] < before[task] + 30 for task in self._tasks):
             if loop.time() > until:
-                self.broken = f"{self._saved} is saved {_RECOVERED_S:g} s after all faults, as much as before"
+                self.broken = f"{self._saved} is saved {_RECOVERED_S:g} s after all faults, {before} was before"
             await asyncio.sleep(_LOOK_S)
             self._check()
 
     # Hosts.
 
     def _start_host(self) -> None:
-        process = self.loop.spawn(f"host-{len(self._hosts)}", f"machine-{len(self._hosts)}")
-        self._hosts.append(process)
-        self._epoch += 1
-        self.loop.note(f"{process.name} starts")
-        self.loop.run_in(process, self._host_main(self._epoch))
+        number = len(self._hosts)
+        host = _Host(self.loop.spawn(f"host-{number}", f"machine-{number}"))
+        self._hosts.append(host)
+        self.loop.note(f"{host.process.name} starts")
+        self.loop.run_in(host.process, self._host_main(host))
 
-    async def _host_main(self, generation: int) -> None:
+    async def _host_main(self, host: _Host) -> None:
         store = OffsetStore("offsets", {"bootstrap_servers": self.kafka.addresses})
         while True:
             try:
@@ -123,22 +150,35 @@ class Delivery:
                 break
             except Exception:  # noqa: BLE001 - Kafka is unavailable
                 await asyncio.sleep(1)
-        host = TaskHost(_Channel(store, exactly_once=self.exactly_once))
-        await host.handle(Init("machine:8083", 0, self._properties(), {}, "modelled"))
+        tasks = TaskHost(_Channel(store, exactly_once=self.exactly_once))
+        await tasks.handle(Init("machine:8083", 0, self._properties(), {}, "modelled"))
+        for task in self._tasks:
+            await tasks.handle(self._start_message(task))
+        host.tasks = tasks
+        await asyncio.Event().wait()
+
+    def _start_message(self, task: int) -> StartTask:
+        self._epoch += 1
         config = {
             "name": _NAME,
             "connector.class": "tests.simulation.source.CountingConnector",
+            "task": str(task),
+            "errors.retry.delay.max.ms": "2000",
             "errors.restart.policy": "always",
+            "errors.restart.max.attempts": "-1",
             "errors.restart.delay.ms": "500",
+            "errors.restart.max.delay.ms": "2000",
             "errors.tolerance": "all",
-            "errors.deadletterqueue.topic.name": _LETTERS,
-            # In a transaction a record that the broker refuses fails the task: records must be refused before.
-            **(
-                {"producer.override.max.request.size": str(LARGEST_REQUEST)} if self.exactly_once else {"early": "true"}
-            ),
+            "errors.deadletterqueue.topic.name": f"{_LETTERS}{task}",
         }
-        await host.handle(StartTask(HostTaskId(_NAME, 0), config, {}, generation))
-        await asyncio.Event().wait()
+        if self.exactly_once:
+            # In a transaction a record that the broker refuses fails the task: records must be refused before.
+            config["producer.override.max.request.size"] = str(LARGEST_REQUEST)
+            config["transaction.boundary"] = self._boundary
+            config["transactions"] = str(self._numbers.transactions).lower()
+        else:
+            config["early"] = "true"
+        return StartTask(HostTaskId(_NAME, task), config, {}, self._epoch)
 
     def _properties(self) -> dict[str, str]:
         return {
@@ -158,7 +198,7 @@ class Delivery:
     # Faults.
 
     def _fault(self, kind: str) -> None:
-        loop, draw, host = self.loop, self._draw, self._hosts[-1]
+        loop, draw, host = self.loop, self._draw, self._hosts[-1].process
         self.loop.note(f"fault: {kind}")
         length = draw.choice((draw.uniform(0.05, 1), draw.uniform(1, 8)))
         if kind == "kill" or (kind == "double" and not self.exactly_once):
@@ -166,6 +206,8 @@ class Delivery:
             self._start_host()
         elif kind == "double":
             self._start_host()  # the earlier one runs too: it must be fenced
+        elif kind in ("drain", "restart task", "pause task"):
+            self._ask_host(kind, length)
         elif kind == "pause":
             host.paused = True
             loop.call_in(self._watcher, length, setattr, host, "paused", False)
@@ -187,68 +229,113 @@ class Delivery:
             self.network.slow_s = 2.0
             loop.call_in(self._watcher, length, setattr, self.network, "slow_s", 0.05)
 
+    def _ask_host(self, kind: str, length: float) -> None:
+        """Let the last host do something in its own time, if it has started."""
+        host = self._hosts[-1]
+        if host.tasks is None:
+            return
+        task = HostTaskId(_NAME, self._draw.choice(self._tasks))
+        actions: dict[str, Coroutine[Any, Any, None]] = {
+            "drain": self._drain(host, host.tasks),
+            "restart task": self._restart(host.tasks, task),
+            "pause task": self._pause(host.tasks, task, length),
+        }
+        action = actions.pop(kind)
+        for other in actions.values():
+            other.close()
+        self.loop.run_in(host.process, action)
+
+    async def _drain(self, host: _Host, tasks: TaskHost) -> None:
+        await tasks.close(_STOP_S)
+        self.loop.kill(host.process)
+        if host is self._hosts[-1]:
+            self._start_host()
+
+    async def _restart(self, tasks: TaskHost, task: HostTaskId) -> None:
+        await tasks.handle(StopTask(task, _STOP_S))
+        await tasks.handle(self._start_message(task.task))
+
+    async def _pause(self, tasks: TaskHost, task: HostTaskId, length: float) -> None:
+        await tasks.handle(PauseTask(task, paused=True))
+        await asyncio.sleep(length)
+        await tasks.handle(PauseTask(task, paused=False))
+
     def _heal(self) -> None:
         self.loop.note("all faults are over")
         self.network.slow_s = 0.05
         for host in self._hosts:
-            host.paused = False
+            host.process.paused = False
             for broker in self.kafka.brokers:
-                self.network.join(host.machine, broker.name)
+                self.network.join(host.process.machine, broker.name)
         for broker in self.kafka.brokers:
             self.kafka.start_broker(broker.number)
         # A host that was fenced by a later one stays so.
         for host in self._hosts:
-            self.loop.kill(host)
+            self.loop.kill(host.process)
         self._start_host()
 
     # Rules.
 
     def _check(self) -> None:
-        written, letters = self._numbers(TOPIC), self._numbers(_LETTERS)
-        saved = self._positions(None)
+        for task in self._tasks:
+            self._check_task(task)
+
+    def _check_task(self, task: int) -> None:
+        written, letters, saved = (
+            self._records(f"{TOPIC}{task}"),
+            self._records(f"{_LETTERS}{task}"),
+            self._positions(task, None),
+        )
         # At least once fences nothing: what a host sent that is dead may arrive late. Records come again then.
         for producer in (None,) if self.exactly_once else self._producers():
-            positions = self._positions(producer)
+            positions = self._positions(task, producer)
             if positions != sorted(positions):
-                self._break(f"saved positions go back: {positions[-5:]}")
-        self._saved = saved[-1] if saved else 0
-        missing = set(range(self._saved)).difference((number for _, number in written + letters))
+                self._break(f"saved positions of task {task} go back: {positions[-5:]}")
+        end = self._saved[task] = saved[-1] if saved else 0
+        delivered = {record.number for record in (*written, *letters)}
+        missing = [number for number in range(end) if number not in delivered and not self._numbers.is_dropped(number)]
         if missing:
-            self._break(f"{self._saved} is saved, and {sorted(missing)[:5]} are not written")
+            self._break(f"of task {task}, {end} is saved, and {missing[:5]} are not written")
         for refused, records in ((False, written), (True, letters)):
-            self._check_records(records, refused=refused)
+            self._check_records(records, f"{'dead letters' if refused else 'records'} of task {task}", refused=refused)
 
-    def _check_records(self, records: list[tuple[bytes, int]], *, refused: bool) -> None:
-        """Check the records of a topic: those that Kafka takes, or the dead letters of the others."""
-        name, early = "dead letters" if refused else "records", not self.exactly_once
-        numbers = [number for _, number in records]
-        wrong = [number for number in numbers if is_refused(number, early=early) != refused]
+    def _check_records(self, records: list[_Record], name: str, *, refused: bool) -> None:
+        """Check the records of a task: those that Kafka takes, or the dead letters of the others."""
+        numbers = [record.number for record in records]
+        wrong = [
+            number
+            for number in numbers
+            if self._numbers.is_refused(number) != refused or self._numbers.is_dropped(number)
+        ]
         if wrong:
             self._break(f"{wrong[:5]} are among the {name}")
         if self.exactly_once:
             expected = [
-                number for number in range(max(numbers, default=-1) + 1) if is_refused(number, early=False) == refused
+                number
+                for number in range(max(numbers, default=-1) + 1)
+                if self._numbers.is_refused(number) == refused and not self._numbers.is_dropped(number)
             ]
             if numbers != expected:
-                self._break(f"{name} are not all numbers once in order: {_difference(numbers, expected)}")
+                self._break(f"the {name} are not all numbers once in order: {_difference(numbers, expected)}")
             return
         newest: dict[bytes, int] = {}
-        seen: set[tuple[bytes, int]] = set()
-        for run, number in records:
-            if (run, number) in seen:
+        seen: set[_Record] = set()
+        for record in records:
+            if record in seen:
                 continue
-            seen.add((run, number))
-            if number < newest.get(run, -1):
-                self._break(f"of the {name} of a run, {newest[run]} is written before {number}")
-            newest[run] = number
+            seen.add(record)
+            before = newest.get(record.run, -1)
+            if record.number < before:
+                self._break(f"of the {name} of a run, {before} is written before {record.number}")
+            newest[record.run] = record.number
 
     def _break(self, rule: str) -> None:
         self.broken = self.broken or rule
 
-    def _numbers(self, topic: str) -> list[tuple[bytes, int]]:
-        """The run and the number of each record in a topic."""
+    def _records(self, topic: str) -> list[_Record]:
+        """The records in a topic."""
         return [
-            (key or b"", int((value or b"-1").split(b" ", 1)[0]))
+            _Record(key or b"", int(value or b"-1"))
             for _, key, value in self.kafka.topics[topic][0].records(committed=True)
         ]
 
@@ -256,18 +343,18 @@ class Delivery:
         """Those that have written positions."""
         return sorted({batch.producer for log in self.kafka.topics["offsets"] for batch in log.batches})
 
-    def _positions(self, producer: int | None) -> list[int]:
-        """Saved positions in the order in which they were written, by one producer or by all."""
+    def _positions(self, task: int, producer: int | None) -> list[int]:
+        """Saved positions of a task in the order in which they were written, by one producer or by all."""
         return [
             json.loads(value)["n"]
             for log in self.kafka.topics["offsets"]
-            for _, _, value in log.records(committed=True, producer=producer)
-            if value
+            for _, key, value in log.records(committed=True, producer=producer)
+            if value and json.loads(key or b"[]")[1]["source"] == task
         ]
 
     def outcome(self) -> Delivered:
         """How it went."""
-        records = len(self.kafka.topics[TOPIC][0].records(committed=True))
+        records = sum(len(self._records(f"{TOPIC}{task}")) for task in self._tasks)
         return Delivered(self.seed, self.exactly_once, self.broken, records, self.loop.digest, tuple(self.loop.trace))
 
 

@@ -1,6 +1,7 @@
-"""A source in memory that counts: its position is the number of records that it has given.
+"""A source in memory that counts: the position of a task is the number of records that it has given.
 
-Some numbers come in records that Kafka refuses: they are too large, or their timestamps are in the future.
+Some numbers come in records that Kafka refuses: they are too large, or their timestamps are in the future. If the task ends
+transactions itself, it drops some of them. Now and then the source is unavailable, or fails.
 """
 
 from __future__ import annotations
@@ -8,38 +9,72 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from typing import TYPE_CHECKING, Final
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Literal, Self
 
 from connectors.api import Batch, SourceConnector, SourceRecord, SourceTask
+from connectors.errors import Retriable
 from connectors.options import ConfigDef, ConfigKey, ConfigType
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
+    from collections.abc import AsyncGenerator, Mapping
+    from typing import Any
 
-TOPIC: Final = "numbers"
-#: The most bytes of a batch that the topic is to take: some records, so that batches are refused whose records are good.
+    from connectors.options import Config
+
+#: Each task has a topic of its own: this and the task's number.
+TOPIC: Final = "numbers-"
+#: The most bytes of a batch that the topics are to take: some records, so that batches are refused whose records are good.
 LARGEST_BATCH: Final = 1000
 #: A producer that takes no more bytes than this in a record refuses the large ones itself.
 LARGEST_REQUEST: Final = 9000
-_PARTITION: Final = {"source": "memory"}
 _MOST_ROWS: Final = 20
 _LARGE_EACH: Final = 53
 _EARLY_EACH: Final = 71
 _EARLY_MS: Final = 7_200_000
 _ROW: Final = " " * 60
 _LARGE_ROW: Final = " " * LARGEST_REQUEST
+#: The numbers of a transaction, where the task ends them, and which of them it drops.
+_TRANSACTION: Final = 30
+_DROPPED_EACH: Final = 4
+#: One batch of that many is followed by a failure of the source.
+_FAILURE_EACH: Final = 60
 
 
-def is_refused(number: int, *, early: bool) -> bool:
-    """Whether Kafka refuses the record of a number; ``early`` as in the connector's config."""
-    return number % _LARGE_EACH == 1 or (early and number % _EARLY_EACH == 2)
+@dataclass(frozen=True, slots=True)
+class Numbers:
+    """The fate of the numbers of a task.
 
+    Attributes:
+        early: whether some records have timestamps in the future.
+        transactions: whether the task ends transactions, and drops some.
+    """
 
-def _record(number: int, run: str, *, early: bool) -> SourceRecord:
-    value = f"{number}{_LARGE_ROW if number % _LARGE_EACH == 1 else _ROW}"
-    late_ms = int(time.time() * 1000) + _EARLY_MS
-    timestamp = late_ms if early and number % _EARLY_EACH == 2 else None
-    return SourceRecord(_PARTITION, {"n": number + 1}, TOPIC, value, key=run, timestamp=timestamp)
+    early: bool
+    transactions: bool
+
+    @classmethod
+    def of_config(cls, config: Mapping[str, Any]) -> Self:
+        """As the options of the connector say."""
+        return cls(config["early"], config["transactions"])
+
+    def is_refused(self, number: int) -> bool:
+        """Whether Kafka refuses the record of a number."""
+        return number % _LARGE_EACH == 1 or (self.early and number % _EARLY_EACH == 2)
+
+    def is_dropped(self, number: int) -> bool:
+        """Whether the task drops the transaction of a number."""
+        return self.transactions and number // _TRANSACTION % _DROPPED_EACH == 1
+
+    def end_batch(self, position: int, count: int) -> tuple[int, Literal["", "commit", "abort"]]:
+        """The position behind a batch of at most ``count`` numbers, and how it ends the transaction, if it does."""
+        end = position + count
+        if not self.transactions:
+            return end, ""
+        boundary = (position // _TRANSACTION + 1) * _TRANSACTION
+        if end < boundary:
+            return end, ""
+        return boundary, "abort" if self.is_dropped(position) else "commit"
 
 
 class CountingTask(SourceTask):
@@ -47,14 +82,26 @@ class CountingTask(SourceTask):
 
     async def batches(self) -> AsyncGenerator[Batch, None]:
         """Give some numbers at a time."""
-        position = (self.context.offsets.get(_PARTITION) or {"n": 0})["n"]
-        run, early = f"{random.getrandbits(32):x}", self.context.config["early"]
+        config = self.context.config
+        numbers, task = Numbers.of_config(config), config["task"]
+        partition = {"source": task}
+        position = (self.context.offsets.get(partition) or {"n": 0})["n"]
+        run = f"{random.getrandbits(32):x}"
         while True:
-            count = random.randint(1, _MOST_ROWS)
-            records = [_record(number, run, early=early) for number in range(position, position + count)]
-            position += count
-            yield Batch(records)
+            end, transaction = numbers.end_batch(position, random.randint(1, _MOST_ROWS))
+            records = [_record(number, run, task, partition, numbers) for number in range(position, end)]
+            position = end
+            yield Batch(records, transaction=transaction)
             await asyncio.sleep(random.random() * 0.5)
+            if random.random() * _FAILURE_EACH < 1:
+                raise Retriable("the source is unavailable") if random.random() < 0.7 else RuntimeError("a mistake")
+
+
+def _record(number: int, run: str, task: int, partition: dict[str, int], numbers: Numbers) -> SourceRecord:
+    value = f"{number}{_LARGE_ROW if number % _LARGE_EACH == 1 else _ROW}"
+    late_ms = int(time.time() * 1000) + _EARLY_MS
+    timestamp = late_ms if numbers.early and number % _EARLY_EACH == 2 else None
+    return SourceRecord(partition, {"n": number + 1}, f"{TOPIC}{task}", value, key=run, timestamp=timestamp)
 
 
 class CountingConnector(SourceConnector):
@@ -64,13 +111,17 @@ class CountingConnector(SourceConnector):
     task_class = CountingTask
     config_def = ConfigDef(
         [
-            ConfigKey(
-                name="early", type=ConfigType.BOOLEAN, default=False, doc="Give records with timestamps to come, too."
-            )
+            ConfigKey(name="early", type=ConfigType.BOOLEAN, default=False, doc="Some timestamps are in the future."),
+            ConfigKey(name="transactions", type=ConfigType.BOOLEAN, default=False, doc="Tasks end transactions."),
+            ConfigKey(name="task", type=ConfigType.INT, default=0, doc="The number of the task."),
         ]
     )
 
+    @classmethod
+    def can_define_transaction_boundaries(cls, config: Config) -> bool:
+        """As the option says."""
+        return bool(config["transactions"])
+
     async def task_configs(self, max_tasks: int) -> list[dict[str, str]]:
-        """One task."""
-        del max_tasks
-        return [{}]
+        """One for each task."""
+        return [{"task": str(number)} for number in range(max_tasks)]

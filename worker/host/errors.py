@@ -17,7 +17,7 @@ from connectors.formats.masks.masking import has_rules, hide_reason
 
 if TYPE_CHECKING:
     import logging
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
     from connectors.api import Position
     from connectors.options import Config
@@ -55,7 +55,7 @@ class RestartPolicy:
         config: with the ``errors.restart.*`` options.
     """
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Mapping[str, Any]) -> None:
         self._always = config["errors.restart.policy"] == "always"
         self._most: int = config["errors.restart.max.attempts"]
         self._first_s = config["errors.restart.delay.ms"] / 1000

@@ -32,6 +32,15 @@ _MARGIN_S: Final = 1.0
 _CAUSED_BY: Final = "\nCaused by: "
 #: Characters of a trace: Kafka takes a status of 1 MB, in which a character may have up to six bytes.
 _LONGEST_TRACE: Final = 100_000
+#: What a killed host asked of Kafka may arrive late and fence its successor, which has to start again. Who really has a
+#: successor is stopped, or waits for its lease; two clusters that share transactional ids must not fence each other forever.
+_FENCED: Final[Mapping[str, Any]] = {
+    "errors.restart.policy": "always",
+    "errors.restart.max.attempts": 3,
+    "errors.restart.delay.ms": 1000,
+    "errors.restart.max.delay.ms": 10_000,
+    "errors.restart.reset.ms": 60_000,
+}
 #: How many errors a trace names at its top.
 _CAUSES: Final = 10
 
@@ -102,6 +111,7 @@ class TaskRunner:
         self._active_topics: set[str] = set()
         self._instructions: list[dict[str, Any]] = orjson.loads(start.instructions)
         self._policy = _restart_policy(start.connector_config)
+        self._fenced_policy = RestartPolicy(_FENCED)
         self._runner: asyncio.Task[None] | None = None
         self._running_once: asyncio.Task[None] | None = None
         self._restart_requested = False
@@ -237,7 +247,7 @@ class TaskRunner:
                     # The failed run took the cancellation: the task would start again, unknown to its host.
                     log.warning("%s: the task failed while it was stopped\n%s", self.id, trace)
                     return
-                delay = None if isinstance(error, Fenced) else self._policy.delay(time.monotonic() - began)
+                delay = self._choose_delay(error, time.monotonic() - began)
                 self.stats.last_error_ms = int(time.time() * 1000)
                 if self.stats.job is not None:
                     self.stats.job.phase, self.stats.job.error = "failed", self._scrub(f"{error}".partition("\n")[0])
@@ -252,6 +262,13 @@ class TaskRunner:
                 await asyncio.sleep(delay)
             finally:
                 self._running_once = None
+
+    def _choose_delay(self, error: Exception, ran_s: float) -> float | None:
+        """Seconds until the task starts again after a run of ``ran_s`` seconds, or None to stay FAILED."""
+        if not isinstance(error, Fenced):
+            return self._policy.delay(ran_s)
+        # A job's other run was started on purpose.
+        return self._fenced_policy.delay(ran_s) if isinstance(self._plan, TaskPlan) else None
 
     async def _run_once(self) -> None:
         plan = self._plan = await self._make_plan()

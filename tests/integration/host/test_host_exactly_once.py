@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -117,26 +118,35 @@ async def test_own_offsets_topic_is_written_with_the_worker_s(control_for: Calla
     assert await control.numbers(600) == list(range(600))
 
 
-async def test_a_fenced_task_stops_and_writes_nothing_more(
+async def test_a_fenced_task_starts_again_until_it_was_fenced_too_often(
     control_for: Callable[..., Any], caplog: pytest.LogCaptureFixture
 ) -> None:
     control = control_for(**EOS)
     await control.start()
-    task = await control.start_task(
-        end=100_000, rows=10, pause_ms=2, errors_restart_policy="always", errors_restart_delay_ms=1
-    )
-    await control.until(lambda: (latest := control.stats(task)) and latest.written > 30)
-    newer = AIOKafkaProducer(**control.client, transactional_id=f"{control.properties['group.id']}-{task}")
-    await newer.start()
-    try:
-        failed = await control.state(task, "FAILED")
-    finally:
+    task = await control.start_task(end=100_000, rows=10, pause_ms=2)
+    for times in range(1, 5):
+        before = 0 if times == 1 else control.stats(task).written
+        await control.until(partial(_has_written, control, task, before + 30))
+        newer = AIOKafkaProducer(**control.client, transactional_id=f"{control.properties['group.id']}-{task}")
+        await newer.start()
         await newer.stop()
+        await control.until(partial(_was_fenced, control, task, times))
+    failed = await control.state(task, "FAILED")
     assert "owns the transactional id" in failed.trace
+    assert control.states(task).count("RESTARTING") == 3
     numbers = await control.numbers(30)
     assert numbers == list(range(len(numbers)))
     assert await control.saved() == {"0-0": len(numbers)}
     await control.assert_ended(caplog)
+
+
+def _has_written(control: Any, task: HostTaskId, records: int) -> bool:
+    stats = control.stats(task)
+    return stats is not None and stats.written > records
+
+
+def _was_fenced(control: Any, task: HostTaskId, times: int) -> bool:
+    return sum(state in {"RESTARTING", "FAILED"} for state in control.states(task)) == times
 
 
 async def test_a_failed_task_drops_what_it_had_not_committed(control_for: Callable[..., Any], tmp_path: Path) -> None:
