@@ -10,14 +10,15 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import itertools
 import json
 import logging
 import math
 import random
 from dataclasses import dataclass
+from itertools import pairwise, zip_longest
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from connectors.errors import Retriable
 from offsets.store import OffsetStore
 from tests.simulation.hosts import current_machine
 from tests.simulation.kafka_cluster import Cluster
@@ -25,7 +26,8 @@ from tests.simulation.kafka_connection import connected
 from tests.simulation.kafka_log import TopicLimits
 from tests.simulation.loop import SimulationStuck, VirtualLoop, close_quietly, virtual_world
 from tests.simulation.network import Network
-from tests.simulation.source import LARGEST_BATCH, LARGEST_REQUEST, TOPIC, Numbers
+from tests.simulation.source import LARGEST_BATCH, LARGEST_REQUEST, TOPIC, TRANSACTION, Numbers
+from worker.control.fencing import fence_producers
 from worker.host.host import TaskHost
 from worker.protocol import HostTaskId, Init, PauseTask, ReadLease, ReadOffsets, StartTask, StopTask
 
@@ -35,15 +37,17 @@ if TYPE_CHECKING:
     from tests.simulation.loop import Process
 
 _FAULTS: Final = (
-    *("kill", "kill", "drain", "double", "pause", "restart task", "restart task", "pause task"),
+    *("kill", "kill", "drain", "double", "pause", "restart task", "restart task", "pause task", "alter offset"),
     *("cut", "cut broker", "broker", "leaders", "coordinators", "slow"),
 )
 _LOOK_S: Final = 0.1
 _RECOVERED_S: Final = 120.0
 _NAME: Final = "counter"
+_GROUP: Final = "cluster"
 #: Each task has a topic of its own: an open transaction of another hides what is committed behind it.
 _LETTERS: Final = "letters-"
 _STOP_S: Final = 5.0
+_FENCED_S: Final = 30.0
 
 
 class _Channel:
@@ -71,6 +75,22 @@ class _Record(NamedTuple):
 
     run: bytes
     number: int
+
+
+class _Segment(NamedTuple):
+    """The time from a change of a task's offset to the next.
+
+    Attributes:
+        start: the number that the task begins with.
+        records: how many of its records were there before.
+        letters: how many of its dead letters were.
+        after: where the changed offset is in the offsets topic.
+    """
+
+    start: int
+    records: int = 0
+    letters: int = 0
+    after: int = -1
 
 
 @dataclass(eq=False, slots=True)
@@ -112,6 +132,10 @@ class Delivery:
         self._hosts: list[_Host] = []
         self._epoch = 0
         self._saved = [0 for _ in self._tasks]
+        self._control = self.loop.spawn("control")
+        #: Tasks whose offsets are being changed: no host may run them.
+        self._stopped: set[int] = set()
+        self._segments = [[_Segment(0)] for _ in self._tasks]
 
     async def main(self) -> None:
         """Let faults happen, and look at what is delivered."""
@@ -152,9 +176,10 @@ class Delivery:
                 await asyncio.sleep(1)
         tasks = TaskHost(_Channel(store, exactly_once=self.exactly_once))
         await tasks.handle(Init("machine:8083", 0, self._properties(), {}, "modelled"))
-        for task in self._tasks:
-            await tasks.handle(self._start_message(task))
         host.tasks = tasks
+        for task in self._tasks:
+            if task not in self._stopped:
+                await tasks.handle(self._start_message(task))
         await asyncio.Event().wait()
 
     def _start_message(self, task: int) -> StartTask:
@@ -183,7 +208,7 @@ class Delivery:
     def _properties(self) -> dict[str, str]:
         return {
             "bootstrap.servers": self.kafka.addresses,
-            "group.id": "cluster",
+            "group.id": _GROUP,
             "offset.storage.topic": "offsets",
             "offset.flush.interval.ms": "300",
             "key.converter": "org.apache.kafka.connect.storage.StringConverter",
@@ -208,6 +233,8 @@ class Delivery:
             self._start_host()  # the earlier one runs too: it must be fenced
         elif kind in ("drain", "restart task", "pause task"):
             self._ask_host(kind, length)
+        elif kind == "alter offset":
+            self._alter_soon(self._hosts[-1], draw.choice(self._tasks))
         elif kind == "pause":
             host.paused = True
             loop.call_in(self._watcher, length, setattr, host, "paused", False)
@@ -253,12 +280,61 @@ class Delivery:
 
     async def _restart(self, tasks: TaskHost, task: HostTaskId) -> None:
         await tasks.handle(StopTask(task, _STOP_S))
-        await tasks.handle(self._start_message(task.task))
+        if task.task not in self._stopped:
+            await tasks.handle(self._start_message(task.task))
 
     async def _pause(self, tasks: TaskHost, task: HostTaskId, length: float) -> None:
         await tasks.handle(PauseTask(task, paused=True))
         await asyncio.sleep(length)
         await tasks.handle(PauseTask(task, paused=False))
+
+    # Offsets that an operator changes.
+
+    def _alter_soon(self, host: _Host, task: int) -> None:
+        # At least once fences nothing: what a host sent that is dead may be written behind the change.
+        if host.tasks is not None and task not in self._stopped and (self.exactly_once or len(self._hosts) == 1):
+            self._stopped.add(task)
+            self.loop.run_in(self._control, self._alter_offset(host, task))
+
+    async def _alter_offset(self, host: _Host, task: int) -> None:
+        """Set the offset of a task, as the herder does: stop it, fence its producer, write."""
+        if await self._stop(host, task):
+            position = TRANSACTION * self._draw.randint(0, self._saved[task] // TRANSACTION + 1)
+            store = OffsetStore("offsets", {"bootstrap_servers": self.kafka.addresses})
+            while True:
+                try:
+                    if self.exactly_once:
+                        await fence_producers(
+                            {"bootstrap_servers": self.kafka.addresses}, [f"{_GROUP}-{_NAME}-{task}"], _FENCED_S
+                        )
+                    await store.start()
+                    await store.write(_NAME, [({"source": task}, {"n": position})])
+                    break
+                except Retriable:
+                    await asyncio.sleep(1)
+            await store.stop()
+            self.loop.note(f"the offset of task {task} is {position}")
+            self._segments[task].append(
+                _Segment(
+                    position,
+                    len(self._records(f"{TOPIC}{task}")),
+                    len(self._records(f"{_LETTERS}{task}")),
+                    self._positions(task, None)[-1][0],
+                )
+            )
+        self._stopped.discard(task)
+        host = self._hosts[-1]
+        if host.tasks is not None:
+            self.loop.run_in(host.process, host.tasks.handle(self._start_message(task)))
+
+    async def _stop(self, host: _Host, task: int) -> bool:
+        """Whether a task has ended; False if it had to be abandoned, when a worker replaces its host."""
+        if host.tasks is None:
+            return True
+        stop = self.loop.run_in(host.process, host.tasks.handle(StopTask(HostTaskId(_NAME, task), _STOP_S)))
+        while host.process.alive and not stop.done():
+            await asyncio.sleep(_LOOK_S)
+        return not host.process.alive or bool(stop.result())
 
     def _heal(self) -> None:
         self.loop.note("all faults are over")
@@ -281,26 +357,34 @@ class Delivery:
             self._check_task(task)
 
     def _check_task(self, task: int) -> None:
-        written, letters, saved = (
-            self._records(f"{TOPIC}{task}"),
-            self._records(f"{_LETTERS}{task}"),
-            self._positions(task, None),
-        )
+        written, letters = self._records(f"{TOPIC}{task}"), self._records(f"{_LETTERS}{task}")
+        self._check_positions(task, {record.number for record in (*written, *letters)})
+        last = _Segment(0, len(written), len(letters))
+        for segment, end in pairwise([*self._segments[task], last]):
+            records, dead = written[segment.records : end.records], letters[segment.letters : end.letters]
+            self._check_records(records, segment.start, f"records of task {task}", refused=False)
+            self._check_records(dead, segment.start, f"dead letters of task {task}", refused=True)
+
+    def _check_positions(self, task: int, delivered: set[int]) -> None:
+        """Check that saved positions grow, and that what they pass is delivered."""
+        segment = self._segments[task][-1]
         # At least once fences nothing: what a host sent that is dead may arrive late. Records come again then.
         for producer in (None,) if self.exactly_once else self._producers():
-            positions = self._positions(task, producer)
+            positions = [position for offset, position in self._positions(task, producer) if offset > segment.after]
             if positions != sorted(positions):
                 self._break(f"saved positions of task {task} go back: {positions[-5:]}")
-        end = self._saved[task] = saved[-1] if saved else 0
-        delivered = {record.number for record in (*written, *letters)}
-        missing = [number for number in range(end) if number not in delivered and not self._numbers.is_dropped(number)]
+        saved = self._positions(task, None)
+        end = self._saved[task] = saved[-1][1] if saved else 0
+        missing = [
+            number
+            for number in range(segment.start, end)
+            if number not in delivered and not self._numbers.is_dropped(number)
+        ]
         if missing:
             self._break(f"of task {task}, {end} is saved, and {missing[:5]} are not written")
-        for refused, records in ((False, written), (True, letters)):
-            self._check_records(records, f"{'dead letters' if refused else 'records'} of task {task}", refused=refused)
 
-    def _check_records(self, records: list[_Record], name: str, *, refused: bool) -> None:
-        """Check the records of a task: those that Kafka takes, or the dead letters of the others."""
+    def _check_records(self, records: list[_Record], start: int, name: str, *, refused: bool) -> None:
+        """Check records of a task that began at ``start``: those that Kafka takes, or the dead letters of the others."""
         numbers = [record.number for record in records]
         wrong = [
             number
@@ -312,7 +396,7 @@ class Delivery:
         if self.exactly_once:
             expected = [
                 number
-                for number in range(max(numbers, default=-1) + 1)
+                for number in range(start, max(numbers, default=-1) + 1)
                 if self._numbers.is_refused(number) == refused and not self._numbers.is_dropped(number)
             ]
             if numbers != expected:
@@ -343,12 +427,12 @@ class Delivery:
         """Those that have written positions."""
         return sorted({batch.producer for log in self.kafka.topics["offsets"] for batch in log.batches})
 
-    def _positions(self, task: int, producer: int | None) -> list[int]:
-        """Saved positions of a task in the order in which they were written, by one producer or by all."""
+    def _positions(self, task: int, producer: int | None) -> list[tuple[int, int]]:
+        """Saved positions of a task in the order in which they were written, by one producer or by all, with their offsets."""
         return [
-            json.loads(value)["n"]
+            (offset, json.loads(value)["n"])
             for log in self.kafka.topics["offsets"]
-            for _, key, value in log.records(committed=True, producer=producer)
+            for offset, key, value in log.records(committed=True, producer=producer)
             if value and json.loads(key or b"[]")[1]["source"] == task
         ]
 
@@ -360,7 +444,7 @@ class Delivery:
 
 def _difference(numbers: list[int], expected: list[int]) -> str:
     """The first place where they differ."""
-    pairs = itertools.zip_longest(numbers, expected)
+    pairs = zip_longest(numbers, expected)
     index = next(index for index, (number, other) in enumerate(pairs) if number != other)
     return f"{numbers[max(0, index - 2) : index + 3]} instead of {expected[max(0, index - 2) : index + 3]}"
 

@@ -35,7 +35,7 @@ _EARLY_MS: Final = 7_200_000
 _ROW: Final = " " * 60
 _LARGE_ROW: Final = " " * LARGEST_REQUEST
 #: The numbers of a transaction, where the task ends them, and which of them it drops.
-_TRANSACTION: Final = 30
+TRANSACTION: Final = 30
 _DROPPED_EACH: Final = 4
 #: One batch of that many is followed by a failure of the source.
 _FAILURE_EACH: Final = 60
@@ -64,14 +64,14 @@ class Numbers:
 
     def is_dropped(self, number: int) -> bool:
         """Whether the task drops the transaction of a number."""
-        return self.transactions and number // _TRANSACTION % _DROPPED_EACH == 1
+        return self.transactions and number // TRANSACTION % _DROPPED_EACH == 1
 
     def end_batch(self, position: int, count: int) -> tuple[int, Literal["", "commit", "abort"]]:
         """The position behind a batch of at most ``count`` numbers, and how it ends the transaction, if it does."""
         end = position + count
         if not self.transactions:
             return end, ""
-        boundary = (position // _TRANSACTION + 1) * _TRANSACTION
+        boundary = (position // TRANSACTION + 1) * TRANSACTION
         if end < boundary:
             return end, ""
         return boundary, "abort" if self.is_dropped(position) else "commit"
