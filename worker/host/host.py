@@ -406,22 +406,20 @@ class TaskHost:
         | ConnectorView
         | ListTables,
     ) -> bytes | bool:
-        from worker.config import validation
+        from worker.config.validation import answers
 
         plugins = self._known_plugins()
         if isinstance(message, DescribePlugins):
             return msgspec.json.encode(Description(plugins.infos(), plugins.failures))
         if isinstance(message, PluginConfig):
-            return orjson.dumps(
-                validation.plugin_config(plugins.seeing(message.others), message.plugin, message.version)
-            )
+            return orjson.dumps(answers.plugin_config(plugins.seeing(message.others), message.plugin, message.version))
         current = asyncio.current_task()
         if isinstance(message, Validate):
             if current is not None:
                 current.set_name(f"{message.config.get('name', '')}|validate")
             resolved = await self._resolve_config(message.config)
             return orjson.dumps(
-                await validation.validate_config(
+                await answers.validate_config(
                     plugins.seeing(message.others), message.config, message.plugin, self._worker, resolved=resolved
                 )
             )

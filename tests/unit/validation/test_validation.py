@@ -9,7 +9,8 @@ import pytest
 from connectors.errors import ConfigInvalid
 from connectors.options import ConfigType
 from worker.config.source_config import SOURCE_CONFIG
-from worker.config.validation import plugin_config, text_of, validate_config
+from worker.config.validation.answers import plugin_config, validate_config
+from worker.config.validation.forms import text_of
 from worker.plugins import PluginRegistry
 from worker.rest.checks import add_null_errors, check_no_nulls, check_type, invalid_text, missing_type, refusal_text
 from worker.rest.facade import RestError
