@@ -1,4 +1,4 @@
-"""The bodies of ``.../config/validate`` and of ``GET ./config``, which REST answers with, as Kafka Connect has them.
+"""The bodies of ``.../config/validate`` and of ``GET .../config`` that REST answers with, as Kafka Connect has them.
 
 What goes in is the configuration as the user wrote it; references to config providers are shown as they are, and secrets never.
 """
