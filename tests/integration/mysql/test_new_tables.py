@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import closing
 from typing import TYPE_CHECKING
 
 import pymysql
 import pytest
 
+from compose.local.databases.server_pair import execute_sql
 from connectors.mysql.connector import MySqlConnector
 from connectors.testing.contexts import SavedOffsets
 from connectors.testing.driver import Run
@@ -30,20 +30,7 @@ class Source:
         self.server, self.name = server, name
 
     def run(self, *statements: str) -> None:
-        with (
-            closing(
-                pymysql.connect(
-                    host="127.0.0.1",
-                    port=int(self.server.port or 0),
-                    user=self.server.user,
-                    password=self.server.password,
-                    autocommit=True,
-                )
-            ) as connection,
-            connection.cursor() as cursor,
-        ):
-            for statement in statements:
-                cursor.execute(statement.replace("{db}", self.name))
+        execute_sql(self.server, *(statement.replace("{db}", self.name) for statement in statements))
 
     def config(self, tables: str = ".*", **more: str) -> dict[str, str]:
         return {
