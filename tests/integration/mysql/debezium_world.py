@@ -150,11 +150,7 @@ def server(folder: Path) -> MariaDb:
 
 
 def write(database: MariaDb, name: str) -> None:
-    """Run the statements of ``before`` or ``changes`` on one connection. Blocks.
-
-    Raises:
-        AssertionError: one failed; which, and why.
-    """
+    """Run the statements of ``before`` or ``changes`` on one connection. Blocks; raises as ``execute_sql``."""
     execute_sql(database, *statements(name))
 
 
