@@ -63,7 +63,7 @@ class TopicAdmin:
         """Connect.
 
         Raises:
-            LoginRefused: a broker answers, and does not let this client in.
+            BrokerLoginRefused: a broker answers, and does not let this client in.
             Retriable: no broker could be reached.
         """
         self._client = BrokersOnlyClient(**limit_timeouts(self._arguments))

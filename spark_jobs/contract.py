@@ -28,8 +28,7 @@ RAW_COLUMNS: Final = ("key", "value", "headers", "topic", "partition", "offset",
 
 #: System columns that follow a table's own columns in ``TableChanges.frame``: the UMS fields (specs: UMS 1.3), then where the
 #: record stood in Kafka. ``ums_id_`` (long) grows with the order of changes of one key; ``ums_ts_`` (timestamp, UTC) is when
-#: the
-#: change was made in the source; ``ums_op_`` is i, u, d or b; ``ums_uid_`` (string) is unique per row.
+#: the change was made in the source; ``ums_op_`` is i, u, d or b; ``ums_uid_`` (string) is unique per row.
 UMS_COLUMNS: Final = ("ums_id_", "ums_ts_", "ums_op_", "ums_uid_")
 KAFKA_COLUMNS: Final = ("kafka_topic_", "kafka_partition_", "kafka_offset_")
 SYSTEM_COLUMNS: Final = (*UMS_COLUMNS, *KAFKA_COLUMNS)

@@ -212,7 +212,7 @@ async def _reach_kafka(process: ControlProcess, config: Config) -> None:
     """Wait for a broker that answers, and say what one waits for.
 
     Raises:
-        LoginRefused: one answers, and does not let this worker in.
+        BrokerLoginRefused: one answers, and does not let this worker in.
         Retriable: none within ``kafka.start.timeout.ms``.
     """
     servers = ",".join(config["bootstrap.servers"])

@@ -5,7 +5,6 @@ Java's level names are used everywhere an operator sees one. ``/admin/loggers`` 
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import sys
 import time
@@ -19,7 +18,7 @@ import orjson
 from connectors.errors import ConfigInvalid
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
 ROOT: Final = "root"
 #: Java level names -> Python's numbers; OFF is above everything, ALL below.
@@ -53,16 +52,6 @@ _REMEMBERED: Final = 1000
 
 #: Whose work is being done: "" or Connect's ``[connector|task-0] ``. Tasks of the event loop inherit it.
 _context: ContextVar[tuple[str, str]] = ContextVar("log_context", default=("", ""))
-
-
-@contextlib.contextmanager
-def log_context(connector: str, scope: str = "worker") -> Iterator[None]:
-    """Mark all log lines of the block, and of asyncio tasks made in it, with the connector and ``task-N`` or ``worker``."""
-    token = _context.set((connector, scope))
-    try:
-        yield
-    finally:
-        _context.reset(token)
 
 
 def set_context(connector: str, scope: str = "worker") -> None:

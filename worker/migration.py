@@ -20,7 +20,7 @@ from connectors.job_api import JobConnector
 from offsets.admin import TopicAdmin
 from offsets.store import OffsetStore
 from worker.config.job_config import job_form
-from worker.config.validation import validate_config
+from worker.config.validation.answers import validate_config
 from worker.config.worker_config import parse_worker
 from worker.control import clients
 from worker.control.state.stores import ConfigStore

@@ -198,17 +198,6 @@ class CassandraNode(Managed):
     say: Say = drop_line
     _jmx_port: int = field(default=0, init=False)
     _promised: bool = field(default=False, init=False)
-    _service: Service | None = field(default=None, init=False)
-
-    @property
-    def service(self) -> Service:
-        """The process; prepared (downloads, ports, configuration) on first use, not started.
-
-        If another process takes its ports before the start, new ones are chosen, unless others depend on them: see `redraw`.
-        """
-        if self._service is None:
-            self._service = self._prepare()
-        return self._service
 
     @property
     def address(self) -> str:

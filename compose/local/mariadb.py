@@ -90,6 +90,28 @@ def server_options(settings: Mapping[str, str]) -> list[str]:
     return [f"--{name}={value}" if value else f"--{name}" for name, value in settings.items()]
 
 
+def root_option() -> dict[str, str]:
+    """Return the option without which MariaDB and MySQL refuse to run as root; empty for other users."""
+    return {"user": "root"} if os.geteuid() == 0 else {}
+
+
+def first_statements(user: str, password: str, database: str, *, logged: bool) -> str:
+    """Return the statements that make the database and its user, one per line. Pure.
+
+    Args:
+        user: A user with all rights.
+        password: Its password.
+        database: The database.
+        logged: Whether they are written to the binary log.
+    """
+    escaped = password.replace("\\", "\\\\").replace("'", "''")
+    return (
+        ("" if logged else "SET SESSION sql_log_bin = 0;\n") + f"CREATE DATABASE IF NOT EXISTS `{database}`;\n"
+        f"CREATE USER IF NOT EXISTS '{user}'@'%' IDENTIFIED BY '{escaped}';\n"
+        f"GRANT ALL PRIVILEGES ON *.* TO '{user}'@'%' WITH GRANT OPTION;\n"
+    )
+
+
 @dataclass(slots=True)
 class MariaDb(Managed):
     """One MariaDB server on the loopback address, with its binary log on; data in its folder is used again.
@@ -122,18 +144,6 @@ class MariaDb(Managed):
     detached: bool = False
     start_timeout: float = 60.0
     say: Say = drop_line
-    _service: Service | None = field(default=None, init=False)
-
-    @property
-    def service(self) -> Service:
-        """The process; prepared (download, database, port) on first use, not started.
-
-        Raises:
-            Unavailable: MariaDB cannot run on this machine.
-        """
-        if self._service is None:
-            self._service = self._prepare()
-        return self._service
 
     @property
     def address(self) -> str:
@@ -159,12 +169,14 @@ class MariaDb(Managed):
         temporary.mkdir(exist_ok=True)
         users = folder / "users.sql"
         users.touch(mode=0o600)
-        users.write_text(self._first_statements(), encoding="utf-8")
+        users.write_text(
+            first_statements(self.user, self.password, self.database, logged=self.logged), encoding="utf-8"
+        )
         settings = {
             "basedir": str(programs.base),
             "datadir": str(data),
             "tmpdir": str(temporary),  # a server that starts clears it of what another one may still use
-            **_as_root(),
+            **root_option(),
             "bind-address": LOOPBACK,
             "port": str(self.port),
             "socket": "mariadb.sock",  # in the data folder: a path may be too long for a socket
@@ -192,21 +204,6 @@ class MariaDb(Managed):
             start_timeout=self.start_timeout,
         )
 
-    def _first_statements(self) -> str:
-        """Return the statements that the server runs at each start: one per line."""
-        password = self.password.replace("\\", "\\\\").replace("'", "''")
-        return (
-            ("" if self.logged else "SET SESSION sql_log_bin = 0;\n")
-            + f"CREATE DATABASE IF NOT EXISTS `{self.database}`;\n"
-            f"CREATE USER IF NOT EXISTS '{self.user}'@'%' IDENTIFIED BY '{password}';\n"
-            f"GRANT ALL PRIVILEGES ON *.* TO '{self.user}'@'%' WITH GRANT OPTION;\n"
-        )
-
-
-def _as_root() -> dict[str, str]:
-    """Return the option without which MariaDB refuses to run as root; empty for other users."""
-    return {"user": "root"} if os.geteuid() == 0 else {}
-
 
 def _pinned_programs(say: Say) -> Programs:
     folder = find_mariadb(say)
@@ -216,7 +213,7 @@ def _pinned_programs(say: Say) -> Programs:
 def _install_database(programs: Programs, data: Path) -> None:
     command = [
         str(programs.install), "--no-defaults", f"--basedir={programs.base}", f"--datadir={data}",
-        *server_options(_as_root()), "--auth-root-authentication-method=normal", "--skip-test-db",
+        *server_options(root_option()), "--auth-root-authentication-method=normal", "--skip-test-db",
     ]  # fmt: skip
     result = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     if result.returncode:

@@ -90,18 +90,6 @@ class Postgres(Managed):
     detached: bool = False
     start_timeout: float = 60.0
     say: Say = drop_line
-    _service: Service | None = field(default=None, init=False)
-
-    @property
-    def service(self) -> Service:
-        """The process; prepared (download, database, port) on first use, not started.
-
-        Raises:
-            Unavailable: PostgreSQL cannot run on this machine.
-        """
-        if self._service is None:
-            self._service = self._prepare()
-        return self._service
 
     @property
     def address(self) -> str:

@@ -43,14 +43,6 @@ class SchemaRegistry(Managed):
     detached: bool = False
     start_timeout: float = 90.0
     say: Say = drop_line
-    _service: Service | None = field(default=None, init=False)
-
-    @property
-    def service(self) -> Service:
-        """The process; prepared (downloads, port) on first use, not started."""
-        if self._service is None:
-            self._service = self._prepare()
-        return self._service
 
     @property
     def url(self) -> str:

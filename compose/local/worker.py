@@ -45,14 +45,6 @@ class MillraceWorker(Managed):
     replication: int = 1
     detached: bool = False
     start_timeout: float = 60.0
-    _service: Service | None = None
-
-    @property
-    def service(self) -> Service:
-        """The process behind it; prepared on first use, not started."""
-        if self._service is None:
-            self._service = self._prepare()
-        return self._service
 
     @property
     def url(self) -> str:

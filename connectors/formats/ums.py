@@ -124,16 +124,6 @@ def kafka_key(protocol: str, namespace: str, suffix: str = "") -> str:
     return f"{protocol}.{namespace}...{suffix}" if suffix else f"{protocol}.{namespace}"
 
 
-def parse_key(key: str) -> tuple[str, Namespace]:
-    """Protocol and namespace of a Kafka key, with or without a suffix.
-
-    Raises:
-        ValueError: it is not a key of UMS.
-    """
-    protocol, _, remainder = key.partition(".")
-    return protocol, Namespace.parse(remainder.partition("...")[0])
-
-
 def make_message(
     protocol: str,
     namespace: str,
@@ -155,16 +145,6 @@ def make_message(
 def snapshot_protocol(batch: int) -> str:
     """``protocol.type`` of a snapshot's rows: the first one of a table has no id."""
     return BATCH if batch else INITIAL
-
-
-def make_heartbeat(namespace: str, time_us: int) -> dict[str, Any]:
-    """See ``make_signal``."""
-    return make_signal(INCREMENT_HEARTBEAT, namespace, time_us)
-
-
-def make_termination(namespace: str, time_us: int, *, batch: bool = False) -> dict[str, Any]:
-    """The end of a stream of changes, or of a batch; see ``make_signal``."""
-    return make_signal(BATCH_TERMINATION if batch else INCREMENT_TERMINATION, namespace, time_us)
 
 
 def make_signal(

@@ -24,12 +24,12 @@ from __future__ import annotations
 
 import base64
 import math
-import struct
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
 from connectors.formats.ums import date_text, datetime_text
+from connectors.formats.ums_numbers import format_boolean, format_double, format_float, format_infinite
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -53,7 +53,6 @@ _TYPES: Final = {
     "custom": "binary",
 }
 _JSON: Final = msgspec.json.Encoder()
-_SINGLE: Final = struct.Struct("<f")
 
 
 def ums_type(kind: CqlType) -> str:
@@ -82,28 +81,6 @@ def _keep_value(value: Any) -> Any:
     return value
 
 
-def _format_double(value: float) -> str:
-    return repr(value) if math.isfinite(value) else _not_finite(value)
-
-
-def _not_finite(value: float) -> str:
-    return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
-
-
-def _format_float(value: float) -> str:
-    if not math.isfinite(value):
-        return _not_finite(value)
-    for digits in range(6, 9):
-        digits_text = f"{value:.{digits}g}"
-        if _SINGLE.pack(float(digits_text)) == _SINGLE.pack(value):
-            return repr(float(digits_text))
-    return repr(float(f"{value:.9g}"))
-
-
-def _format_boolean(value: bool) -> str:  # noqa: FBT001 - the value itself
-    return "true" if value else "false"
-
-
 def _format_datetime(value: int) -> str:
     return datetime_text(value * 1000)
 
@@ -118,9 +95,9 @@ _FORMATTERS: Final[dict[str, Callable[[Any], str]]] = {
     "int": str,
     "bigint": str,
     "counter": str,
-    "float": _format_float,
-    "double": _format_double,
-    "boolean": _format_boolean,
+    "float": format_float,
+    "double": format_double,
+    "boolean": format_boolean,
     "date": date_text,
     "timestamp": _format_datetime,
     "time": time_text,
@@ -136,8 +113,8 @@ _FORMS: Final[dict[str, Callable[[Any], Any]]] = {
     "blob": _encode_base64,
     "custom": _encode_base64,
     "empty": _encode_base64,
-    "double": lambda value: value if math.isfinite(value) else _not_finite(value),
-    "float": lambda value: float(_format_float(value)) if math.isfinite(value) else _not_finite(value),
+    "double": lambda value: value if math.isfinite(value) else format_infinite(value),
+    "float": lambda value: float(format_float(value)) if math.isfinite(value) else format_infinite(value),
 }
 
 

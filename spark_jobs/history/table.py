@@ -9,6 +9,7 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote
 
+from msgspec.structs import replace
 from pyspark.sql import functions as f
 
 from connectors.errors import Fatal, Fenced, Retriable
@@ -229,7 +230,7 @@ class HistoryDirectory:
         moves: list[tuple[str, str]] = []
         if writing.immediate:
             moves = [(file.path, _in_sight(file, attempt)) for file in files]
-            files = [_rename_file(file, target) for file, (_, target) in zip(files, moves, strict=True)]
+            files = [replace(file, path=target) for file, (_, target) in zip(files, moves, strict=True)]
         by_topic: dict[str, dict[str, tuple[int, int]]] = defaultdict(dict)
         for (topic, partition), offsets in ranges.items():
             by_topic[topic][str(partition)] = offsets
@@ -446,20 +447,3 @@ def _is_data(status: FileStatus) -> bool:
 def _in_sight(file: File, attempt: str) -> str:
     name = f"{BATCH_PREFIX}{attempt}-{file.path.rpartition('/')[2]}"
     return f"{file.bucket}/{name}" if file.bucket else name
-
-
-def _rename_file(file: File, path: str) -> File:
-    return File(
-        path,
-        file.bucket,
-        file.format,
-        file.schema,
-        file.rows,
-        file.bytes,
-        file.min_ts,
-        file.max_ts,
-        file.min_id,
-        file.max_id,
-        file.added,
-        file.replaces,
-    )

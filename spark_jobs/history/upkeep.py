@@ -12,6 +12,8 @@ import uuid
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from connectors.errors import Fatal
 from spark_jobs.history import formats, rolling
 from spark_jobs.history.log import MANIFEST, MERGED, SMALL, STAGING, File, HistoryEntry
@@ -124,12 +126,12 @@ def _merge_files(
             table.clock(),
             moves=moves,
             remove=paths,
-            add=tuple(_place_file(file, path) for file, (_, path) in zip(files, moves, strict=True)),
+            add=tuple(replace(file, path=path, replaces=()) for file, (_, path) in zip(files, moves, strict=True)),
         )
     else:
         replaces = tuple(sorted({path for file in group for path in _list_visible_files(file)}))
         entry = HistoryEntry(
-            "compact", table.clock(), remove=paths, add=tuple(_place_file(file, file.path, replaces) for file in files)
+            "compact", table.clock(), remove=paths, add=tuple(replace(file, replaces=replaces) for file in files)
         )
     committed = table.commit(entry, writer, _are_files_present(paths), started)
     if not committed:
@@ -157,23 +159,6 @@ def _visible_path(file: File) -> str:
     return f"{file.bucket}/{name}" if file.bucket else name
 
 
-def _place_file(file: File, path: str, replaces: tuple[str, ...] = ()) -> File:
-    return File(
-        path,
-        file.bucket,
-        file.format,
-        file.schema,
-        file.rows,
-        file.bytes,
-        file.min_ts,
-        file.max_ts,
-        file.min_id,
-        file.max_id,
-        file.added,
-        replaces,
-    )
-
-
 def show_merged(table: HistoryDirectory, retention: int, writer: HistoryWriter) -> UpkeepResult:
     """Put merged files in sight whose inputs no reader of the log needs any more, and delete these inputs.
 
@@ -195,7 +180,7 @@ def show_merged(table: HistoryDirectory, retention: int, writer: HistoryWriter) 
             table.clock(),
             job=writer.job,
             epoch=writer.epoch,
-            add=(_place_file(file, target),),
+            add=(replace(file, path=target, replaces=()),),
             remove=(file.path,),
             forget=file.replaces,
         )

@@ -151,8 +151,7 @@ class Bucket:
                     self._before = last
                 elif last not in (self._writer.token, self._before):
                     # Another process has had the bucket since (Spark hands tasks to any process): this producer was fenced. To
-                    # find
-                    # that out at the commit would cost the whole batch.
+                    # find that out at the commit would cost the whole batch.
                     self._drop_writer()
                     continue
                 self._check_owner(marker)

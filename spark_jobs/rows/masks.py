@@ -1,7 +1,7 @@
 """Masks of jobs: the rules of ``connectors.formats.masks.masking`` on the rows of every source, before any sink sees them.
 
 The frame masks what sources decode (``masked_frames``); the materializer masks the events that it writes
-(``materializer.events_masked``). No Spark here.
+(``materializer.events.masked``). No Spark here.
 """
 
 from __future__ import annotations

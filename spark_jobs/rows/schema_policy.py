@@ -1,8 +1,7 @@
 """Policies for changed tables: which columns a sink gets, of which types, and what becomes of their values. Pure.
 
 The sink has a schema of each table (``SinkTableState.accepted``). A batch brings rows of another one. ``resolve_changes``
-compares both and
-applies the sink's policy to each difference.
+compares both and applies the sink's policy to each difference.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""From raw records to typed changes per table, on the driver: finds schemas, keeps tables, makes frames. Used by sources.
+"""From raw records to typed changes per table, on the driver: finds schemas, keeps tables, makes frames.
 
 Decoding itself is lazy: JSON in Python tasks (``rows``), Avro in the JVM (``avro.frame``).
 """
@@ -6,20 +6,20 @@ Decoding itself is lazy: JSON in Python tasks (``rows``), Avro in the JVM (``avr
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from pyspark.sql import functions as f
 from pyspark.sql import types as t
 
 from connectors.errors import Fatal, Skippable
 from spark_jobs.config.keys import REFUSE
-from spark_jobs.contract import TableChanges, TableSchema
+from spark_jobs.contract import Source, TableChanges, TableSchema
 from spark_jobs.dead_letters import DeadLetters
 from spark_jobs.reports.heartbeats import Heartbeats, is_no_heartbeat
 from spark_jobs.rows import shards
 from spark_jobs.sources import tasks
 from spark_jobs.sources.avro import frame as avro_frame
-from spark_jobs.sources.decoding_options import DecodingOptions
+from spark_jobs.sources.decoding_options import PASS_THROUGH, DecodingOptions
 from spark_jobs.sources.records import inference
 from spark_jobs.sources.records.discovery import TOMBSTONE, RecordGroup, Ref, build_reference, find_kinds
 from spark_jobs.sources.records.fast_path import FastPath, FastPathState
@@ -61,13 +61,17 @@ SYSTEM_FIELDS: Final = (
 )
 
 
-class Decoding:
-    """Makes the changes of batches; one per run of a job."""
+class RecordSource(Source):
+    """The base of sources whose records are decoded one by one; a class says which options it has."""
 
-    def __init__(self, context: JobContext, *, envelope: bool) -> None:
-        self._context = context
+    pass_through: ClassVar[tuple[str, ...]] = PASS_THROUGH
+    #: Whether values are Debezium's envelopes; otherwise a topic is a table.
+    envelope: ClassVar[bool]
+
+    def __init__(self, context: JobContext) -> None:
+        super().__init__(context)
         config = context.config
-        self._options = options = DecodingOptions.of(config, envelope=envelope)
+        self._options = options = DecodingOptions.of(config, envelope=self.envelope)
         self._fast = FastPath(options.values, options.keys, Heartbeats.of(context))
         self._kinds = KnownKinds(config, options, self._fast)
         #: The shard of each table that was seen first; with ``refuse`` the only one.
@@ -94,12 +98,12 @@ class Decoding:
         regular = self._in_one_pass(batch)
         if regular is not None:
             return regular
-        report = DeadLetters.of(self._context)
+        report = DeadLetters.of(self.context)
         kinds = find_kinds(
             batch.raw,
             self._options.values,
             self._options.keys,
-            Heartbeats.of(self._context),
+            Heartbeats.of(self.context),
             tombstones=self._options.tombstones,
         )
         buried = {record_kind.ref.topic for record_kind in kinds if record_kind.ref.value == TOMBSTONE}
@@ -276,7 +280,7 @@ class Decoding:
             schema = self.tables[topic]
             loose[topic] = inference.TableSighting(topic, topic, {}, tuple(column.name for column in schema.key))
         else:
-            self._context.log.warning(
+            self.context.log.warning(
                 "topic %s has only records without a value so far: there is no row that they could delete", topic
             )
 
@@ -340,7 +344,7 @@ class Decoding:
         }
         tables: dict[str, inference.TableSighting] = {}
         envelopes: dict[tuple[str, bytes], inference.TableSighting] = {}
-        letters = DeadLetters.of(self._context)
+        letters = DeadLetters.of(self.context)
         for row in rows.mapInArrow(
             tasks.make_search_task(known_types, rules, report, letters), inference.SCHEMA
         ).collect():

@@ -5,14 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from connectors.options import ConfigDef, ConfigKey, ConfigType, one_of
-from spark_jobs.contract import Source, TableChanges
-from spark_jobs.sources.decoding import Decoding
-from spark_jobs.sources.decoding_options import COMMON_KEYS, PASS_THROUGH
+from spark_jobs.sources.decoding import RecordSource
+from spark_jobs.sources.decoding_options import COMMON_KEYS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from spark_jobs.contract import Batch, JobContext, TableSchema
     from spark_jobs.sources.messages import MessageRows
 
 _GROUP: Final = "Plain"
@@ -59,15 +57,11 @@ PLAIN_KEYS: Final = (
 )
 
 
-class PlainSource(Source):
+class PlainSource(RecordSource):
     """Decodes flat rows; see docs/jobs/formats.md."""
 
     config_def: ClassVar[ConfigDef] = ConfigDef(PLAIN_KEYS)
-    pass_through: ClassVar[tuple[str, ...]] = PASS_THROUGH
-
-    def __init__(self, context: JobContext) -> None:
-        super().__init__(context)
-        self._decoding = Decoding(context, envelope=False)
+    envelope: ClassVar[bool] = False
 
     @classmethod
     def read_messages(cls, properties: Mapping[str, str]) -> MessageRows:
@@ -75,19 +69,3 @@ class PlainSource(Source):
         from spark_jobs.sources.messages import MessageRows, read_flat
 
         return MessageRows(properties, PLAIN_KEYS, read_flat)
-
-    def changes(self, batch: Batch) -> list[TableChanges]:
-        """See ``Source.changes``."""
-        return self._decoding.changes(batch)
-
-    def schemas(self) -> list[TableSchema]:
-        """See ``Source.schemas``."""
-        return self._decoding.schemas()
-
-    def refused(self, namespace: str) -> None:
-        """See ``Source.refused``."""
-        self._decoding.refused(namespace)
-
-    def written(self) -> None:
-        """See ``Source.written``."""
-        self._decoding.written()

@@ -504,7 +504,7 @@ class UmsDecoder:
         """The array of a column's values.
 
         Raises:
-            Misfit: a value is not of the type.
+            ColumnMisfit: a value is not of the type.
         """
 
         def make_array(strings: Sequence[str | None]) -> pa.Array:

@@ -1,8 +1,7 @@
 """``source.format=partition-update`` without the materializer: a history of the raw updates, one row each, as JSON text.
 
 An update is no image of a row: to have rows, use ``transform.type=materialize``. Of JSON the JVM only takes the bytes as text;
-Avro it
-decodes and writes as JSON.
+Avro it decodes and writes as JSON.
 """
 
 from __future__ import annotations

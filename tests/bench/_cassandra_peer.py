@@ -57,14 +57,6 @@ class DebeziumCassandra(Managed):
     producer: dict[str, str] = field(default_factory=dict)
     more: dict[str, str] = field(default_factory=dict)
     heap: Heap = field(default_factory=lambda: Heap(512, 2048))
-    _service: Service | None = field(default=None, init=False)
-
-    @property
-    def service(self) -> Service:
-        """The process; prepared on first use, not started."""
-        if self._service is None:
-            self._service = self._prepare()
-        return self._service
 
     def _prepare(self) -> Service:
         folder = self.state_dir.absolute()

@@ -38,16 +38,12 @@ _HEADER: Final = binlog_events.HEADER_SIZE
 _RECORDED: Final = Path(__file__).parents[1] / "unit/connectors/cql/recorded_mutations.json"
 
 _EVENTS: Final[dict[int, Callable[[bytes], object]]] = {
-    codes.FORMAT_DESCRIPTION: binlog_events.format_description,
     codes.ROTATE: binlog_events.read_rotate,
     codes.QUERY: lambda event: (binlog_events.read_query(event), binlog_events.begin_thread(event)),
-    codes.XID: binlog_events.read_xid,
-    codes.XA_PREPARE: binlog_events.xa_prepare,
     codes.GTID: binlog_events.read_gtid,
     codes.ANONYMOUS_GTID: binlog_events.read_gtid,
     codes.GTID_TAGGED: binlog_events.read_gtid,
     codes.MARIADB_GTID: binlog_events.read_gtid,
-    codes.GTID_LIST: binlog_events.gtid_list,
     codes.ROWS_QUERY: binlog_events.rows_query,
     codes.ANNOTATE_ROWS: binlog_events.rows_query,
     codes.INCIDENT: binlog_events.describe_incident,

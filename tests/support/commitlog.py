@@ -155,34 +155,6 @@ def flipped(data: bytes, at: int, mask: int = 0xFF) -> bytes:
     return data[:at] + bytes([data[at] ^ mask]) + data[at + 1 :]
 
 
-def straightforward(data: bytes) -> tuple[list[tuple[bytes, int]], int]:
-    """All entries of a segment's bytes with their positions, and the last section's logical end; asserts that all is well."""
-    version, log_id, length = struct.unpack_from(">iqH", data)
-    parameters = data[14 : 14 + length]
-    assert data[: 18 + length] == descriptor(version, log_id, parameters)
-    name = str(json.loads(parameters).get("compressionClass") or "").rpartition(".")[2]
-    entries = []
-    at = end = 18 + length
-    while at + 8 <= len(data):
-        after, check = struct.unpack_from(">II", data, at)
-        if not after and not check:
-            break
-        assert check == marker_checksum(log_id, at)
-        body = data[at + 8 : after]
-        if name:
-            body = decompress(name, body[4:], int.from_bytes(body[:4], "big"))
-        position, start = 0, end + 8
-        while position < len(body):
-            size, check = struct.unpack_from(">II", body, position)
-            assert zlib.crc32(body[position : position + 4]) == check
-            mutation = body[position + 8 : position + 8 + size]
-            position += 12 + size
-            assert zlib.crc32(mutation, check) == int.from_bytes(body[position - 4 : position], "big")
-            entries.append((mutation, start + position))
-        at, end = after, start + len(body)
-    return entries, end
-
-
 def decompress(name: str, data: bytes, length: int) -> bytes:
     """The inverse of `compress`."""
     if name == "LZ4Compressor":

@@ -15,8 +15,6 @@ from connectors.snapshot.views import views
 from connectors.source_options.start_times import latest_ms, start_ms
 from worker.schedule import due_instructions
 
-BERLIN = ZoneInfo("Europe/Berlin")
-
 
 def ms(*parts: int, zone: ZoneInfo | None = None) -> int:
     return int(datetime(*parts, tzinfo=zone or UTC).timestamp() * 1000)  # type: ignore[misc,arg-type]

@@ -210,8 +210,7 @@ class HostPool:
         """The host to give the next unit to, the one with the least to do.
 
         Without one this returns None, and ``HostEvents.host_ready`` or ``host_retired`` says when to ask again: a host with
-        other
-        environments is started when it is first asked for, and more of them when each has a task.
+        other environments is started when it is first asked for, and more of them when each has a task.
         """
         group = self._group_hosts(environments)
         ready = [host for host in group if host.ready]

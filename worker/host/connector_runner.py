@@ -27,11 +27,11 @@ if TYPE_CHECKING:
     from connectors.api import OffsetReader, SourceConnector
     from connectors.options import Config
     from worker.host.saved import ConnectorOffsets
+    from worker.plugins.registry import PluginRegistry
+    from worker.protocol import HostMessage, StartConnector
 
     #: Receives new values: the configuration, resolved again, and the names of the options that differ.
     Changed = Callable[[dict[str, str], frozenset[str]], Awaitable[None]]
-    from worker.plugins.registry import PluginRegistry
-from worker.protocol import HostMessage, StartConnector
 
 log = logging.getLogger(__name__)
 
@@ -87,8 +87,7 @@ def limit_tasks(name: str, configs: list[dict[str, str]], config: Mapping[str, s
     if len(configs) > max_tasks:
         complaint = (
             f"The connector {name} has generated {len(configs)} tasks, which is greater than {max_tasks}, the maximum number "
-            "of "
-            "tasks it is configured to create"
+            "of tasks it is configured to create"
         )
         if limits["tasks.max.enforce"]:
             raise Fatal(f"{complaint}. Raise tasks.max, or set tasks.max.enforce=false to let it")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import inspect
 import logging
 import os
 import resource
@@ -12,13 +11,8 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-import msgspec
-import orjson
-
-from connectors.api import SourceConnector
-from connectors.errors import ConfigInvalid, Fatal, MillraceError, Retriable
+from connectors.errors import ConfigInvalid, Fatal, Retriable
 from connectors.job_api import JobConnector, JobProgress
-from worker.config.job_config import job_properties, runnable_properties
 from worker.host.connector_runner import ConnectorRunner, ConnectorSecrets
 from worker.host.delivery.routes import ProducerSettings
 from worker.host.delivery.shared_clients import ClientPool
@@ -27,34 +21,22 @@ from worker.host.job import JobPlan, make_job_plan
 from worker.host.lease import Lease
 from worker.host.options import WORKER
 from worker.host.plan import HostServices, TaskPlan, make_plan
+from worker.host.questions.plugin_questions import PluginQuestions, name_current_task
 from worker.host.saved import ConnectorOffsets, OffsetReads, OffsetWriter
 from worker.host.task_runner import TaskRunner
 from worker.host.tracing import Tracing, make_tracing
 from worker.kafka import clients as kafka_clients
 from worker.logs import LoggerRegistry, set_context
-from worker.plugins.model import Description
 from worker.plugins.providers import provider_finder
 from worker.plugins.registry import PluginRegistry
 from worker.protocol import (
     ActiveTopic,
-    AlterOffsets,
-    AskFlow,
-    AskLogs,
-    CheckSnapshot,
-    ConnectorView,
-    DescribePlugins,
     HostTaskId,
     Init,
     Instruct,
-    JobOffsets,
-    JobSavepoints,
-    ListTables,
     PauseTask,
     Ping,
-    PluginConfig,
     ProcessStats,
-    ReadTopic,
-    Redrive,
     SetLogLevel,
     StartConnector,
     StartTask,
@@ -62,9 +44,8 @@ from worker.protocol import (
     StopConnector,
     StopTask,
     TopicForgotten,
-    Validate,
 )
-from worker.secrets.masking import SecretMasker, scrub_all
+from worker.secrets.masking import SecretMasker
 from worker.secrets.providers import build_providers
 from worker.secrets.rotation import SecretKeeper, build_keeper
 from worker.turns import Turnstile
@@ -130,8 +111,7 @@ class TaskHost:
         #: What starts takes turns.
         self._starts = Turnstile()
         self._lease = Lease(channel.request)
-        #: Plans and previews under way: each may need a process.
-        self._flow_turns = asyncio.Semaphore(2)
+        self._questions: PluginQuestions  # once the host is initialized
         self._reporter: asyncio.Task[None] | None = None
         self._tracing: Tracing | None = None
 
@@ -170,10 +150,9 @@ class TaskHost:
                 return None
             case Init():
                 return await self._start_host(message)
-            case AskFlow() | AskLogs() | ReadTopic() | Redrive():
-                return await self._answer_question(message)
             case _:
-                return await self._ask_plugin(message)
+                self._known_plugins()
+                return await self._questions.answer(message)
 
     async def close(self, deadline_s: float) -> None:
         """Stop everything, all at once, within about ``deadline_s`` seconds."""
@@ -203,6 +182,7 @@ class TaskHost:
         self._worker = await self._keeper.resolve(message.properties)
         self._masker.learn(self._worker)
         self._plugins = PluginRegistry(self._worker.get("plugin.path", ""), message.environments, message.skip)
+        self._questions = PluginQuestions(self._plugins, self._worker, self._resolve_config, self._masker.scrub)
         LoggerRegistry().apply(message.log_levels)
         limits = WORKER.parse(self._worker)
         self._tracing = make_tracing(limits, message.worker_id, message.host)
@@ -359,9 +339,7 @@ class TaskHost:
     def _instruct_task(self, message: Instruct) -> None:
         runner = self._find_runner(message.id)
         set_context(message.id.connector, f"task-{message.id.task}")
-        current = asyncio.current_task()
-        if current is not None:
-            current.set_name(str(message.id))  # the connector's code runs in here: whoever watches the loop names it
+        name_current_task(str(message.id))
         runner.instruct(message.instructions)
 
     def _forget_topic(self, message: TopicForgotten) -> None:
@@ -391,168 +369,6 @@ class TaskHost:
         )
         self._connectors[message.name] = connector
         connector.start()
-
-    # Questions to plugins.
-
-    async def _ask_plugin(
-        self,
-        message: Validate
-        | DescribePlugins
-        | PluginConfig
-        | AlterOffsets
-        | JobOffsets
-        | JobSavepoints
-        | CheckSnapshot
-        | ConnectorView
-        | ListTables,
-    ) -> bytes | bool:
-        from worker.config import validation
-
-        plugins = self._known_plugins()
-        if isinstance(message, DescribePlugins):
-            return msgspec.json.encode(Description(plugins.infos(), plugins.failures))
-        if isinstance(message, PluginConfig):
-            return orjson.dumps(
-                validation.plugin_config(plugins.seeing(message.others), message.plugin, message.version)
-            )
-        current = asyncio.current_task()
-        if isinstance(message, Validate):
-            if current is not None:
-                current.set_name(f"{message.config.get('name', '')}|validate")
-            resolved = await self._resolve_config(message.config)
-            return orjson.dumps(
-                await validation.validate_config(
-                    plugins.seeing(message.others), message.config, message.plugin, self._worker, resolved=resolved
-                )
-            )
-        if isinstance(message, ListTables):
-            return await self._list_tables(message)
-        if isinstance(message, CheckSnapshot | ConnectorView):
-            if current is not None:
-                view_name = message.view if isinstance(message, ConnectorView) else "snapshot"
-                current.set_name(f"{message.config.get('name', '')}|{view_name}")
-            return await self._ask_source(message)
-        if current is not None:
-            current.set_name(f"{message.config.get('name', '')}|alter-offsets")
-        config = await self._resolve_config(message.config)
-        cls = plugins.configured_class(config)
-        if issubclass(cls, JobConnector):
-            config = runnable_properties(cls, config, self._worker)
-            definition = await asyncio.to_thread(cls.definition, config)
-        else:
-            definition = cls.config_def
-        parsed = definition.parse(config)
-        if isinstance(message, JobOffsets):
-            return orjson.dumps(await cls.offsets(parsed) if issubclass(cls, JobConnector) else [])
-        if isinstance(message, JobSavepoints):
-            if not issubclass(cls, JobConnector):
-                raise ConfigInvalid(f"{cls.__name__} is no job: it has no savepoints")
-            return orjson.dumps(await cls.savepoints(parsed, message.action, orjson.loads(message.request)))
-        offsets = [(partition, offset) for partition, offset in orjson.loads(message.offsets)]
-        return await cls.alter_offsets(parsed, offsets)
-
-    async def _ask_flow(self, message: AskFlow) -> bytes:
-        """The plan or a preview of a job; two at a time, as each may need a process."""
-        current = asyncio.current_task()
-        if current is not None:
-            current.set_name(f"{message.config.get('name', '')}|{message.method}")
-        try:
-            async with asyncio.timeout(message.deadline_s), self._flow_turns:
-                answer = await self._flow_answer(message)
-        except TimeoutError:
-            raise Retriable(
-                f"the {message.method} was not done within {message.deadline_s:g} s: ask for fewer rows, or raise "
-                "validate.timeout.ms of the workers"
-            ) from None
-        return orjson.dumps(scrub_all(answer, self._masker.scrub))
-
-    async def _answer_question(self, message: AskFlow | AskLogs | ReadTopic | Redrive) -> bytes:
-        if isinstance(message, ReadTopic | Redrive):
-            return await self._read_topic(message)
-        return await (self._ask_flow(message) if isinstance(message, AskFlow) else self._ask_logs(message))
-
-    async def _ask_logs(self, message: AskLogs) -> bytes:
-        current = asyncio.current_task()
-        if current is not None:
-            current.set_name(f"{message.config.get('name', '')}|{message.question}")
-        # Imported where it is needed: hosts without logs do not load its pattern library.
-        from worker.host.questions.log_questions import answer_question
-
-        config = await self._resolve_config(message.config)
-        answer = await answer_question(message.question, config, self._worker, self._known_plugins(), message.request)
-        return orjson.dumps(scrub_all(answer, self._masker.scrub))
-
-    async def _read_topic(self, message: ReadTopic | Redrive) -> bytes:
-        # Imported where it is needed: CEL brings its command line along.
-        from worker.host.questions.redrive import redrive_letter
-        from worker.host.questions.topic_reader import read_topic
-
-        config = await self._resolve_config(message.config)
-        if isinstance(message, Redrive):
-            return orjson.dumps(await redrive_letter(config, self._worker, message.request))
-        answer = await read_topic(config, self._worker, self._known_plugins(), message.request)
-        return orjson.dumps(scrub_all(answer, self._masker.scrub), option=orjson.OPT_NON_STR_KEYS)
-
-    async def _flow_answer(self, message: AskFlow) -> dict[str, Any]:
-        cls, properties = await self._resolve_job(message.config)
-        if message.method == "preview":
-            return await cls.preview(properties, orjson.loads(message.request), message.deadline_s)
-        running = None
-        if message.running is not None:
-            running_class, running = await self._resolve_job(message.running)
-            running = running if running_class is cls else None
-        return await cls.plan(properties, running, message.deadline_s)
-
-    async def _resolve_job(self, config: Mapping[str, str]) -> tuple[type[JobConnector], dict[str, str]]:
-        """The class and the job's own properties of a configuration.
-
-        Raises:
-            ConfigInvalid: it is not of a connector that moves data itself.
-        """
-        resolved = await self._resolve_config(config)
-        cls = self._known_plugins().configured_class(resolved)
-        if not issubclass(cls, JobConnector):
-            raise ConfigInvalid(
-                f"{cls.__name__} is a source connector: plans and previews are of flows (connector.class spark_jobs.SparkJob)"
-            )
-        completed = runnable_properties(cls, resolved, self._worker)
-        definition = await asyncio.to_thread(cls.definition, completed)
-        return cls, job_properties(definition.canonical(completed), definition)
-
-    async def _list_tables(self, message: ListTables) -> bytes:
-        config = await self._resolve_config(message.config)
-        cls = self._known_plugins().configured_class(config)
-        if not issubclass(cls, SourceConnector):
-            raise ConfigInvalid(f"{cls.__name__} is no source connector: it has no tables to choose from")
-        try:
-            tables = await cls.capturable(config)
-        except MillraceError as error:
-            # To who asks, a source that is unavailable or refuses the account is a configuration that can't work.
-            raise ConfigInvalid(str(error)) from error
-        return orjson.dumps(scrub_all(tables, self._masker.scrub))
-
-    async def _ask_source(self, message: CheckSnapshot | ConnectorView) -> bytes:
-        config = await self._resolve_config(message.config)
-        cls = self._known_plugins().configured_class(config)
-        if not issubclass(cls, SourceConnector):
-            raise ConfigInvalid(
-                f"{cls.__name__} is no source connector: it has no snapshots, and GET "
-                "/connectors/NAME/progress says how far it is"
-            )
-        parsed = cls.config_def.parse(config)
-        answer: Any
-        if isinstance(message, CheckSnapshot):
-            answer = cls.check_snapshot(parsed, orjson.loads(message.request))
-        else:
-            offsets = [(partition, offset) for partition, offset in orjson.loads(message.offsets)]
-            if message.view == "snapshots":
-                answer = cls.snapshots(parsed, orjson.loads(message.instructions), offsets)
-            elif message.view == "tables":
-                answer = cls.tables(parsed, offsets)
-                answer = await answer if inspect.isawaitable(answer) else answer
-            else:
-                answer = await cls.lag(parsed, offsets)
-        return orjson.dumps(answer)
 
     # Numbers.
 

@@ -98,7 +98,7 @@ async def _read_own_topic(connector: str, topic: str, client: Mapping[str, Any])
     store = OffsetStore(topic, client, isolation="read_committed")
     try:
         await store.start()
-        # Another connector's tasks may share the topic: see ``Node.read_offsets``.
+        # Another connector's tasks may share the topic: see ``WorkerNode.read_offsets``.
         await store.read_to_end(open_transactions=True)
         return store.raw(connector)
     finally:

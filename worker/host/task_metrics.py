@@ -35,8 +35,7 @@ class Metrics:
     """The ``TaskMetrics`` of a task: only what its connector declares.
 
     A metric has at most ``max_series`` label sets with tables (or what else the source decides). What comes beyond them goes
-    into
-    one more, whose table is ``other``: the sum of counters, the largest gauge since the last report. That is counted, and
+    into one more, whose table is ``other``: the sum of counters, the largest gauge since the last report. That is counted, and
     logged once. Of a metric with tables and hosts the hosts are ``other`` first, for up to ``max_series`` tables more.
 
     Args:

@@ -182,11 +182,6 @@ class PluginRegistry:
         """
         return self._require_plugin("header_converter", name, version_range).cls
 
-    def config_provider(self, name: str) -> type | None:
-        """The config provider that ``config.providers.X.class`` names, if a plugin package declares it."""
-        plugin = self.find("config_provider", name)
-        return None if plugin is None else plugin.cls
-
     def find(self, kind: str, name: str, version_range: str | None = None) -> LoadedPlugin | None:
         """The plugin of a kind that ``name`` means, or None; of several versions the latest that is wanted, else the latest.
 

@@ -57,13 +57,6 @@ def invalid_text(errors: Sequence[str]) -> str:
     )
 
 
-def refusal_text(infos: Mapping[str, Any]) -> str | None:
-    """The text of the 400 that a ``validate`` answer stands for, or None if there are no errors in it."""
-    if not infos["error_count"]:
-        return None
-    return invalid_text([error for item in infos["configs"] for error in item["value"]["errors"]])
-
-
 def add_null_errors(infos: dict[str, Any], names: Sequence[str]) -> dict[str, Any]:
     """``infos``, made without the properties whose value was null, with a complaint about each of them."""
     by_name = {item["value"]["name"]: item["value"] for item in infos["configs"]}

@@ -1,6 +1,5 @@
 """Real MySQL (9.x) as a plain process, from the packages of Debian's unstable suite; off unless asked for."""
 
-import os
 import shutil
 import subprocess
 from collections.abc import Mapping
@@ -9,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from compose.local.mariadb import server_options, speaks_mysql
+from compose.local.mariadb import first_statements, root_option, server_options, speaks_mysql
 from compose.local.ports import LOOPBACK, free_port
 from compose.local.process.service import Managed, Service
 from worker.fetch.debian import Unpacked, unpack_package
@@ -65,18 +64,6 @@ class MySqlServer(Managed):
     detached: bool = False
     start_timeout: float = 60.0
     say: Say = drop_line
-    _service: Service | None = field(default=None, init=False)
-
-    @property
-    def service(self) -> Service:
-        """The process; prepared (download, database, port) on first use, not started.
-
-        Raises:
-            Unavailable: MySQL is not asked for or cannot run on this machine.
-        """
-        if self._service is None:
-            self._service = self._prepare()
-        return self._service
 
     @property
     def address(self) -> str:
@@ -95,14 +82,16 @@ class MySqlServer(Managed):
             "lc-messages-dir": str(program.root / "usr/share/mysql"),
             "character-sets-dir": str(program.root / "usr/share/mysql/charsets"),
             "datadir": str(data),
-            **({"user": "root"} if os.geteuid() == 0 else {}),
+            **root_option(),
         }
         if not (folder / "made").exists():
             shutil.rmtree(data, ignore_errors=True)  # the rest of one that was interrupted
             _install_database(program, base, data)
             (folder / "made").write_bytes(b"")
         users.touch(mode=0o600)
-        users.write_text(self._first_statements(), encoding="utf-8")
+        users.write_text(
+            first_statements(self.user, self.password, self.database, logged=self.logged), encoding="utf-8"
+        )
         settings = {
             **base,
             "bind-address": LOOPBACK,
@@ -131,16 +120,6 @@ class MySqlServer(Managed):
             ready=partial(speaks_mysql, self.port),
             detached=self.detached,
             start_timeout=self.start_timeout,
-        )
-
-    def _first_statements(self) -> str:
-        """Return the statements that the server runs at each start: one per line."""
-        password = self.password.replace("\\", "\\\\").replace("'", "''")
-        return (
-            ("" if self.logged else "SET SESSION sql_log_bin = 0;\n")
-            + f"CREATE DATABASE IF NOT EXISTS `{self.database}`;\n"
-            f"CREATE USER IF NOT EXISTS '{self.user}'@'%' IDENTIFIED BY '{password}';\n"
-            f"GRANT ALL PRIVILEGES ON *.* TO '{self.user}'@'%' WITH GRANT OPTION;\n"
         )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from contextlib import ExitStack, closing
-from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeVar
 
 from compose.local.databases.mysql_debian import MySqlServer
 from compose.local.mariadb import MariaDb
@@ -19,7 +19,15 @@ if TYPE_CHECKING:
 ServerT = TypeVar("ServerT", MariaDb, MySqlServer)
 
 
-def execute_sql(server: MariaDb | MySqlServer, *statements: str) -> tuple[tuple[Any, ...], ...]:
+class SqlServer(Protocol):
+    """A MariaDB or MySQL on the loopback address, and its user."""
+
+    port: int | None
+    user: str
+    password: str
+
+
+def execute_sql(server: SqlServer, *statements: str) -> tuple[tuple[Any, ...], ...]:
     """Run statements on one connection and return the rows of the last one.
 
     Raises:
@@ -45,10 +53,10 @@ def execute_sql(server: MariaDb | MySqlServer, *statements: str) -> tuple[tuple[
                 try:
                     cursor.execute(statement)
                 except pymysql.MySQLError as error:
-                    raise StackError(f"{server.service.name} refused {statement!r}: {error}") from error
+                    raise StackError(f"{LOOPBACK}:{server.port} refused {statement!r}: {error}") from error
             return tuple(cursor.fetchall())
     except pymysql.OperationalError as error:
-        raise StackError(f"{server.service.name} does not let {server.user} in: {error}; is it running?") from error
+        raise StackError(f"{LOOPBACK}:{server.port} does not let {server.user} in: {error}; is it running?") from error
 
 
 class ServerPair(ABC, Generic[ServerT]):

@@ -2,7 +2,7 @@
 
 import shutil
 import tempfile
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from compose.local.monitoring.prometheus import unpack_debian
@@ -71,18 +71,6 @@ class Alertmanager(Managed):
     detached: bool = False
     start_timeout: float = 60.0
     say: Say = drop_line
-    _service: Service | None = field(default=None, init=False)
-
-    @property
-    def service(self) -> Service:
-        """The process; prepared (download, port) on first use, not started.
-
-        Raises:
-            Unavailable: Alertmanager cannot be had on this machine.
-        """
-        if self._service is None:
-            self._service = self._prepare()
-        return self._service
 
     @property
     def url(self) -> str:

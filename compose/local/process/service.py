@@ -256,18 +256,25 @@ class Service:
             guard.communicate(b"\n", timeout=5)
 
 
+@dataclass(slots=True)
 class Managed:
     """The common operations of every server of the stack, by way of its `service`. All methods block."""
 
-    __slots__ = ()
+    _service: Service | None = field(default=None, init=False)
 
     @property
     def service(self) -> Service:
-        """The process behind it; prepared (downloads, configuration) on first use, not started.
+        """The process behind it; prepared (downloads, configuration, ports) on first use, not started.
 
         Raises:
-            StackError: What it needs could not be had.
+            StackError: What it needs could not be had; `Unavailable` where this machine can't have it.
         """
+        if self._service is None:
+            self._service = self._prepare()
+        return self._service
+
+    def _prepare(self) -> Service:
+        """Make the process that `service` returns."""
         raise NotImplementedError
 
     @property

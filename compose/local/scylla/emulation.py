@@ -48,14 +48,6 @@ class ScyllaEmulation(Managed):
     say: Say = drop_line
     _promised: bool = field(default=False, init=False)
     _node: CassandraNode = field(init=False)
-    _service: Service | None = field(default=None, init=False)
-
-    @property
-    def service(self) -> Service:
-        """The process; prepared (downloads, ports, dressed data) on first use, not started."""
-        if self._service is None:
-            self._service = self._prepare()
-        return self._service
 
     @property
     def address(self) -> str:

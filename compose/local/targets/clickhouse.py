@@ -2,7 +2,7 @@
 
 import sys
 import urllib.request
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -43,18 +43,6 @@ class ClickHouse(Managed):
     detached: bool = False
     start_timeout: float = 60.0
     say: Say = drop_line
-    _service: Service | None = field(default=None, init=False)
-
-    @property
-    def service(self) -> Service:
-        """The process; prepared (download, port) on first use, not started.
-
-        Raises:
-            Unavailable: pip can't bring the engine.
-        """
-        if self._service is None:
-            self._service = self._prepare()
-        return self._service
 
     @property
     def url(self) -> str:

@@ -43,7 +43,7 @@ def accepts_connections(port: int, timeout: float = 1.0) -> bool:
 class HBase(Managed):
     """One HBase (master, region server and ZooKeeper in one process) and one Thrift 2 server on the loopback address.
 
-    `kill`, `pause` and the like are about the Thrift server, which is the process that clients see; `master` is the other one.
+    `kill`, `pause` and the like are about the Thrift server, which is the process that clients see.
 
     Attributes:
         state_dir: Folder of its data and logs.
@@ -54,6 +54,7 @@ class HBase(Managed):
         detached: Whether it outlives this program.
         start_timeout: Seconds that each process may take to answer.
         say: Where progress lines go (downloads).
+        master: HBase's own process; prepared with `service`.
     """
 
     state_dir: Path
@@ -64,21 +65,7 @@ class HBase(Managed):
     detached: bool = False
     start_timeout: float = 120.0
     say: Say = drop_line
-    _services: tuple[Service, Service] | None = field(default=None, init=False)
-
-    @property
-    def service(self) -> Service:
-        """The Thrift server's process; prepared (downloads, folders, ports) on first use, not started.
-
-        Raises:
-            StackError: Jars or a Java runtime can't be downloaded.
-        """
-        return self._both_services()[1]
-
-    @property
-    def master(self) -> Service:
-        """HBase's own process; see `service`."""
-        return self._both_services()[0]
+    master: Service = field(init=False, repr=False)
 
     @property
     def address(self) -> str:
@@ -88,8 +75,9 @@ class HBase(Managed):
 
     def start(self) -> Self:
         """Start both (again), on the same ports and data, and wait until they are ready."""
+        service = self.service
         self.master.start()
-        self.service.start()
+        service.start()
         return self
 
     def stop(self, timeout: float | None = None) -> None:
@@ -97,12 +85,7 @@ class HBase(Managed):
         self.service.stop(timeout)
         self.master.kill()
 
-    def _both_services(self) -> tuple[Service, Service]:
-        if self._services is None:
-            self._services = self._prepare()
-        return self._services
-
-    def _prepare(self) -> tuple[Service, Service]:
+    def _prepare(self) -> Service:
         java = find_java(say=self.say)
         jars = ArtifactResolver(say=self.say).fetch(load_manifest().members("hbase"), "HBase")
         self.port, zookeeper, master, regions = free_ports([self.port, None, None, None])
@@ -149,7 +132,5 @@ class HBase(Managed):
             )
 
         thrift = ["start", "-p", str(self.port), "--bind", LOOPBACK, "--infoport", "-1", "-threadpool"]
-        return (
-            service("HBase", "master.HMaster", ["start"], self.heap, master),
-            service("HBase's Thrift server", "thrift2.ThriftServer", thrift, Heap(64, 256), self.port),
-        )
+        self.master = service("HBase", "master.HMaster", ["start"], self.heap, master)
+        return service("HBase's Thrift server", "thrift2.ThriftServer", thrift, Heap(64, 256), self.port)

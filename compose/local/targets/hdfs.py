@@ -1,6 +1,6 @@
 """HDFS as one plain process: a NameNode and a DataNode, with the jars of pyspark and Hadoop's own test cluster."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -31,19 +31,6 @@ class Hdfs(Managed):
     detached: bool = False
     start_timeout: float = 120.0
     say: Say = drop_line
-    _service: Service | None = field(default=None, init=False)
-
-    @property
-    def service(self) -> Service:
-        """The process; prepared (download, port) on first use, not started.
-
-        Raises:
-            Unavailable: pyspark, whose jars it uses, is not installed.
-            StackError: Jars or a Java runtime can't be downloaded.
-        """
-        if self._service is None:
-            self._service = self._prepare()
-        return self._service
 
     @property
     def url(self) -> str:

@@ -4,7 +4,7 @@ No registry has MongoDB's own server.
 """
 
 import sys
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -37,18 +37,6 @@ class MongoDb(Managed):
     detached: bool = False
     start_timeout: float = 60.0
     say: Say = drop_line
-    _service: Service | None = field(default=None, init=False)
-
-    @property
-    def service(self) -> Service:
-        """The process; prepared (download, port) on first use, not started.
-
-        Raises:
-            Unavailable: pip can't bring the server.
-        """
-        if self._service is None:
-            self._service = self._prepare()
-        return self._service
 
     def _prepare(self) -> Service:
         version = load_manifest().versions["secantusdb"]

@@ -67,19 +67,6 @@ class OpenSearch(Managed):
     detached: bool = False
     start_timeout: float = 120.0
     say: Say = drop_line
-    _service: Service | None = field(default=None, init=False)
-
-    @property
-    def service(self) -> Service:
-        """The process; prepared (downloads, folders, ports) on first use, not started.
-
-        Raises:
-            Unavailable: It can't run as the user that this process is.
-            StackError: Jars or a Java runtime can't be downloaded.
-        """
-        if self._service is None:
-            self._service = self._prepare()
-        return self._service
 
     @property
     def url(self) -> str:

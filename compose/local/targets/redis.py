@@ -3,7 +3,7 @@
 import shutil
 import socket
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -69,18 +69,6 @@ class Redis(Managed):
     detached: bool = False
     start_timeout: float = 30.0
     say: Say = drop_line
-    _service: Service | None = field(default=None, init=False)
-
-    @property
-    def service(self) -> Service:
-        """The process; prepared (download, port) on first use, not started.
-
-        Raises:
-            Unavailable: Redis cannot be had on this machine.
-        """
-        if self._service is None:
-            self._service = self._prepare()
-        return self._service
 
     @property
     def address(self) -> str:

@@ -3,7 +3,7 @@
 import sys
 import urllib.error
 import urllib.request
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -39,18 +39,6 @@ class S3(Managed):
     port: int | None = None
     detached: bool = False
     start_timeout: float = 60.0
-    _service: Service | None = field(default=None, init=False)
-
-    @property
-    def service(self) -> Service:
-        """The process; prepared (port) on first use, not started.
-
-        Raises:
-            Unavailable: moto is not installed.
-        """
-        if self._service is None:
-            self._service = self._prepare()
-        return self._service
 
     @property
     def url(self) -> str:

@@ -51,7 +51,6 @@ KEYSTORE_PASSWORD: Final = CLUSTER_KEYS.keystore_password.name
 CERTIFICATE: Final = CLUSTER_KEYS.certificate.name
 PRIVATE_KEY: Final = CLUSTER_KEYS.private_key.name
 CIPHERS: Final = CLUSTER_KEYS.ciphers.name
-VERIFY_HOSTS: Final = CLUSTER_KEYS.verify_hosts.name
 # Log
 DIRECTORIES: Final = "cdc.raw.directories"
 READ_MODE: Final = "commit.log.read.mode"

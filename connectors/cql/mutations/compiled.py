@@ -14,7 +14,6 @@ from connectors.cql.mutations.head import (
     TIMESTAMP_EPOCH,
     VERSION_WITH_EPOCHS,
     add_delta,
-    least_write_time,
 )
 from connectors.cql.mutations.reference import HAS_ROW_ESTIMATE, UpdateReader
 from connectors.cql.types import RAW
@@ -140,10 +139,6 @@ class CompiledDecoder:
     def full(self, data: bytes, pos: int, source: UpdateSource) -> tuple[PartitionUpdate, int]:
         """Any partition update, and where it ends; see ``UpdateReader.read`` for the errors."""
         return self._reader.read(data, pos, source)
-
-    def head_times(self, data: bytes, pos: int) -> int:
-        """The smallest write time in the update, µs; see ``least_write_time``."""
-        return least_write_time(data, pos, self.version)
 
     def _find_shape(self, data: bytes, p: int, flags: int) -> tuple[int, bytes, ReadRows, int] | None:
         """The reader of updates with the column list at ``p``; None: the list is too rare so far, or has unknown columns."""

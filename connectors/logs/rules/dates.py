@@ -78,7 +78,7 @@ def date_reader(formats: Sequence[str], zone: str) -> DateReader:
         zone: the time zone of dates that do not name theirs.
 
     Raises:
-        OptionInvalid: a format or the zone is wrong.
+        OperatorOptionInvalid: a format or the zone is wrong.
     """
     return _date_reader(tuple(formats), zone)
 
@@ -208,7 +208,7 @@ def _translate_pattern(pattern: str) -> str:
     """A regular expression for one of Java's date patterns.
 
     Raises:
-        OptionInvalid: it has letters that are not understood, or one twice.
+        OperatorOptionInvalid: it has letters that are not understood, or one twice.
     """
     parts: list[str] = []
     seen_letters: set[str] = set()

@@ -113,7 +113,7 @@ def expand_grok(pattern: str, extra: Mapping[str, str]) -> tuple[str, dict[str, 
         extra: further patterns by name.
 
     Raises:
-        OptionInvalid: a pattern or a type is not known, or patterns name each other in a circle.
+        OperatorOptionInvalid: a pattern or a type is not known, or patterns name each other in a circle.
     """
     types: dict[str, str] = {}
     inserted = 0

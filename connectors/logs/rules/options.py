@@ -17,7 +17,7 @@ class Operator(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         """The plan of the step.
 
         Raises:
-            OptionInvalid: an option is wrong.
+            OperatorOptionInvalid: an option is wrong.
         """
         raise NotImplementedError
 

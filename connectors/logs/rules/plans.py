@@ -373,7 +373,7 @@ def check_field(shape: tuple[str, ...], field: FieldName, option: str = "field")
     """The name of a field that a record of this shape has.
 
     Raises:
-        OptionInvalid: it has no such field.
+        OperatorOptionInvalid: it has no such field.
     """
     if isinstance(field, str) and field in ORIGIN_FIELDS:
         return field

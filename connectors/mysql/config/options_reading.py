@@ -19,7 +19,6 @@ from connectors.source_options.table_heartbeats import table_heartbeats_key
 
 BATCH: Final = "max.batch.size"
 QUEUE: Final = "max.queue.size"
-QUEUE_BYTES: Final = "max.queue.size.in.bytes"
 BUFFER: Final = "binlog.buffer.size"
 POLL: Final = "poll.interval.ms"
 FAILURES: Final = "event.processing.failure.handling.mode"

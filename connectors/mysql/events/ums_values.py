@@ -23,13 +23,12 @@ Times that the configuration turns into strings (``time.precision.mode=isostring
 from __future__ import annotations
 
 import base64
-import math
-import struct
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
 from connectors.formats.ums import date_text, datetime_text
+from connectors.formats.ums_numbers import format_boolean, format_double, format_float
 from connectors.schema import DATE, DECIMAL, TIME, TIMESTAMP, Type
 
 if TYPE_CHECKING:
@@ -39,7 +38,6 @@ if TYPE_CHECKING:
     from connectors.schema import Schema
 
 _JSON: Final = msgspec.json.Encoder()
-_SINGLE: Final = struct.Struct("<f")
 _ZONED: Final = "io.debezium.time.ZonedTimestamp"
 _FRACTION: Final = 6
 
@@ -70,28 +68,6 @@ def _format_plain(value: Decimal) -> str:
     return f"{value:f}"
 
 
-def _not_finite(value: float) -> str:
-    return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
-
-
-def _format_double(value: float) -> str:
-    return repr(float(value)) if math.isfinite(value) else _not_finite(value)
-
-
-def _format_float(value: float) -> str:
-    if not math.isfinite(value):
-        return _not_finite(value)
-    for digits in range(6, 9):
-        digits_text = f"{value:.{digits}g}"
-        if _SINGLE.pack(float(digits_text)) == _SINGLE.pack(value):
-            return repr(float(digits_text))
-    return repr(float(f"{value:.9g}"))
-
-
-def _format_boolean(value: bool) -> str:  # noqa: FBT001 - the value itself
-    return "true" if value else "false"
-
-
 def _encode_base64(value: bytes) -> str:
     return base64.b64encode(value).decode()
 
@@ -120,9 +96,9 @@ _TYPED: Final[dict[Type, tuple[str, Callable[[Any], str] | None]]] = {
     Type.INT16: ("int", str),
     Type.INT32: ("int", str),
     Type.INT64: ("long", str),
-    Type.FLOAT32: ("float", _format_float),
-    Type.FLOAT64: ("double", _format_double),
-    Type.BOOLEAN: ("boolean", _format_boolean),
+    Type.FLOAT32: ("float", format_float),
+    Type.FLOAT64: ("double", format_double),
+    Type.BOOLEAN: ("boolean", format_boolean),
     Type.STRING: ("string", None),
     Type.BYTES: ("binary", _encode_base64),
     Type.ARRAY: ("string", _encode_document),

@@ -10,14 +10,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from connectors.formats.order_number import FILE_UNIT
 from connectors.mysql.model import BinlogPosition
-from connectors.mysql.source.event_types import ARTIFICIAL, FORMAT_DESCRIPTION, ROTATE
 from connectors.mysql.source.gtid import parse_gtids
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from connectors.api import Position
-    from connectors.mysql.source.binlog_events import BinlogHeader
 
 FILE: Final = "file"
 POS: Final = "pos"
@@ -30,7 +28,6 @@ TRANSACTION_ID: Final = "transaction_id"
 
 #: Where a file's first event begins.
 FIRST: Final = 4
-_LOW: Final = (1 << 32) - 1
 
 
 def from_offset(offset: Mapping[str, Any]) -> BinlogPosition:
@@ -103,32 +100,6 @@ def order_key(position: BinlogPosition) -> tuple[int, int, int, int]:
 def position_number(file: str, pos: int) -> int:
     """File and position as one number that grows along the binlog of one server."""
     return file_number(file) * FILE_UNIT + pos
-
-
-def widen_position(low: int, near: int) -> int:
-    """The position behind an event, from the 32 bits of its header; ``near`` is where the event begins."""
-    whole = (near & ~_LOW) | low
-    return whole if whole >= near else whole + _LOW + 1
-
-
-def event_span(header: BinlogHeader, at: int) -> tuple[int, int]:
-    """Where an event starts and ends in its file, if the one before ended at ``at``.
-
-    An event that the server made for the connection has no extent: both are the position that it names, or ``at``. Newer
-    MariaDB writes no positions into the events inside a transaction: they are computed from the sizes. They are too low by the
-    size of the statements before the rows where those aren't sent (see ``annotate`` of ``BinlogClient``); the position of the
-    transaction's end is exact again.
-    """
-    if header.ts == 0 or header.flags & ARTIFICIAL or header.type == FORMAT_DESCRIPTION:
-        if header.next_pos == 0 or header.type == ROTATE:
-            return at, at
-        end = widen_position(header.next_pos, at)
-        return (end - header.size, end) if header.type == FORMAT_DESCRIPTION else (end, end)
-    if header.next_pos == 0:
-        return at, at + header.size
-    # The low bits of the beginning are taken, not those of the end: an event may be long.
-    begin = widen_position((header.next_pos - header.size) & _LOW, at)
-    return begin, begin + header.size
 
 
 def is_reached(now: BinlogPosition, target: BinlogPosition, flavor: str, *, by_gtid: bool) -> bool:

@@ -130,26 +130,6 @@ async def read_estimates(connection: Connection, names: Iterable[TableName]) -> 
     return row_counts
 
 
-async def read_comments(connection: Connection, names: Iterable[TableName]) -> dict[TableName, str]:
-    """The comments of tables that have one.
-
-    Raises:
-        Retriable: the connection is lost.
-    """
-    table_comments: dict[TableName, str] = {}
-    for batch in _batch_names(names):
-        rows = await query_rows(
-            connection,
-            "SELECT TABLE_SCHEMA, TABLE_NAME, TABLE_COMMENT FROM information_schema.TABLES "  # noqa: S608
-            f"WHERE {_name_condition(len(batch))}",
-            _flatten_names(batch),
-        )
-        table_comments |= {
-            TableName(_to_string(row[0]), _to_string(row[1])): _to_string(row[2]) for row in rows if row[2]
-        }
-    return table_comments
-
-
 async def _query_columns(connection: Connection, batch: Sequence[TableName]) -> list[tuple[Any, ...]]:
     return await query_rows(
         connection,

@@ -151,11 +151,6 @@ def make_layout(table: MySqlTable, settings: MySqlEventSettings, options: ValueO
     )
 
 
-def make_plans(table: MySqlTable, settings: MySqlEventSettings, options: ValueOptions) -> list[ColumnPlan | None]:
-    """Return the decoder's plan for each column: see ``ColumnLayout.plans``."""
-    return list(make_layout(table, settings, options).plans)
-
-
 def key_columns(table: MySqlTable, settings: MySqlEventSettings) -> tuple[str, ...]:
     """The columns of the event's key: those that ``message.key.columns`` names for the table, else the table's key.
 

@@ -80,7 +80,6 @@ class MySqlSnapshotReader(SnapshotEngine[MySqlSnapshotPlanner]):
         #: The connections, by the number of the reader.
         self._readers: dict[int, MySqlChunkReader] = {}
         #: Grows with each connection of the stream.
-        self._generation = 0
 
     @property
     def watched(self) -> Mapping[TableName, object]:
@@ -198,12 +197,6 @@ class MySqlSnapshotReader(SnapshotEngine[MySqlSnapshotPlanner]):
         self._planner.database_altered(database)
         self._wake()
 
-    def invalidate(self) -> None:
-        """The stream has a new connection, perhaps to another server: what was read but not sent is read again."""
-        self._generation += 1
-        self._planner.altered(None)
-        self._wake()
-
     def progress(self) -> list[dict[str, Any]]:
         """How far each request is, in the order of reading.
 
@@ -242,7 +235,7 @@ class MySqlSnapshotReader(SnapshotEngine[MySqlSnapshotPlanner]):
     async def _carry_out(self, job: TableReadJob, reader: int) -> bool:
         try:
             connection = self._readers.get(reader)
-            if connection is None or connection.broken or connection.generation != self._generation:
+            if connection is None or connection.broken:
                 if connection is not None:
                     self._readers.pop(reader).close()
                 connection = self._readers[reader] = await self._open_reader()
@@ -255,7 +248,6 @@ class MySqlSnapshotReader(SnapshotEngine[MySqlSnapshotPlanner]):
             self._planner.finished(job)
 
     async def _open_reader(self) -> MySqlChunkReader:
-        generation = self._generation
         connection = await self._source.connect()
         try:
             views = await Views.of(connection, self._settings, self._log)
@@ -263,7 +255,7 @@ class MySqlSnapshotReader(SnapshotEngine[MySqlSnapshotPlanner]):
         except BaseException:
             connection.close()
             raise
-        return MySqlChunkReader(connection, views, self._shared, generation)
+        return MySqlChunkReader(connection, views, self._shared)
 
     async def _do_job(self, job: TableReadJob, reader: MySqlChunkReader) -> bool:
         """Do a job; False: the connection is lost, or the server busy."""

@@ -60,7 +60,7 @@ class BinlogClient:
             use_gtid: see ``position``.
             log: for which server was taken.
             annotate: whether MariaDB sends the statements before their rows; without, positions inside transactions are not
-                exact (see ``positions.span``).
+                exact.
             read_bytes: size of the buffer, about the most that ``read`` gives at once.
         """
         self.info: ServerInfo | None = None

@@ -36,7 +36,6 @@ _MARIADB_GTID: Final = struct.Struct("<QIB")
 #: The server's id; sequence number, domain, flags, and the first of six bytes of zeros.
 _PLAIN_GTID: Final = struct.Struct("<5xI10xQIBB")
 _PLAIN_GTID_SIZE: Final = HEADER_SIZE + _MARIADB_GTID.size + 6
-_GTID_LIST_ENTRY: Final = struct.Struct("<IIQ")
 _ROWS_V1: Final = struct.Struct("<IHH")
 _ROWS_V2: Final = struct.Struct("<IHHH")
 
@@ -60,20 +59,6 @@ class BinlogHeader(NamedTuple):
     size: int
     next_pos: int
     flags: int
-
-
-class FormatDescription(NamedTuple):
-    """The contents of a file's first event.
-
-    Attributes:
-        server: version of the server that wrote the file.
-        checksum: whether the file's events end in a CRC32.
-        lengths: post-header length per event type, from type 1 on.
-    """
-
-    server: str
-    checksum: bool
-    lengths: bytes
 
 
 class Rotate(NamedTuple):
@@ -151,44 +136,11 @@ class RowsHeader(NamedTuple):
     start: int
 
 
-class Xa(NamedTuple):
-    """A prepared XA transaction.
-
-    Attributes:
-        one_phase: it is committed by this event.
-        name: as SQL writes it: global part, branch part and format.
-    """
-
-    one_phase: bool
-    name: str
-
-
 def read_header(event: bytes) -> BinlogHeader:
     """The event's header."""
     if len(event) < HEADER_SIZE:
         raise Fatal(f"a binlog event of {len(event)} bytes is shorter than a header: {event.hex()}")
     return BinlogHeader(*_HEADER.unpack_from(event, 0))
-
-
-def format_description(event: bytes) -> FormatDescription:
-    """A FORMAT_DESCRIPTION event.
-
-    Raises:
-        Fatal: the file's format is not the one of MySQL 5.6, MariaDB 10.0 and later.
-    """
-    body = event[HEADER_SIZE:]
-    if len(body) < 57 + types.GTID or _U16.unpack_from(body)[0] != 4 or body[56] != HEADER_SIZE:
-        raise Fatal("the binlog's format is older than MySQL 5.6 or MariaDB 10.0 or unknown; upgrade the server")
-    server = body[2:52].partition(b"\0")[0].decode("ascii", "replace")
-    lengths, algorithm = body[57:-1], body[-1]
-    if lengths[types.TABLE_MAP - 1] != 8:
-        raise Fatal(f"the binlog of server {server} has table numbers of another size; upgrade the server")
-    if algorithm not in {0, 1, 255}:
-        raise Fatal(
-            f"the binlog of server {server} has checksums of the unknown kind {algorithm}; "
-            "SET GLOBAL binlog_checksum=CRC32"
-        )
-    return FormatDescription(server, algorithm == 1, lengths)
 
 
 def read_rotate(event: bytes) -> Rotate:
@@ -275,26 +227,6 @@ def _status_size(code: int, data: bytes, at: int) -> int | None:
     if code == 131:  # collations of character sets
         return 1 + 4 * data[at]
     return None
-
-
-def read_xid(event: bytes) -> int:
-    """An XID event: the number of the transaction that it commits."""
-    return _read_event("XID", event, lambda: int(_U64.unpack_from(event, HEADER_SIZE)[0]))
-
-
-def xa_prepare(event: bytes) -> Xa:
-    """An XA_PREPARE event."""
-
-    def read() -> Xa:
-        one_phase, form, first, second = struct.unpack_from("<BIII", event, HEADER_SIZE)
-        at = HEADER_SIZE + 13
-        return Xa(bool(one_phase), _xa_name(event[at : at + first], event[at + first : at + first + second], form))
-
-    return _read_event("XA_PREPARE", event, read)
-
-
-def _xa_name(first: bytes, second: bytes, form: int) -> str:
-    return f"X'{first.hex()}',X'{second.hex()}',{form}"
 
 
 def read_gtid(event: bytes) -> Gtid:
@@ -398,19 +330,6 @@ def _tagged_gtid(event: bytes) -> Gtid:
     gtid_name = f"{uuid_text(uuid)}:{tag}:{number}" if tag else f"{uuid_text(uuid)}:{number}"
     immediate = fields.get(6, 0)
     return Gtid(gtid_name, immediate_us=immediate, length=fields.get(8, 0))
-
-
-def gtid_list(event: bytes) -> list[tuple[int, int, int]]:
-    """A GTID_LIST event of MariaDB: domain, server and sequence number of the last transactions before it."""
-
-    def read() -> list[tuple[int, int, int]]:
-        count = _U32.unpack_from(event, HEADER_SIZE)[0] & 0x0FFFFFFF
-        start = HEADER_SIZE + 4
-        if len(event) < start + 16 * count:
-            raise ValueError("cut")
-        return [_GTID_LIST_ENTRY.unpack_from(event, start + 16 * number) for number in range(count)]
-
-    return _read_event("GTID_LIST", event, read)
 
 
 def rows_query(event: bytes, collation: int = 0) -> str:

@@ -85,16 +85,6 @@ def parse_gtids(flavor: str, source: str) -> GtidSet:
     return MariaDbGtids.parse(source) if flavor == MARIADB else MySqlGtids.parse(source)
 
 
-def includes_gtids(flavor: str, now: GtidSet | str, target: GtidSet | str) -> bool:
-    """Whether everything in ``target`` is in ``now``.
-
-    Raises:
-        ConfigInvalid: a string is no GTID set of the flavor.
-    """
-    done = parse_gtids(flavor, now) if isinstance(now, str) else now
-    return (parse_gtids(flavor, target) if isinstance(target, str) else target).is_subset(done)
-
-
 class MariaDbGtids(GtidSet):
     """The last transaction of each domain."""
 

@@ -204,8 +204,7 @@ def _describe_beat(beat: Pending, now: int, problem: str) -> str:
             return f"{age}: the source has not taken it" + (f" ({problem})" if problem else "")
         return (
             f"{age}: the source committed it at {_format_time(beat.stored)}, the binlog reader has not met it yet. The reader "
-            "is "
-            "behind, its connection hangs, or the heartbeat table is not written to the binlog (binlog_do_db, "
+            "is behind, its connection hangs, or the heartbeat table is not written to the binlog (binlog_do_db, "
             "binlog_ignore_db)"
         )
     where = f"read from the binlog at {_format_time(beat.read)}" + (

@@ -1,8 +1,7 @@
 """Orders to a running connector, as Debezium has them: a row in the signal table, or a record in the signal topic.
 
-``parse_row`` and ``parse_message`` read one, ``apply_signal`` says what follows from it: pure functions. ``KafkaSignals``
-reads the
-topic.
+``parse_row`` and ``parse_message`` read one, ``apply_signal`` says what follows from it: pure functions. ``KafkaSignals`` reads
+the topic.
 """
 
 from __future__ import annotations

@@ -67,7 +67,6 @@ KEYSTORE_PASSWORD: Final = CLUSTER_KEYS.keystore_password.name
 CIPHERS: Final = CLUSTER_KEYS.ciphers.name
 CERTIFICATE: Final = CLUSTER_KEYS.certificate.name
 PRIVATE_KEY: Final = CLUSTER_KEYS.private_key.name
-VERIFY_HOSTS: Final = CLUSTER_KEYS.verify_hosts.name
 # Tables
 TABLES: Final = "scylla.table.names"
 DISCOVERY_INTERVAL: Final = "scylla.discovery.interval.ms"

@@ -259,49 +259,15 @@ class SourceWriter:
             used.add(index)
             return f"r{index}"
 
-        def of(name: str) -> Callable[[int], str]:
-            def cell(index: int) -> str:
-                self._used.add(index)
-                return f"{name}[{index}]"
-
-            return cell
-
-        row = of("row") if joined else local
-        body: list[list[str]] = []
-        if legacy:
-            plain = self._legacy_image(row, row)
-            if joined:
-                body += self._legacy_joined(row, of("old"), plain)
-            else:
-                body.append(self._write_change(row, after=plain))
-                body.append(self._write_delete(before=plain))
-        elif joined:
-            body += self._advanced_joined(row, of("old"), of("new"))
-        else:
-            body.append(self._write_change(row))
-            body.append(self._write_delete())
+        row = self._cells_of("row") if joined else local
+        write, delete = self._write_changes(row, joined=joined)
         key = f"key = {self._write_key(row)}"
         headers = [self._headers_text(row)] if self._headers else []
         ttl = row(TTL) if self._schemas.has_ttl else ""
-        unpacked = ""
         if not joined:
             self._used |= used
-            width = self._shape.width
-            names = ", ".join(f"r{index}" if index in used else "_" for index in range(width))
-            indexed = "; ".join(f"r{index} = row[{index}]" for index in sorted(used))
-            unpacked = f"({names},) = row" if len(used) * 3 > width else indexed
-        else:
-            unpacked = f"r{TIME} = row[{TIME}]; r{SEQ} = row[{SEQ}]; r{OPERATION} = row[{OPERATION}]"
-        operations = [("c", INSERT), ("u", UPDATE), ("d", ROW_DELETE)]
-        if not self._shape.clustering:
-            operations.append(("d", PARTITION_DELETE))
-        tests = [
-            (letter, f"r{OPERATION} == {number}")
-            for letter, number in operations
-            if letter not in self._settings.skipped_operations
-        ]
-        writes = " or ".join(test for letter, test in tests if letter != "d")
-        deletes = " or ".join(test for letter, test in tests if letter == "d")
+        unpacked = self._write_unpacking({TIME, SEQ, OPERATION} if joined else used, whole=not joined)
+        writes, deletes = self._write_tests()
         images = [] if joined else [f"    elif r{OPERATION} == 0 or r{OPERATION} == 9:", "        pass"]
         self._code.define(
             "feed(rows, partition, base, skip_time, skip_seq, clock, append, special)",
@@ -343,15 +309,54 @@ class SourceWriter:
                 ),
                 "        continue",
                 *([f"    source = {{**bare, 'ttl': {ttl}}}"] if ttl else []),
-                f"    if {writes or 'False'}:",
-                *indent_lines([key, *headers, *body[0]], 2),
-                f"    elif {deletes or 'False'}:",
-                *indent_lines([key, *headers, *body[1]], 2),
+                f"    if {writes}:",
+                *indent_lines([key, *headers, *write], 2),
+                f"    elif {deletes}:",
+                *indent_lines([key, *headers, *delete], 2),
                 *images,
                 "    else:",
                 "        special(row, time_text, source)",
             ],
         )
+
+    def _cells_of(self, name: str) -> Callable[[int], str]:
+        """The function from an index to the expression for that cell of the row ``name``."""
+
+        def cell(index: int) -> str:
+            self._used.add(index)
+            return f"{name}[{index}]"
+
+        return cell
+
+    def _write_changes(self, row: Callable[[int], str], *, joined: bool) -> tuple[list[str], list[str]]:
+        """Statements for a row that is written, and for one that is deleted."""
+        plain = self._legacy_image(row, row) if self._schemas.is_legacy else ""
+        if not joined:
+            if self._schemas.is_legacy:
+                return self._write_change(row, after=plain), self._write_delete(before=plain)
+            return self._write_change(row), self._write_delete()
+        old = self._cells_of("old")
+        if self._schemas.is_legacy:
+            return self._legacy_joined(row, old, plain)
+        return self._advanced_joined(row, old, self._cells_of("new"))
+
+    def _write_unpacking(self, used: set[int], *, whole: bool) -> str:
+        """The statement that gives cells of ``row`` local names; ``whole``: it may unpack the row, where most are used."""
+        width = self._shape.width
+        if whole and len(used) * 3 > width:
+            return f"({', '.join(f'r{index}' if index in used else '_' for index in range(width))},) = row"
+        return "; ".join(f"r{index} = row[{index}]" for index in sorted(used))
+
+    def _write_tests(self) -> tuple[str, str]:
+        """Expressions for whether a row is written, and whether it is deleted, without operations that are skipped."""
+        letters = {INSERT: "c", UPDATE: "u", ROW_DELETE: "d"}
+        if not self._shape.clustering:
+            letters[PARTITION_DELETE] = "d"
+        tests: dict[bool, list[str]] = {False: [], True: []}
+        for number, letter in letters.items():
+            if letter not in self._settings.skipped_operations:
+                tests[letter == "d"].append(f"r{OPERATION} == {number}")
+        return " or ".join(tests[False]) or "False", " or ".join(tests[True]) or "False"
 
     @staticmethod
     def _write_offset(number: str) -> list[str]:
@@ -382,16 +387,18 @@ class SourceWriter:
             lines += [*self._write_offset(f"r{SEQ}"), f"append({self._write_record('offset', 'None', schema='None')})"]
         return lines
 
-    def _legacy_joined(self, row: Callable[[int], str], old: Callable[[int], str], plain: str) -> list[list[str]]:
+    def _legacy_joined(
+        self, row: Callable[[int], str], old: Callable[[int], str], plain: str
+    ) -> tuple[list[str], list[str]]:
         image = self._legacy_image(old, row)
         without = self._write_change(row, after=plain)
         with_old = self._write_change(row, before=image, after=plain, suffix="_over")
         writes = ["if old is None:", *indent_lines(without), "else:", *indent_lines(with_old)]
-        return [writes, self._write_delete(before=f"{plain} if old is None else {image}")]
+        return writes, self._write_delete(before=f"{plain} if old is None else {image}")
 
     def _advanced_joined(
         self, row: Callable[[int], str], old: Callable[[int], str], new: Callable[[int], str]
-    ) -> list[list[str]]:
+    ) -> tuple[list[str], list[str]]:
         settings, schemas = self._settings, self._schemas
         full_old = self._write_image(old, with_key=schemas.before_key)
         full_new = self._write_image(new, with_key=schemas.after_key)
@@ -415,7 +422,7 @@ class SourceWriter:
             mixed = self._write_image(old, with_key=schemas.before_key, change=row, otherwise=new)
             lines.append(f"    before = None if old is None else {full_old} if new is None else {mixed}")
         lines += self._write_change(row, before="before", after="after")
-        return [lines, self._write_delete(before=f"None if old is None else {full_old}")]
+        return lines, self._write_delete(before=f"None if old is None else {full_old}")
 
     def _write_snapshot(self) -> None:
         """From cells of the base table, which stand at ``LogColumn.base``."""

@@ -40,9 +40,8 @@ one sees such an element twice unless it identifies elements by their time uuid.
 **Write times of records.** A record says the newest write time of its cells, unless a later change of the row was sent before
 it, which need not show in the table (it set cells to null, changed a multicell column, or was overwritten since): then the
 time of that change, so that the write times of a row's records never go back. ``ChangeTraces`` remembers changes, coarsely;
-after a
-restart, and where a stream was read before the snapshot was asked for, the position then stands for all that was sent before.
-A row without any write time gets the last moment before ``below``.
+after a restart, and where a stream was read before the snapshot was asked for, the position then stands for all that was sent
+before. A row without any write time gets the last moment before ``below``.
 
 **Positions.** One per group, in a source partition of its own (the group's with ``snapshot: "true"``): the ranges of tokens
 that are left, and where one begins with a token of which some rows were sent, which of them was the last

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 from connectors.cql.types import RAW, CqlType, raw_timeuuids, timed_list
 from connectors.scylla.config.names import quote_name
@@ -23,12 +23,6 @@ if TYPE_CHECKING:
     Definition = tuple[str, int, str]
 
 _META: Final = len(META_COLUMNS)
-
-
-class FeedHistory(Protocol):
-    """Definitions that a table has had, oldest first; at least one."""
-
-    versions: tuple[TableVersion, ...]
 
 
 #: How the first members of a log row are decoded: stream and time stay bytes.

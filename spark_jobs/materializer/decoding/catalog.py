@@ -31,7 +31,7 @@ class KnownVersion(msgspec.Struct):
     """One version that the bucket has seen.
 
     Attributes:
-        ident: see ``decode_schema.UpdateVersion.ident``.
+        ident: see ``schema.UpdateVersion.ident``.
         order: its place among versions.
         era: of its table id.
         static: column signature -> slot of the static row.

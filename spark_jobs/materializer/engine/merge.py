@@ -1,8 +1,7 @@
 """Cassandra's merge of one change into one row. Pure; the rules are in docs/jobs/MERGE.md.
 
-A change is what the decoder made of a message's row (``decode.RowLike``), in the message's own names; ``BoundColumns`` says
-which slot
-of the state each of its columns is. Every function changes the state in place and says whether it did.
+A change is what the decoder made of a message's row, in the message's own names; ``BoundColumns`` says
+which slot of the state each of its columns is. Every function changes the state in place and says whether it did.
 """
 
 from __future__ import annotations

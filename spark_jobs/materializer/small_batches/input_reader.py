@@ -118,8 +118,7 @@ class InputReader:
             if first > where.offset:
                 raise Fatal(
                     f"{message_text}; the records before offset {first} were deleted unread (retention, DeleteRecords). Start "
-                    "the job "
-                    "again: it says what is missing and how to continue"
+                    "the job again: it says what is missing and how to continue"
                 )
         if problem.retriable() or not problem.fatal():
             raise Retriable(message_text)

@@ -74,8 +74,7 @@ def state_frame(spark: SparkSession, config: Config, engine: Callable[[int], Eng
     """The live rows of a job's table as of each time the frame is used; one task per bucket, in bounded memory.
 
     Columns: the table's (of all versions that live rows have), ``write_time_`` (timestamp) and ``bucket_`` (int). Each host
-        keeps
-    a cache of its own in ``state.dir``/frames, so that later uses read only what is new.
+    keeps a cache of its own in ``state.dir``/frames, so that later uses read only what is new.
 
     Args:
         spark: the session.

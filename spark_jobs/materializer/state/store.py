@@ -2,8 +2,7 @@
 
 Layout of the environment (one folder per bucket):
 - ``rows``: state key -> blob. Keys of ``LINK`` bytes and more don't fit LMDB; their first ``LINK`` bytes are a link, whose
-value
-  (8 bytes) begins the keys of the rest in ``long``, and so on: a trie, so that the order of all keys stays bytewise.
+  value (8 bytes) begins the keys of the rest in ``long``, and so on: a trie, so that the order of all keys stays bytewise.
 - ``due``: time (8 bytes, sign bit turned, so that bytes sort as numbers) + state key -> nothing; of keys that are too long for
   that, time + digest -> key.
 - ``meta``: one JSON record (``Meta``), written in the same LMDB transaction as the rows it speaks of.

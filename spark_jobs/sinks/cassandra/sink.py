@@ -10,16 +10,17 @@ from spark_jobs.sinks.cassandra import cluster
 from spark_jobs.sinks.cassandra.client import CassandraClient
 from spark_jobs.sinks.cassandra.config import CONFIG_DEF, PREFIX, check_options, parse_settings
 from spark_jobs.sinks.cassandra.tables import name_refusal
-from spark_jobs.sinks.shared.writing import RowTotals, count_totals, key_refusal, row_metrics, write_table
+from spark_jobs.sinks.shared.writing import key_refusal, row_metrics, write_rows
 from spark_jobs.write_ahead_log import WriteAheadLogSink
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from connectors.options import Config, ConfigDef
-    from spark_jobs.contract import JobContext, TableSchema
+    from spark_jobs.contract import JobContext, TableChanges, TableSchema
     from spark_jobs.metrics import JobMetric
     from spark_jobs.sinks.cassandra.read_back import CassandraTargetRows
+    from spark_jobs.sinks.shared.model import OpenClient
     from spark_jobs.write_ahead_log import BatchSection
 
 
@@ -88,14 +89,12 @@ class CassandraSink(WriteAheadLogSink):
         """See ``WriteAheadLogSink.send``."""
         chosen = parse_settings(self.context.config)
         self._tables.settings = chosen
-        totals = RowTotals()
+
+        def prepare(changes: TableChanges) -> OpenClient:
+            return partial(CassandraClient, chosen, self._tables.target(changes))
+
         try:
-            for changes in section.batch.changes():
-                target = self._tables.target(changes)
-                totals.add(write_table(self.context, changes, chosen.rows, partial(CassandraClient, chosen, target)))
+            return write_rows(self.context, "cassandra", section.batch, chosen.rows, prepare)
         except (Fatal, Retriable):
             self._tables.forget()
             raise
-        finally:
-            count_totals(self.context, "cassandra", totals)
-        return totals.written

@@ -18,9 +18,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from connectors.options import Config, ConfigDef
-    from spark_jobs.contract import Batch, JobContext, TableSchema
+    from spark_jobs.contract import Batch, JobContext, TableChanges, TableSchema
     from spark_jobs.metrics import JobMetric
     from spark_jobs.sinks.clickhouse.read_back import ClickHouseRows
+    from spark_jobs.sinks.shared.model import OpenClient
 
 
 class ClickHouseSink(Sink):
@@ -87,20 +88,13 @@ class ClickHouseSink(Sink):
         """See ``contract.Sink.write``."""
         chosen = parse_settings(self.context.config)
 
-        def prepare(schema: TableSchema) -> None:
-            name = chosen.table.of_table(schema.namespace)
-            self._targets.fit(name, schema, partial(fit_table, chosen), shared=chosen.append)
+        def prepare(changes: TableChanges) -> OpenClient:
+            name = chosen.table.of_table(changes.schema.namespace)
+            self._targets.fit(name, changes.schema, partial(fit_table, chosen), shared=chosen.append)
+            return partial(ClickHouseClient, chosen)
 
         try:
-            return write_rows(
-                self.context,
-                "clickhouse",
-                batch,
-                chosen.rows,
-                partial(ClickHouseClient, chosen),
-                prepare,
-                arrow=True,
-            )
+            return write_rows(self.context, "clickhouse", batch, chosen.rows, prepare, arrow=True)
         except Retriable:
             self._targets.forget()  # a table may have been dropped
             raise

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from spark_jobs.sinks.delta.config import CONFIG, PREFIX, STORAGE, find_root, table_name
-from spark_jobs.sinks.delta.table import DeltaLake, explain_error
+from spark_jobs.sinks.delta.table import DeltaLake, translate_errors
 from spark_jobs.sinks.shared.read_back import demand_own_tables, demand_row_per_key, list_present, parse_own_options
 
 if TYPE_CHECKING:
@@ -40,9 +40,7 @@ class DeltaRows:
             Fatal: the store refuses the login, or the table needs what delta-rs does not have.
         """
         root = find_root(self._config)
-        try:
+        with translate_errors(f"{root}/{self.name(namespace)}"):
             table = DeltaLake(root, self._config.prefixed(STORAGE)).find(self.name(namespace))
             if table is not None:
                 yield from list_present(pa.RecordBatchReader.from_stream(table.table.scan()))
-        except Exception as error:
-            raise explain_error(error, f"{root}/{self.name(namespace)}") from error

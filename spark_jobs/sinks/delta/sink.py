@@ -20,7 +20,7 @@ from spark_jobs.sinks.delta.config import (
     name_problem,
     table_name,
 )
-from spark_jobs.sinks.lake.options import lake_settings
+from spark_jobs.sinks.lake.options import find_misfit, lake_settings
 from spark_jobs.sinks.lake.writing import LakeWriter, declare_metrics
 
 if TYPE_CHECKING:
@@ -40,11 +40,11 @@ class DeltaSink(Sink):
     guarantees: ClassVar[tuple[str, ...]] = ("exactly-once", "at-least-once", "none")
     pass_through: ClassVar[tuple[str, ...]] = (STORAGE,)
     metrics: ClassVar[tuple[JobMetric, ...]] = METRICS
+    _writer: LakeWriter  # from `open` on
 
     def __init__(self, context: JobContext) -> None:
         super().__init__(context)
         self._settings = lake_settings(context.config, PREFIX)
-        self._writer: LakeWriter | None = None
 
     @classmethod
     def read_back(cls, properties: Mapping[str, str]) -> DeltaRows:
@@ -61,8 +61,7 @@ class DeltaSink(Sink):
     def plan(cls, config: Config) -> list[str]:
         """See ``Sink``."""
         chosen = lake_settings(config, PREFIX)
-        deletes = f", deletes {chosen.delete_mode}, {chosen.buckets} buckets" if chosen.upsert else ""
-        lines = [f"delta: tables {config[TABLE]} below {find_root(config)}, mode {chosen.mode}{deletes}"]
+        lines = [f"delta: tables {config[TABLE]} below {find_root(config)}, {chosen.rows_written}"]
         return lines + [f"delta: {complaint}" for complaint in cls.check(config)]
 
     @classmethod
@@ -86,13 +85,7 @@ class DeltaSink(Sink):
         chosen = lake_settings(config, PREFIX)
         if table is None or "${" in config[TABLE]:
             return []
-        present = table.definition
-        if bool(present.buckets) != chosen.upsert:
-            writer_kind = "upserts, with a row per key" if present.buckets else "mode=insert, or by another program"
-            return [f"{TABLE}: the table {table.address} was made for {writer_kind}; name another table"]
-        if chosen.upsert and chosen.key_columns and sorted(present.key) != sorted(chosen.key_columns):
-            return [f"{PREFIX}key.columns: the key of the table {table.address} is ({', '.join(present.key)})"]
-        return []
+        return find_misfit(chosen, table)
 
     def open(self) -> None:
         """See ``Sink``."""
@@ -118,23 +111,14 @@ class DeltaSink(Sink):
 
     def write(self, batch: Batch) -> int:
         """See ``Sink``."""
-        from spark_jobs.sinks.delta.table import explain_error
+        from spark_jobs.sinks.delta.table import translate_errors
 
-        try:
-            return self._open_writer().write(batch)
-        except Exception as error:
-            raise explain_error(error, find_root(self.context.config)) from error
+        with translate_errors(find_root(self.context.config)):
+            return self._writer.write(batch)
 
     def idle(self) -> None:
         """See ``Sink``: merges small files, deletes old ones."""
-        from spark_jobs.sinks.delta.table import explain_error
+        from spark_jobs.sinks.delta.table import translate_errors
 
-        try:
-            self._open_writer().idle()
-        except Exception as error:
-            raise explain_error(error, find_root(self.context.config)) from error
-
-    def _open_writer(self) -> LakeWriter:
-        if self._writer is None:
-            raise RuntimeError("the sink is not open")
-        return self._writer
+        with translate_errors(find_root(self.context.config)):
+            self._writer.idle()

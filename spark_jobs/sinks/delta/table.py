@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import time
 import uuid
@@ -32,7 +33,7 @@ from spark_jobs.sinks.lake.model import (
 from spark_jobs.sinks.lake.task import by_bucket
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
 #: Types whose smallest and largest values go into the log, for readers that skip files.
 _COMPARED: Final = (pa.types.is_integer, pa.types.is_string, pa.types.is_date)
@@ -318,8 +319,19 @@ class commits:  # noqa: N801 - used as a statement
             raise Conflict(str(error)) from error
 
 
-def explain_error(error: Exception, address: str) -> Exception:
-    """An error of delta-rs as the frame wants it. Pure."""
+@contextlib.contextmanager
+def translate_errors(address: str) -> Iterator[None]:
+    """Raise the errors of delta-rs as the frame wants them."""
+    try:
+        yield
+    except Exception as error:
+        explained = _explain_error(error, address)
+        if explained is error:
+            raise
+        raise explained from error
+
+
+def _explain_error(error: Exception, address: str) -> Exception:
     message = " ".join(str(error).split())
     if isinstance(error, DeltaProtocolError):
         return Fatal(f"{address}: the table needs what this writer does not have: {message}")

@@ -43,10 +43,6 @@ class HbaseMisfit(ValueError):
     """A row can't be written; the message says why."""
 
 
-class HbaseRequestTooLarge(Exception):
-    """The server refuses a request for a row in it; the message is the server's."""
-
-
 def system_columns(settings: HbaseSettings) -> tuple[str, ...]:
     """The columns that are written next to those of the source. Pure."""
     return (*SYSTEM, *([UID] if settings.append else []), *([ACTIVE] if settings.soft else []))

@@ -11,23 +11,16 @@ from spark_jobs.sinks.hbase import tables
 from spark_jobs.sinks.hbase.client import HBaseClient
 from spark_jobs.sinks.hbase.config import CONFIG_DEF, PREFIX, check_options, parse_settings
 from spark_jobs.sinks.shared.targets import Targets
-from spark_jobs.sinks.shared.writing import (
-    RowTotals,
-    count_totals,
-    key_of,
-    key_refusal,
-    row_metrics,
-    template_refusal,
-    write_table,
-)
+from spark_jobs.sinks.shared.writing import key_of, key_refusal, row_metrics, template_refusal, write_rows
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from connectors.options import Config, ConfigDef
-    from spark_jobs.contract import Batch, JobContext, TableSchema
+    from spark_jobs.contract import Batch, JobContext, TableChanges, TableSchema
     from spark_jobs.metrics import JobMetric
     from spark_jobs.sinks.hbase.read_back import HBaseTargetRows
+    from spark_jobs.sinks.shared.model import OpenClient
 
 
 class HBaseSink(Sink):
@@ -90,18 +83,17 @@ class HBaseSink(Sink):
     def write(self, batch: Batch) -> int:
         """See ``contract.Sink.write``."""
         chosen = parse_settings(self.context.config)
-        totals = RowTotals()
+
+        def prepare(changes: TableChanges) -> OpenClient:
+            schema = changes.schema
+            name = tables.name_of(chosen, schema.namespace)
+            self._targets.fit(name, schema, partial(tables.fit_table, chosen, name))
+            return partial(
+                HBaseClient, chosen, name, {column.name: column.type.typeName() for column in schema.columns}
+            )
+
         try:
-            for changes in batch.changes():
-                schema = changes.schema
-                name = tables.name_of(chosen, schema.namespace)
-                self._targets.fit(name, schema, partial(tables.fit_table, chosen, name))
-                kinds = {column.name: column.type.typeName() for column in schema.columns}
-                client = partial(HBaseClient, chosen, name, kinds)
-                totals.add(write_table(self.context, changes, chosen.rows, client))
+            return write_rows(self.context, "hbase", batch, chosen.rows, prepare)
         except Retriable:
             self._targets.forget()  # a table or a family may have been dropped
             raise
-        finally:
-            count_totals(self.context, "hbase", totals)
-        return totals.written

@@ -53,8 +53,7 @@ def of_status(status: int, reason: str, answers: Answers, where: str) -> Verdict
         raise Fatal(f"{message}. Correct sink.http.user and sink.http.password, sink.http.token or sink.http.oauth.*")
     raise Fatal(
         f"{message}. Correct sink.http.url, sink.http.body or the headers; sink.http.status.retry, sink.http.status.refused "
-        "and "
-        "sink.http.status.stale say what other statuses mean"
+        "and sink.http.status.stale say what other statuses mean"
     )
 
 

@@ -76,7 +76,8 @@ class HttpSink(Sink):
     def write(self, batch: Batch) -> int:
         """See ``contract.Sink.write``."""
         chosen = _parse_config(self.context.config)
-        return write_rows(self.context, "http", batch, chosen.rows, partial(HttpSinkClient, chosen))
+        open_client = partial(HttpSinkClient, chosen)
+        return write_rows(self.context, "http", batch, chosen.rows, lambda _: open_client)
 
 
 def _parse_config(config: Config) -> HttpSettings:

@@ -8,7 +8,7 @@ from pyiceberg.exceptions import NoSuchTableError
 
 from connectors.errors import Fatal
 from spark_jobs.sinks.iceberg.config import CATALOG, CONFIG, PREFIX, check_catalog, table_name
-from spark_jobs.sinks.iceberg.table import catalog_of, explain_error
+from spark_jobs.sinks.iceberg.table import catalog_of, translate_errors
 from spark_jobs.sinks.shared.read_back import demand_own_tables, demand_row_per_key, list_present, parse_own_options
 
 if TYPE_CHECKING:
@@ -43,17 +43,14 @@ class IcebergRows:
             Fatal: they refuse, or the snapshot has deletes by value.
         """
         where = f"table {self.name(namespace)}"
-        try:
-            catalog = catalog_of(self._config.prefixed(CATALOG))
+        with translate_errors(where):
             try:
-                table = catalog.load_table(table_name(self._config, namespace))
+                table = catalog_of(self._config.prefixed(CATALOG)).load_table(table_name(self._config, namespace))
+                yield from list_present(table.scan().to_arrow_batch_reader())
             except NoSuchTableError:
                 return
-            yield from list_present(table.scan().to_arrow_batch_reader())
-        except (ValueError, NotImplementedError) as error:
-            raise Fatal(
-                f"{where} can't be read: {error}. Where another program deletes rows, run its compaction "
-                "(rewrite_data_files), and let it write with copy-on-write"
-            ) from error
-        except Exception as error:
-            raise explain_error(error, where) from error
+            except (ValueError, NotImplementedError) as error:
+                raise Fatal(
+                    f"{where} can't be read: {error}. Where another program deletes rows, run its compaction "
+                    "(rewrite_data_files), and let it write with copy-on-write"
+                ) from error

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from spark_jobs.contract import Batch, JobContext, Sink, TableSchema
 from spark_jobs.sinks.iceberg.config import CATALOG, CONFIG, NAMESPACE, PREFIX, TABLE, TYPE, check_catalog, table_name
-from spark_jobs.sinks.lake.options import lake_settings
+from spark_jobs.sinks.lake.options import find_misfit, lake_settings
 from spark_jobs.sinks.lake.writing import LakeWriter, declare_metrics
 
 if TYPE_CHECKING:
@@ -30,11 +30,11 @@ class IcebergSink(Sink):
     guarantees: ClassVar[tuple[str, ...]] = ("exactly-once", "at-least-once", "none")
     pass_through: ClassVar[tuple[str, ...]] = (CATALOG,)
     metrics: ClassVar[tuple[JobMetric, ...]] = METRICS
+    _writer: LakeWriter  # from `open` on
 
     def __init__(self, context: JobContext) -> None:
         super().__init__(context)
         self._settings = lake_settings(context.config, PREFIX)
-        self._writer: LakeWriter | None = None
 
     @classmethod
     def read_back(cls, properties: Mapping[str, str]) -> IcebergRows:
@@ -56,9 +56,8 @@ class IcebergSink(Sink):
     def plan(cls, config: Config) -> list[str]:
         """See ``Sink``."""
         chosen = lake_settings(config, PREFIX)
-        deletes = f", deletes {chosen.delete_mode}, {chosen.buckets} buckets" if chosen.upsert else ""
-        where = f"{config[NAMESPACE]}.{config[TABLE]} of the {_read_catalog_type(config)} catalog"
-        lines = [f"iceberg: tables {where}, mode {chosen.mode}{deletes}"]
+        where = f"{config[NAMESPACE]}.{config[TABLE]} of {_name_catalog(config)}"
+        lines = [f"iceberg: tables {where}, {chosen.rows_written}"]
         return lines + [f"iceberg: {complaint}" for complaint in cls.check(config)]
 
     @classmethod
@@ -74,28 +73,20 @@ class IcebergSink(Sink):
             table = IcebergLake(catalog).find(LEVELS.join(name))
         except Exception as error:  # noqa: BLE001 - whatever a catalog's client raises is said
             message = " ".join(str(error).split())[:500]
-            return [f"{NAMESPACE}: the {_read_catalog_type(config)} catalog can't be used ({CATALOG}*): {message}"]
+            return [f"{NAMESPACE}: {_name_catalog(config)} can't be used ({CATALOG}*): {message}"]
         if table is None or "${" in config[TABLE] + config[NAMESPACE]:
             return []
-        present = table.definition
-        if bool(present.buckets) != chosen.upsert:
-            writer_kind = "upserts, with a row per key" if present.buckets else "mode=insert, or by another program"
-            return [f"{TABLE}: the table {table.address} was made for {writer_kind}; name another table"]
-        if chosen.upsert and chosen.key_columns and sorted(present.key) != sorted(chosen.key_columns):
-            return [f"{PREFIX}key.columns: the key of the table {table.address} is ({', '.join(present.key)})"]
-        return []
+        return find_misfit(chosen, table)
 
     def open(self) -> None:
         """See ``Sink``."""
-        from spark_jobs.sinks.iceberg.table import LEVELS, IcebergLake, catalog_of, explain_error
+        from spark_jobs.sinks.iceberg.table import LEVELS, IcebergLake, catalog_of, translate_errors
 
         for metric in METRICS:
             self.context.metrics.setdefault(metric.name, 0)
         config = self.context.config
-        try:
+        with translate_errors(_name_catalog(config)):
             catalog = catalog_of(config.prefixed(CATALOG))
-        except Exception as error:
-            raise explain_error(error, f"the {_read_catalog_type(config)} catalog") from error
         self._writer = LakeWriter(
             self.context,
             self._settings,
@@ -113,27 +104,18 @@ class IcebergSink(Sink):
 
     def write(self, batch: Batch) -> int:
         """See ``Sink``."""
-        from spark_jobs.sinks.iceberg.table import explain_error
+        from spark_jobs.sinks.iceberg.table import translate_errors
 
-        try:
-            return self._open_writer().write(batch)
-        except Exception as error:
-            raise explain_error(error, f"the {_read_catalog_type(self.context.config)} catalog") from error
+        with translate_errors(_name_catalog(self.context.config)):
+            return self._writer.write(batch)
 
     def idle(self) -> None:
         """See ``Sink``: merges small files, expires snapshots."""
-        from spark_jobs.sinks.iceberg.table import explain_error
+        from spark_jobs.sinks.iceberg.table import translate_errors
 
-        try:
-            self._open_writer().idle()
-        except Exception as error:
-            raise explain_error(error, f"the {_read_catalog_type(self.context.config)} catalog") from error
-
-    def _open_writer(self) -> LakeWriter:
-        if self._writer is None:
-            raise RuntimeError("the sink is not open")
-        return self._writer
+        with translate_errors(_name_catalog(self.context.config)):
+            self._writer.idle()
 
 
-def _read_catalog_type(config: Config) -> str:
-    return str(config.raw.get(TYPE, "unnamed"))
+def _name_catalog(config: Config) -> str:
+    return f"the {config.raw.get(TYPE, 'unnamed')} catalog"

@@ -50,7 +50,7 @@ from spark_jobs.sinks.lake.model import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from pyiceberg.schema import Schema
     from pyiceberg.table import Table
@@ -337,8 +337,19 @@ def _widen_column(update: Any, path: tuple[str, ...], present: Any, asked: Any) 
         update.update_column(path, field_type=kind)
 
 
-def explain_error(error: Exception, address: str) -> Exception:
-    """An error of pyiceberg or of its catalog as the frame wants it. Pure."""
+@contextlib.contextmanager
+def translate_errors(address: str) -> Iterator[None]:
+    """Raise the errors of pyiceberg and of its catalog as the frame wants them."""
+    try:
+        yield
+    except Exception as error:
+        explained = _explain_error(error, address)
+        if explained is error:
+            raise
+        raise explained from error
+
+
+def _explain_error(error: Exception, address: str) -> Exception:
     message = " ".join(str(error).split())[:1000]
     if isinstance(error, (UnauthorizedError, ForbiddenError, PermissionError)):
         return Fatal(f"{address}: {message}. Check the login in sink.iceberg.catalog.*")

@@ -1,12 +1,10 @@
 """Writes the records of source partitions into Kafka, inside Spark's Python tasks.
 
-Exactly once: all that a batch has of one source partition is one transaction of the producer ``<job>-<topic>-<partition>``,
-and in it
-the position after it, as an offset of the sink's group (metadata: the producer's own token) and as a marker in a compacted
-topic. What
-Spark brings again after a crash lies below the position and is left out. The position is asked for by every task before it
-writes,
-under ``read_committed`` and after the producer's ``init_transactions``, which ends the transaction of whoever wrote before.
+Exactly once: all that a batch has of one source partition is one transaction of the producer ``<job>-<topic>-<partition>``, and
+in it the position after it, as an offset of the sink's group (metadata: the producer's own token) and as a marker in a
+compacted topic. What Spark brings again after a crash lies below the position and is left out. The position is asked for by
+every task before it writes, under ``read_committed`` and after the producer's ``init_transactions``, which ends the transaction
+of whoever wrote before.
 """
 
 from __future__ import annotations

@@ -12,6 +12,8 @@ from spark_jobs.sinks.jdbc.config import INSERT, REAL, SOFT, UPSERT
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from spark_jobs.sinks.lake.model import LakeTable
+
 WHERE: Final = "Where tables are"
 ROWS: Final = "What is written"
 FILES: Final = "Files and upkeep"
@@ -215,9 +217,26 @@ class LakeSettings:
         return self.mode == UPSERT
 
     @property
+    def rows_written(self) -> str:
+        """The rows that a table has, for ``Sink.plan``."""
+        deletes = f", deletes {self.delete_mode}, {self.buckets} buckets" if self.upsert else ""
+        return f"mode {self.mode}{deletes}"
+
+    @property
     def remembers_deletes(self) -> bool:
         """Whether there are side tables."""
         return self.upsert and self.delete_mode == REAL
+
+
+def find_misfit(settings: LakeSettings, table: LakeTable) -> list[str]:
+    """The option that a table contradicts which was made with other ones, as ``<option>: <text>``. Pure."""
+    present, prefix = table.definition, settings.prefix
+    if bool(present.buckets) != settings.upsert:
+        writer_kind = "upserts, with a row per key" if present.buckets else "mode=insert, or by another program"
+        return [f"{prefix}table: the table {table.address} was made for {writer_kind}; name another table"]
+    if settings.upsert and settings.key_columns and sorted(present.key) != sorted(settings.key_columns):
+        return [f"{prefix}key.columns: the key of the table {table.address} is ({', '.join(present.key)})"]
+    return []
 
 
 def lake_settings(config: Mapping[str, Any], prefix: str) -> LakeSettings:

@@ -19,10 +19,11 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from connectors.options import Config, ConfigDef
-    from spark_jobs.contract import Batch, JobContext, TableSchema
+    from spark_jobs.contract import Batch, JobContext, TableChanges, TableSchema
     from spark_jobs.metrics import JobMetric
     from spark_jobs.sinks.mongodb.config import MongoSettings
     from spark_jobs.sinks.mongodb.read_back import MongoDocuments
+    from spark_jobs.sinks.shared.model import OpenClient
 
 #: The server does not know an option of an index: one with MongoDB's protocol and without expiry.
 _UNKNOWN = frozenset({67, 115, 197, 238})
@@ -112,14 +113,16 @@ class MongoSink(Sink):
         chosen = parse_settings(self.context.config)
         shared = chosen.append or any(f"${{{part}}}" in chosen.id.text for part in ("namespace", "database"))
 
-        def prepare(schema: TableSchema) -> None:
-            database = database_name(chosen.database.of_table(schema.namespace))
-            name = collection_name(chosen.collection.of_table(schema.namespace))
+        def prepare(changes: TableChanges) -> OpenClient:
+            namespace = changes.schema.namespace
+            database = database_name(chosen.database.of_table(namespace))
+            name = collection_name(chosen.collection.of_table(namespace))
             create = partial(_create_collection, chosen, database, name)
-            self._targets.fit(f"{database}.{name}", schema, lambda _: create(), shared=shared)
+            self._targets.fit(f"{database}.{name}", changes.schema, lambda _: create(), shared=shared)
+            return partial(MongoClient, chosen)
 
         try:
-            return write_rows(self.context, "mongodb", batch, chosen.rows, partial(MongoClient, chosen), prepare)
+            return write_rows(self.context, "mongodb", batch, chosen.rows, prepare)
         except Retriable:
             self._targets.forget()  # the collection may have been dropped
             raise

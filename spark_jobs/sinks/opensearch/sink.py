@@ -19,9 +19,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from connectors.options import Config, ConfigDef
-    from spark_jobs.contract import Batch, JobContext, TableSchema
+    from spark_jobs.contract import Batch, JobContext, TableChanges, TableSchema
     from spark_jobs.metrics import JobMetric
     from spark_jobs.sinks.opensearch.read_back import OpenSearchDocuments
+    from spark_jobs.sinks.shared.model import OpenClient
 
 
 class OpenSearchSink(Sink):
@@ -102,14 +103,13 @@ class OpenSearchSink(Sink):
         chosen = parse_settings(self.context.config)
         shared = chosen.append or any(f"${{{part}}}" in chosen.id.text for part in ("namespace", "database"))
 
-        def prepare(schema: TableSchema) -> None:
-            name = index_name(chosen.index.of_table(schema.namespace))
-            self._targets.fit(name, schema, partial(fit_index, chosen, name), shared=shared)
+        def prepare(changes: TableChanges) -> OpenClient:
+            name = index_name(chosen.index.of_table(changes.schema.namespace))
+            self._targets.fit(name, changes.schema, partial(fit_index, chosen, name), shared=shared)
+            return partial(OpenSearchClient, chosen)
 
         try:
-            return write_rows(
-                self.context, "opensearch", batch, chosen.rows, partial(OpenSearchClient, chosen), prepare
-            )
+            return write_rows(self.context, "opensearch", batch, chosen.rows, prepare)
         except Retriable:
             self._targets.forget()  # an index may have been deleted
             raise

@@ -88,5 +88,5 @@ class RedisSink(Sink):
     def write(self, batch: Batch) -> int:
         """See ``contract.Sink.write``."""
         chosen = parse_settings(self.context.config, self.context.name)
-        client = partial(RedisSinkClient, chosen)
-        return write_rows(self.context, "redis", batch, chosen.rows, client, arrow=chosen.form == HASH)
+        open_client = partial(RedisSinkClient, chosen)
+        return write_rows(self.context, "redis", batch, chosen.rows, lambda _: open_client, arrow=chosen.form == HASH)

@@ -34,17 +34,11 @@ if TYPE_CHECKING:
 
 #: The columns that follow a table's own in the frames that tasks get.
 SYSTEM: Final = ("ums_id_", "ums_ts_", "ums_op_", "ums_uid_", *POSITION)
+#: The numbers in a task's report; see ``RowOutcome``.
+COUNTS: Final = ("rows", "written", "stale", "bad", "requests", "retries")
 #: Columns of a task's report, as Spark's schema text and as Arrow's.
-OUTCOME_DDL: Final = (
-    "rows long, written long, stale long, bad long, requests long, retries long, error string, passing boolean"
-)
-OUTCOME: Final = pa.schema(
-    [
-        *((name, pa.int64()) for name in ("rows", "written", "stale", "bad", "requests", "retries")),
-        ("error", pa.string()),
-        ("passing", pa.bool_()),
-    ]
-)
+OUTCOME_DDL: Final = ", ".join([*(f"{name} long" for name in COUNTS), "error string", "passing boolean"])
+OUTCOME: Final = pa.schema([*((name, pa.int64()) for name in COUNTS), ("error", pa.string()), ("passing", pa.bool_())])
 #: The column with the number of a row within its record, in rows of ``ArrowClient``.
 NUMBER: Final = "number_of_record_"
 #: Types whose values numpy gives back as Python has them: with nulls, and without.
@@ -76,7 +70,7 @@ class RowOutcome:
 
 @dataclass(slots=True)
 class RowTask:
-    """The function of ``mapInArrow`` over frames of ``writing.projected``; picklable.
+    """The function of ``mapInArrow`` over the frames that ``writing`` makes; picklable.
 
     Attributes:
         table: the rows' table.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 from connectors.errors import Fatal, Retriable
@@ -14,7 +14,7 @@ from spark_jobs.sinks.jdbc.packed import unpacked_for
 from spark_jobs.sinks.jdbc.rows import POSITION
 from spark_jobs.sinks.shared.model import RowTable
 from spark_jobs.sinks.shared.options import IGNORE
-from spark_jobs.sinks.shared.task import OUTCOME_DDL, SYSTEM, RowTask
+from spark_jobs.sinks.shared.task import COUNTS, OUTCOME_DDL, SYSTEM, RowTask
 from spark_jobs.spark.frames import number_columns
 from spark_jobs.spark.gateway import count_partitions
 from spark_jobs.spark.worker_memory import frozen_after
@@ -41,25 +41,8 @@ _PLAIN: Final = frozenset(
 _NESTED: Final = frozenset({"array", "map", "struct"})  # their parts may be of types that are not plain
 
 
-@dataclass(slots=True)
-class RowTotals:
-    """The results of tasks together; see ``task.Outcome``."""
-
-    rows: int = 0
-    written: int = 0
-    stale: int = 0
-    bad: int = 0
-    requests: int = 0
-    retries: int = 0
-
-    def add(self, other_totals: RowTotals) -> None:
-        """Add what others did."""
-        for number in fields(self):
-            setattr(self, number.name, getattr(self, number.name) + getattr(other_totals, number.name))
-
-
 def row_metrics(kind: str) -> tuple[JobMetric, ...]:
-    """The metrics that ``count_totals`` sets.
+    """The metrics that ``write_rows`` sets.
 
     Args:
         kind: ``sink.type``.
@@ -75,13 +58,6 @@ def row_metrics(kind: str) -> tuple[JobMetric, ...]:
     return tuple(
         JobMetric(f"{kind}_{name}_total", "counter", unit, description) for name, (unit, description) in helps.items()
     )
-
-
-def count_totals(context: JobContext, kind: str, totals: RowTotals) -> None:
-    """Add what tasks did to the job's metrics."""
-    for number in fields(totals):
-        name = f"{kind}_{number.name}_total"
-        context.metrics[name] = context.metrics.get(name, 0.0) + getattr(totals, number.name)
 
 
 def key_of(schema: TableSchema, settings: RowSettings) -> tuple[str, ...]:
@@ -146,8 +122,7 @@ def write_rows(
     kind: str,
     batch: Batch,
     settings: RowSettings,
-    open_client: OpenClient,
-    prepare: Callable[[TableSchema], None] | None = None,
+    prepare: Callable[[TableChanges], OpenClient],
     *,
     arrow: bool = False,
 ) -> int:
@@ -158,37 +133,37 @@ def write_rows(
         kind: ``sink.type``, of which the metrics are named.
         batch: the batch.
         settings: how rows are written.
-        open_client: makes the client of a table; picklable.
-        prepare: called on the driver before a table's rows are written: creates or alters the target.
+        prepare: called on the driver before a table's rows are written: creates or alters the target, and returns what makes
+            the table's client in tasks.
         arrow: see ``RowTask``.
 
     Returns:
         The rows written.
 
     Raises:
-        Retriable, Fatal: as the tasks say.
+        Retriable, Fatal: as ``prepare`` and the tasks say.
     """
-    totals = RowTotals()
+    totals: Counter[str] = Counter()
     try:
         for changes in batch.changes():
-            if prepare is not None:
-                prepare(changes.schema)
-            totals.add(write_table(context, changes, settings, open_client, arrow=arrow))
+            totals.update(_write_table(context, changes, settings, prepare(changes), arrow=arrow))
     finally:
-        count_totals(context, kind, totals)
-    return totals.written
+        for count in COUNTS:
+            name = f"{kind}_{count}_total"
+            context.metrics[name] = context.metrics.get(name, 0.0) + totals[count]
+    return totals["written"]
 
 
-def write_table(
-    context: JobContext, changes: TableChanges, settings: RowSettings, open_client: OpenClient, *, arrow: bool = False
-) -> RowTotals:
-    """Write the changes of one table by tasks; raises as ``write_rows``. Blocks."""
+def _write_table(
+    context: JobContext, changes: TableChanges, settings: RowSettings, open_client: OpenClient, *, arrow: bool
+) -> dict[str, int]:
+    """Write the changes of one table by tasks; the sums of what they counted, by ``COUNTS``."""
     problem = key_refusal(changes.schema, settings)
     if problem:
         raise Fatal(problem)
     columns = tuple(column.name for column in changes.schema.columns)
     table = RowTable(changes.schema.namespace, columns, key_of(changes.schema, settings))
-    task = RowTask(table, settings, open_client, letters_of(context), arrow)
+    task = RowTask(table, settings, open_client, _letters_of(context), arrow)
     write = frozen_after(settings.prefix, task)
     if changes.packed is not None and takes_packed(changes, table, settings):
         frame = changes.packed.frame.coalesce(settings.connections)
@@ -202,10 +177,10 @@ def write_table(
         lasting = [row for row in failed if not row["passing"]]
         message = (lasting or failed)[0]["error"]
         raise Fatal(message) if lasting else Retriable(message)
-    return RowTotals(*(sum(row[number.name] for row in reports) for number in fields(RowTotals)))
+    return {count: sum(row[count] for row in reports) for count in COUNTS}
 
 
-def letters_of(context: JobContext) -> DeadLetters | None:
+def _letters_of(context: JobContext) -> DeadLetters | None:
     """Where refused rows go; None where they stop the job."""
     if context.config.get("errors.tolerance") != "all":
         return None
@@ -243,7 +218,7 @@ def takes_packed(changes: TableChanges, table: RowTable, settings: RowSettings) 
         return False  # Kafka's own parts may be cut, so rows of a partition could go to several tasks
     if not {column.type.typeName() for column in changes.schema.columns}.issubset(_PLAIN - _NESTED):
         return False
-    return not table.keys or _parts(changes.packed.frame) >= settings.connections
+    return not table.keys or count_partitions(changes.packed.frame) >= settings.connections
 
 
 def spread_rows(frame: DataFrame, table: RowTable, settings: RowSettings, *, shuffled: bool = False) -> DataFrame:
@@ -255,7 +230,7 @@ def spread_rows(frame: DataFrame, table: RowTable, settings: RowSettings, *, shu
             return parts.sortWithinPartitions(*POSITION)
         # Rows of one position come out of a shuffle in any order, and a replay must number them as before.
         return parts.sortWithinPartitions(*POSITION, "ums_id_", "ums_op_", "ums_uid_", _hash_of_row(frame))
-    if len(table.keys) and _parts(frame) < settings.connections:
+    if len(table.keys) and count_partitions(frame) < settings.connections:
         keys = [f"c{table.columns.index(name)}" for name in table.keys]
         return frame.repartition(settings.connections, *keys)
     return frame.coalesce(settings.connections)
@@ -267,7 +242,3 @@ def _hash_of_row(frame: DataFrame) -> SparkColumn:
 
     flat = [field.name for field in frame.schema.fields if field.dataType.typeName() not in _NESTED]
     return functions.xxhash64(*flat)
-
-
-def _parts(frame: DataFrame) -> int:
-    return count_partitions(frame)

@@ -1,10 +1,8 @@
 """Avro in the JVM: column expressions that decode Confluent's wire format with ``from_avro``, one schema id at a time.
 
-``from_avro`` takes the writer's schema, so each id has its own expression and a record meets only that of its id. Logical
-types are
-taken off the schema before and put on by expressions, since Spark's own handling of them rounds and overflows quietly;
-decimals are
-the exception, which only Spark's reader can make.
+``from_avro`` takes the writer's schema, so each id has its own expression and a record meets only that of its id. Logical types
+are taken off the schema before and put on by expressions, since Spark's own handling of them rounds and overflows quietly;
+decimals are the exception, which only Spark's reader can make.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ class Flat:
     Attributes:
         op: what happened (``WORDS``); without it every row is an insert.
         deleted: true (or the text ``true``) for a deleted row.
-        time: when: a number, in the unit that ``per_us`` and ``us_per`` say, or text in ISO 8601.
+        time: when: a number, in the unit that ``up`` and ``down`` say, or text in ISO 8601.
         order: a number that grows with the order of changes.
         up: microseconds are ``time * up // down``.
         down: see ``up``.

@@ -155,7 +155,7 @@ class ViewStep(Step):
 
     def state(self) -> str:
         """See ``Step.state``."""
-        names = ", ".join(dict.fromkeys(names_read(self._parse_aggregates)))
+        names = ", ".join(dict.fromkeys(names_read(self._select)))
         return f"the current rows of {names} (the columns that the view reads), in Delta tables in the checkpoint"
 
     def makes(self) -> list[str]:
@@ -164,12 +164,12 @@ class ViewStep(Step):
 
     def definition(self) -> dict[str, Any]:
         """See ``Step.definition``."""
-        sql = text_of(self._parse_aggregates)
+        sql = text_of(self._select)
         return super().definition() | {"sql": sql, "key": self.context.options["key"]}
 
     def unmatched(self, tables: Sequence[TableSchema]) -> list[str]:
         """See ``Step.unmatched``."""
-        names = dict.fromkeys(names_read(self._parse_aggregates))
+        names = dict.fromkeys(names_read(self._select))
         return [name for name in names if find_table(self.name, name, tables) is None]
 
     def plan(self, tables: Sequence[TableSchema]) -> list[OutputTable | TableSchema]:
@@ -268,7 +268,7 @@ class ViewStep(Step):
     # Tables.
 
     @cached_property
-    def _parse_aggregates(self) -> exp.Select:
+    def _select(self) -> exp.Select:
         return parse_view(self.name, self.context.options["sql"])
 
     def _resolve_view(self, tables: Sequence[TableSchema], run: StepRun) -> _Resolved | None:
@@ -282,7 +282,7 @@ class ViewStep(Step):
 
     def _read_tables(self, tables: Sequence[TableSchema]) -> list[TableSchema]:
         """The tables of FROM that have been seen, each once."""
-        names = names_read(self._parse_aggregates)
+        names = names_read(self._select)
         matches = (find_table(self.name, name, tables) for name in names)
         return list({table.namespace: table for table in matches if table is not None}.values())
 
@@ -292,7 +292,7 @@ class ViewStep(Step):
 
     def _resolve_query(self, tables: Sequence[TableSchema]) -> ViewQuery | None:
         """The resolved SELECT; None as long as not all of its tables have been seen."""
-        select = self._parse_aggregates
+        select = self._select
         matches = [find_table(self.name, name, tables) for name in names_read(select)]
         known_tables = [table for table in matches if table is not None]
         if len(known_tables) < len(matches):
@@ -301,7 +301,7 @@ class ViewStep(Step):
 
     @cached_property
     def _definition_hash(self) -> str:
-        select = self._parse_aggregates
+        select = self._select
         definition_text = f"{text_of(select)}\n{','.join(self.context.options['key'])}"
         return hashlib.sha256(definition_text.encode()).hexdigest()
 

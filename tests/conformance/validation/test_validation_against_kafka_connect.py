@@ -21,7 +21,7 @@ from tests.conformance.rest.answers import Answer
 from tests.conformance.rest.differences import VALIDATION, with_our_options
 from tests.conformance.validation.cases import Case, cases
 from tests.conformance.validation.record import ANSWERS, lengthened, normalised, record, worker_key
-from worker.config.validation import validate_config
+from worker.config.validation.answers import validate_config
 from worker.control.herder.base import with_problems
 from worker.plugins import PluginRegistry
 from worker.plugins.catalog import PluginCatalog

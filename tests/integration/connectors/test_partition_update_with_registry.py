@@ -101,7 +101,7 @@ async def test_versions_of_a_table_share_a_subject(registry: SchemaRegistry, con
 async def test_ums_messages_have_one_schema(converter: Converter) -> None:
     topic = f"ums-{secrets.token_hex(4)}"
     (record,) = records((*KEY, *REGULAR), {"p": 1, "x": "é", "v": "w"}, "1a", form=UmsBuilder)
-    for value in (record.value, ums.make_heartbeat("scylla.c.ks.t.0.0.0", 5)):
+    for value in (record.value, ums.make_signal(ums.INCREMENT_HEARTBEAT, "scylla.c.ks.t.0.0.0", 5)):
         await converter.prepare(topic, ums.MESSAGE)
         data = converter.encoder(topic, ums.MESSAGE)(value)
         await converter.prepare_data(topic, data)

@@ -7,10 +7,10 @@ import secrets
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import pymysql
 import pytest
 from playwright.sync_api import expect
 
+from compose.local.databases.server_pair import execute_sql
 from compose.local.process.service import wait_until
 
 from .conftest import USERS
@@ -57,18 +57,7 @@ class Shop:
 
     def sql(self, *statements: str) -> None:
         """Run statements in the database."""
-        connection = pymysql.connect(
-            host="127.0.0.1",
-            port=int(self.server.port or 0),
-            user=self.server.user,
-            password=self.server.password,
-            autocommit=True,
-        )
-        with connection, connection.cursor() as cursor:
-            cursor.execute(f"CREATE DATABASE IF NOT EXISTS {self.database}")
-            cursor.execute(f"USE {self.database}")
-            for statement in statements:
-                cursor.execute(statement)
+        execute_sql(self.server, f"CREATE DATABASE IF NOT EXISTS {self.database}", f"USE {self.database}", *statements)
 
 
 @pytest.fixture(scope="module")

@@ -14,14 +14,13 @@ import secrets
 import sys
 import tempfile
 import time
-from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-import pymysql
 from aiokafka import AIOKafkaConsumer, TopicPartition
 
 from compose.local.connect import DEBEZIUM, JavaConnect
+from compose.local.databases.server_pair import execute_sql
 from compose.local.kafka import KafkaCluster
 from compose.local.mariadb import MariaDb
 from tests.support.eventually import eventually_async
@@ -151,61 +150,19 @@ def server(folder: Path) -> MariaDb:
 
 
 def write(database: MariaDb, name: str) -> None:
-    """Run the statements of ``before`` or ``changes`` on one connection. Blocks.
-
-    Raises:
-        AssertionError: one failed; which, and why.
-    """
-    execute(database, statements(name))
-
-
-def execute(database: MariaDb, statements: Sequence[str]) -> None:
-    """Run statements on one connection. Blocks.
-
-    Raises:
-        AssertionError: one failed; which, and why.
-    """
-    with (
-        closing(
-            pymysql.connect(
-                host="127.0.0.1",
-                port=database.port or 0,
-                user=database.user,
-                password=database.password,
-                autocommit=True,
-                charset="utf8mb4",
-            )
-        ) as connection,
-        connection.cursor() as cursor,
-    ):
-        for statement in statements:
-            try:
-                cursor.execute(statement)
-            except pymysql.MySQLError as error:
-                raise AssertionError(f"{error} by {statement}") from error
+    """Run the statements of ``before`` or ``changes`` on one connection. Blocks; raises as ``execute_sql``."""
+    execute_sql(database, *statements(name))
 
 
 def rows_before(database: MariaDb) -> int:
     """Rows in the captured tables. Blocks."""
-    with (
-        closing(
-            pymysql.connect(
-                host="127.0.0.1",
-                port=database.port or 0,
-                user=database.user,
-                password=database.password,
-                database=DATABASE,
-            )
-        ) as connection,
-        connection.cursor() as cursor,
-    ):
-        cursor.execute("SHOW FULL TABLES WHERE Table_type = 'BASE TABLE'")
-        total = 0
-        for table, _ in cursor.fetchall():
-            if not table.startswith("secret"):
-                cursor.execute(f"SELECT COUNT(*) FROM `{table}`")  # names of this world
-                total += (cursor.fetchone() or (0,))[0]
-    return total
+    tables = execute_sql(database, f"USE {DATABASE}", "SHOW FULL TABLES WHERE Table_type = 'BASE TABLE'")
+    counts = (
+        execute_sql(database, f"SELECT COUNT(*) FROM {DATABASE}.`{table}`")
+        for table, _ in tables
+        if not table.startswith("secret")
+    )
+    return sum(count for ((count,),) in counts)
 
 
 _COMMON: Mapping[str, str] = {

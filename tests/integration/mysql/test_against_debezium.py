@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 
+from compose.local.databases.server_pair import execute_sql
 from compose.local.worker import MillraceWorker
 from tests.integration.mysql import debezium_world as world
 from tests.integration.mysql.debezium_compare import Deliberate, differences, heartbeats, listing, unexplained, unused
@@ -255,9 +256,7 @@ async def test_ours_goes_on_from_debeziums_offset(captured: World, bootstrap: st
         worker, "PATCH", f"/connectors/{name}/offsets", {"offsets": [{"partition": {"server": name}, "offset": offset}]}
     )
     number = 2000 + list(world.VARIANTS).index(variant)
-    await asyncio.to_thread(
-        world.execute, captured.database, [f"INSERT INTO world.empty_at_first VALUES ({number}, 1)"]
-    )
+    await asyncio.to_thread(execute_sql, captured.database, f"INSERT INTO world.empty_at_first VALUES ({number}, 1)")
     await ask(worker, "PUT", f"/connectors/{name}/resume")
 
     async def read_new() -> dict[str, Any] | None:

@@ -94,7 +94,6 @@ async def test_structures(database: Database) -> None:
     awkward = definitions[names[2]]
     assert [column.name for column in awkward.columns] == ["a b", "ü"]
     assert awkward.columns[1].members == ("x", "it's", "ü")
-    assert await catalog.read_comments(database.connection, names) == {names[0]: "a table"}
 
 
 async def test_keys(database: Database) -> None:
@@ -149,6 +148,5 @@ async def test_names_that_no_server_can_hold_are_tables_that_are_not_there(datab
     connection = database.connection
     assert [name.table for name in await catalog.read_definitions(connection, names)] == ["plain"]
     assert names[2] in await catalog.read_estimates(connection, names)
-    assert await catalog.read_comments(connection, names) == {names[2]: "a table"}
     assert [bool(await lookup.read_shape(connection, name)) for name in names] == [False, False, True]
     assert (database.name, "plain") in await lookup.read_estimates(connection, names)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
+from compose.local.databases.server_pair import execute_sql
 from compose.local.worker import MillraceWorker
 from tests.integration.mysql import debezium_world as world
 from tests.support.eventually import eventually, eventually_async
@@ -135,7 +136,7 @@ async def test_every_mode_delivers_the_same_bytes(
                 "each connector has chosen its position",
             )
         world.write(database, "before")
-        world.execute(database, BIG)
+        execute_sql(database, *BIG)
         world.write(database, "changes")
 
         async def check() -> None:

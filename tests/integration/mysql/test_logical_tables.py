@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
-import pymysql
 import pytest
 
+from compose.local.databases.server_pair import execute_sql
 from connectors.formats import ums
 from connectors.mysql.config.checks import check_server
 from connectors.mysql.config.settings import CONFIG
@@ -40,20 +39,7 @@ class Source:
             )
 
     def run(self, *statements: str) -> None:
-        with (
-            closing(
-                pymysql.connect(
-                    host="127.0.0.1",
-                    port=int(self.server.port or 0),
-                    user=self.server.user,
-                    password=self.server.password,
-                    autocommit=True,
-                )
-            ) as connection,
-            connection.cursor() as cursor,
-        ):
-            for statement in statements:
-                cursor.execute(statement)
+        execute_sql(self.server, *statements)
 
     def config(self, **more: str) -> dict[str, str]:
         return {

@@ -5,14 +5,13 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-import pymysql
 import pytest
 
 from compose.local.databases.mysql_debian import MySqlServer
+from compose.local.databases.server_pair import execute_sql
 from compose.local.mariadb import MariaDb
 from connectors.errors import Fatal
 from connectors.mysql.connector import MySqlConnector
@@ -41,21 +40,8 @@ class Source:
 
     def run(self, *statements: str) -> list[tuple[Any, ...]]:
         """The rows of the last statement."""
-        with (
-            closing(
-                pymysql.connect(
-                    host="127.0.0.1",
-                    port=int(self.server.port or 0),
-                    user=self.server.user,
-                    password=self.server.password,
-                    autocommit=True,
-                )
-            ) as connection,
-            connection.cursor() as cursor,
-        ):
-            for statement in statements:
-                cursor.execute(spoken(statement, mysql=is_mysql(self.server)))
-            return list(cursor.fetchall())
+        mysql = is_mysql(self.server)
+        return list(execute_sql(self.server, *(spoken(statement, mysql=mysql) for statement in statements)))
 
     def config(self, **more: str) -> dict[str, str]:
         return {

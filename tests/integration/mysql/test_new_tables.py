@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import closing
 from typing import TYPE_CHECKING
 
-import pymysql
 import pytest
 
+from compose.local.databases.server_pair import execute_sql
 from connectors.mysql.connector import MySqlConnector
 from connectors.testing.contexts import SavedOffsets
 from connectors.testing.driver import Run
+from worker.fetch.errors import StackError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -30,20 +30,7 @@ class Source:
         self.server, self.name = server, name
 
     def run(self, *statements: str) -> None:
-        with (
-            closing(
-                pymysql.connect(
-                    host="127.0.0.1",
-                    port=int(self.server.port or 0),
-                    user=self.server.user,
-                    password=self.server.password,
-                    autocommit=True,
-                )
-            ) as connection,
-            connection.cursor() as cursor,
-        ):
-            for statement in statements:
-                cursor.execute(statement.replace("{db}", self.name))
+        execute_sql(self.server, *(statement.replace("{db}", self.name) for statement in statements))
 
     def config(self, tables: str = ".*", **more: str) -> dict[str, str]:
         return {
@@ -193,7 +180,7 @@ async def test_an_alter_in_two_phases_is_one_change(mariadb: HasMariaDb, unique:
                 "ALTER TABLE {db}.a ADD COLUMN w INT",
                 "INSERT INTO {db}.a VALUES (1, 7, 7), (2, 7, 7)",
             )
-            with pytest.raises(pymysql.MySQLError, match="Duplicate entry"):
+            with pytest.raises(StackError, match="Duplicate entry"):
                 source.run("SET SESSION binlog_alter_two_phase=ON", "ALTER TABLE {db}.a ADD UNIQUE KEY (v)")
             source.run("INSERT INTO {db}.a VALUES (3, 8, 8)")
             statements = []

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
-from contextlib import closing
+from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, Any
 
 import pymysql
@@ -15,18 +15,16 @@ from connectors.mysql.connector import MySqlConnector
 from connectors.testing.driver import Run
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from compose.local.databases.mysql_debian import MySqlServer
 
 PATIENCE = 30
 
 
-@pytest.mark.parametrize("compression", ["OFF", "ON"])
-async def test_partial_updates_of_documents_give_whole_rows(
-    mysql: MySqlServer, unique: Callable[[str], str], compression: str
-) -> None:
-    name = f"json_{unique('x')[-8:]}"
+@contextmanager
+def statements_on(mysql: MySqlServer) -> Iterator[Callable[..., list[tuple[Any, ...]]]]:
+    """A function that runs statements on one connection, and gives the rows of the last one."""
     with (
         closing(
             pymysql.connect(
@@ -41,6 +39,30 @@ async def test_partial_updates_of_documents_give_whole_rows(
                 cursor.execute(statement)
             return list(cursor.fetchall())
 
+        yield run_all
+
+
+def source_of(mysql: MySqlServer, name: str, **more: str) -> dict[str, str]:
+    return {
+        "connector.class": "mysql",
+        "topic.prefix": name,
+        "database.hostname": "127.0.0.1",
+        "database.port": str(mysql.port),
+        "database.user": mysql.user,
+        "database.password": mysql.password,
+        "database.include.list": name,
+        "include.schema.changes": "false",
+        "poll.interval.ms": "20",
+        **more,
+    }
+
+
+@pytest.mark.parametrize("compression", ["OFF", "ON"])
+async def test_partial_updates_of_documents_give_whole_rows(
+    mysql: MySqlServer, unique: Callable[[str], str], compression: str
+) -> None:
+    name = f"json_{unique('x')[-8:]}"
+    with statements_on(mysql) as run_all:
         run_all(
             f"CREATE DATABASE {name}",
             f"USE {name}",
@@ -49,19 +71,8 @@ async def test_partial_updates_of_documents_give_whole_rows(
             "SET SESSION binlog_row_value_options = 'PARTIAL_JSON'",
             f"SET SESSION binlog_transaction_compression = {compression}",
         )
-        properties = {
-            "connector.class": "mysql",
-            "topic.prefix": name,
-            "database.hostname": "127.0.0.1",
-            "database.port": str(mysql.port),
-            "database.user": mysql.user,
-            "database.password": mysql.password,
-            "database.include.list": name,
-            "include.schema.changes": "false",
-            "poll.interval.ms": "20",
-        }
         try:
-            async with Run(MySqlConnector, properties) as run:
+            async with Run(MySqlConnector, source_of(mysql, name)) as run:
                 values: list[dict[str, Any]] = []
 
                 async def until(count: int) -> None:
@@ -96,40 +107,19 @@ async def test_a_stream_from_the_oldest_binlog_knows_the_executed_transactions(
     mysql: MySqlServer, unique: Callable[[str], str]
 ) -> None:
     name = f"old_{unique('x')[-8:]}"
-    with (
-        closing(
-            pymysql.connect(
-                host="127.0.0.1", port=int(mysql.port or 0), user=mysql.user, password=mysql.password, autocommit=True
-            )
-        ) as connection,
-        connection.cursor() as cursor,
-    ):
-        for statement in (
+    with statements_on(mysql) as run_all:
+        ((executed,),) = run_all(
             f"CREATE DATABASE {name}",
             f"CREATE TABLE {name}.t (id INT PRIMARY KEY)",
             "FLUSH BINARY LOGS",
             f"INSERT INTO {name}.t VALUES (1)",
-        ):
-            cursor.execute(statement)
-        cursor.execute("SELECT @@GLOBAL.gtid_executed")
-        ((executed,),) = cursor.fetchall()
-        properties = {
-            "connector.class": "mysql",
-            "topic.prefix": name,
-            "database.hostname": "127.0.0.1",
-            "database.port": str(mysql.port),
-            "database.user": mysql.user,
-            "database.password": mysql.password,
-            "database.include.list": name,
-            "include.schema.changes": "false",
-            "poll.interval.ms": "20",
-            "snapshot.mode": "never",
-        }
+            "SELECT @@GLOBAL.gtid_executed",
+        )
         try:
-            async with Run(MySqlConnector, properties) as run:
+            async with Run(MySqlConnector, source_of(mysql, name, **{"snapshot.mode": "never"})) as run:
                 end = asyncio.get_running_loop().time() + PATIENCE
                 while (run.offsets.get({"server": name}) or {}).get("gtids") != "".join(executed.split()):
                     batch = await run.take(end - asyncio.get_running_loop().time())
                     assert batch is not None, f"{run.offsets.items()} {executed}\n{run.log.text()}"
         finally:
-            cursor.execute(f"DROP DATABASE {name}")
+            run_all(f"DROP DATABASE {name}")

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import closing
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import pymysql
 import pytest
 
+from compose.local.databases.server_pair import execute_sql
 from connectors.api import SameAs
 from connectors.formats import ums
 from connectors.mysql.connector import MySqlConnector
@@ -42,22 +41,8 @@ class Source:
 
     def run(self, *statements: str) -> Any:
         """The first value of the last statement."""
-        with (
-            closing(
-                pymysql.connect(
-                    host="127.0.0.1",
-                    port=int(self.server.port or 0),
-                    user=self.server.user,
-                    password=self.server.password,
-                    autocommit=True,
-                )
-            ) as connection,
-            connection.cursor() as cursor,
-        ):
-            for statement in statements:
-                cursor.execute(statement.replace("{db}", self.name))
-            row = cursor.fetchone()
-            return row[0] if row else None
+        rows = execute_sql(self.server, *(statement.replace("{db}", self.name) for statement in statements))
+        return rows[0][0] if rows else None
 
     def config(self, **more: str) -> dict[str, str]:
         return {

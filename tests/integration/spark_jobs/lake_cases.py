@@ -10,7 +10,7 @@ from pyspark.sql.types import IntegerType, LongType, StringType, StructField, St
 
 from connectors.errors import Fatal
 from spark_jobs.contract import Column, SchemaRefused, TableSchema
-from spark_jobs.testing import change
+from spark_jobs.testing import Supports, change
 from spark_jobs.testing.kit import Kit, key_column
 from tests.support.packed_rows import pack_rows
 
@@ -20,6 +20,11 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from spark_jobs.testing import SinkTarget
+
+SLOW = ["killed_at_every_step"]
+REAL_DELETE_CASES = ["delete", "delete_then_insert_in_one_batch", "older_after_delete", "every_type_of_key", *SLOW]
+INSERT_CASES = ["replay", "schema_evolution", "type_widening", "many_rows", *SLOW]
+INSERTS = Supports(upsert=False, ordering=False, remembers_deletes=False, transactions=True)
 
 
 @dataclass
@@ -185,3 +190,13 @@ def nested_columns_grow(lakes: Lakes) -> None:
     assert rows[3] == {"a": "x", "b": None}
     assert rows[2**40] is None
     assert len(rows) == 7
+
+
+def check_names_the_option(kit: Kit, prefix: str) -> None:
+    """A table that a job made with other options is complained of before the first batch."""
+    kit.write((kit.table("fixed"), [change("i", 10, id=1, name="a")]))
+    assert kit.kind.check(kit.config()) == []
+    (complaint,) = kit.kind.check(kit.config(**{f"{prefix}mode": "insert"}))
+    assert complaint.startswith(f"{prefix}table: the table ")
+    (complaint,) = kit.kind.check(kit.config(**{f"{prefix}key.columns": "name"}))
+    assert complaint.startswith(f"{prefix}key.columns: the key of the table ")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import struct
 from decimal import Decimal
 from typing import Any
 
@@ -94,8 +93,3 @@ def cases(draw: st.DrawFn, *, named: bool = False) -> tuple[Schema, Any]:
     """A schema with a value of it."""
     schema = draw(schemas(named=named))
     return schema, draw(values(schema))
-
-
-def as_float32(value: float) -> float:
-    rounded: float = struct.unpack("<f", struct.pack("<f", value))[0]
-    return rounded

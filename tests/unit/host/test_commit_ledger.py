@@ -44,7 +44,7 @@ def test_commits_never_pass_what_is_not_acknowledged(history: tuple[list[dict[st
     committed |= {partition["p"]: (offset or {})["n"] for partition, offset in ledger.take()}
     assert committed == {name: value for name in "abc" if (value := prefix(moves, done, name))}
     assert ledger.open == len(units) - len(done)
-    assert not ledger.dirty
+    assert not ledger.take()
 
 
 def prefix(moves: list[dict[str, int]], done: set[int], name: str) -> int:

@@ -6,6 +6,7 @@ import asyncio
 import io
 import json
 import logging
+from contextvars import copy_context
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -19,7 +20,7 @@ from worker.logs import LoggerRegistry, LoggerState, RepeatLimiter
 from worker.secrets.masking import SecretFilter, SecretMasker
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 
 @pytest.fixture
@@ -49,13 +50,22 @@ def objects(stream: io.StringIO) -> list[dict[str, Any]]:
     return [json.loads(line) for line in lines(stream)]
 
 
+def in_task(write: Callable[[], None], connector: str) -> None:
+    """Call `write` as a task of a connector does."""
+
+    def run() -> None:
+        logs.set_context(connector, "task-0")
+        write()
+
+    copy_context().run(run)
+
+
 @pytest.mark.usefixtures("restored")
 def test_a_text_line_is_connects_pattern() -> None:
     stream = configured("text")
     log = logging.getLogger("worker.test_a")
     log.info("Started %d tasks", 3)
-    with logs.log_context("my-file", "task-0"):
-        log.warning("Slow")
+    in_task(lambda: log.warning("Slow"), "my-file")
     log.debug("not shown")
     plain, marked = lines(stream)
     assert plain.split("] ", 1)[1].rsplit(":", 1)[0] == "INFO Started 3 tasks (worker.test_a"
@@ -130,8 +140,7 @@ def test_the_same_error_is_not_written_again_and_again() -> None:
     for _ in range(50):
         log.error("Kafka is away")
         log.info("working")
-    with logs.log_context("a", "task-0"):
-        log.error("Kafka is away")
+    in_task(lambda: log.error("Kafka is away"), "a")
     log.error("Kafka is away, %s", "really")
     messages = [(item["level"], item["message"], item.get("connector")) for item in objects(stream)]
     assert messages.count(("ERROR", "Kafka is away", None)) == 1

@@ -15,7 +15,7 @@ from tests.conformance.rest.differences import differs
 from tests.conformance.rest.record import GOLDEN
 from tests.conformance.rest.scenario import FIRST, PLUGINS, VALIDATION
 from tests.unit.rest.memory_herder import MemoryHerder
-from worker.config.validation import plugin_config, validate_config
+from worker.config.validation.answers import plugin_config, validate_config
 from worker.plugins import PluginRegistry
 from worker.rest.facade import RestError
 from worker.rest.server import RestServer

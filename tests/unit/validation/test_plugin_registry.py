@@ -251,8 +251,8 @@ def test_converters_and_providers() -> None:
         ConfigInvalid, match=r"Class SimpleHeaderConverter could not be found\. Available are: .*JsonConverter"
     ):
         registry.converter("SimpleHeaderConverter")
-    assert registry.config_provider("org.apache.kafka.common.config.provider.FileConfigProvider") is not None
-    assert registry.config_provider("Nope") is None
+    assert registry.find("config_provider", "org.apache.kafka.common.config.provider.FileConfigProvider") is not None
+    assert registry.find("config_provider", "Nope") is None
     assert "JsonConverter" in registry.converter_definitions()
     assert set(registry.transform_definitions()) >= {"RegexRouter", "TopicNameMatches"}
     assert set(registry.builtin_connectors()) >= {"file"}

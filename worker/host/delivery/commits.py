@@ -110,8 +110,3 @@ class Ledger:
         """Offsets whose commit failed: they are taken again, unless newer ones have become ready since."""
         for partition, offset in offsets:
             self._retry[position_key(partition)] = (partition, offset)
-
-    @property
-    def dirty(self) -> bool:
-        """Whether ``take`` would give something."""
-        return bool(self._ready or self._retry)

@@ -37,8 +37,7 @@ def topic_complaint(topic: object) -> str | None:
         if reason is None
         else (
             f"invalid topic name {topic!r}: {reason}. Correct the connector's option that names the topic, or the transform "
-            "that "
-            "gives it another name"
+            "that gives it another name"
         )
     )
 

@@ -96,7 +96,7 @@ def make_test(
     """A test of a value, and an RE2 expression that every text that passes matches ("" for none).
 
     Raises:
-        OptionInvalid: not exactly one of the ways to compare is there.
+        OperatorOptionInvalid: not exactly one of the ways to compare is there.
     """
     ways = [way for way in (contains, matches, equals) if way is not None]
     if len(ways) + exists != 1:

@@ -68,7 +68,7 @@ def parse_path(option: str, source: str) -> JsonPathReader:
     """The compiled path of an option.
 
     Raises:
-        OptionInvalid: it is not one.
+        OperatorOptionInvalid: it is not one.
     """
     path = source.removeprefix("$")
     if path and path[0] not in ".[":

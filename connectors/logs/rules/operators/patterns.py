@@ -10,7 +10,7 @@ def make_pattern(option: str, source: str) -> Pattern:
     """The compiled expression of an option.
 
     Raises:
-        OptionInvalid: it can't be used.
+        OperatorOptionInvalid: it can't be used.
     """
     try:
         return compile_pattern(source)

@@ -117,7 +117,7 @@ def make_replacer(source: str, by: str) -> Callable[[str], str]:
     """A function that replaces all matches of an expression, in a time that is bounded by the length of the string.
 
     Raises:
-        OptionInvalid: the expression or its replacement can't be used.
+        OperatorOptionInvalid: the expression or its replacement can't be used.
     """
     find_all = make_pattern("pattern", source).find_all
     try:

@@ -97,12 +97,10 @@ class MySqlChunkReader:
         connection: of the driver; the reader's own from now on.
         views: opens read views on it.
         shared: shared by all readers.
-        generation: the number of the stream's connection when this one was opened.
     """
 
-    def __init__(self, connection: Any, views: Views, shared: SharedReading, generation: int) -> None:
+    def __init__(self, connection: Any, views: Views, shared: SharedReading) -> None:
         self.connection = connection
-        self.generation = generation
         #: Whether the connection can't be used any more.
         self.broken = False
         self._views = views

@@ -8,6 +8,8 @@ import pytest
 from deltalake import DeltaTable
 
 from spark_jobs.testing import SinkTarget, Supports, cases, check_sink
+from tests.integration.spark_jobs.lake_cases import INSERT_CASES, INSERTS, REAL_DELETE_CASES, SLOW
+from tests.support.kit_cases import kit_cases
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -43,40 +45,19 @@ class DeltaTarget(SinkTarget):
 
 
 @pytest.mark.proves("into delta upsert", "exactly-once", killed=["driver", "Python worker"])
-@pytest.mark.parametrize(
-    "case",
-    [pytest.param(case, marks=pytest.mark.slow if case == "killed_at_every_step" else ()) for case in cases()],
-)
+@pytest.mark.parametrize("case", kit_cases(cases(), SLOW))
 def test_conformance(case: str, spark: SparkSession, bootstrap: str, tmp_path: Path) -> None:
     check_sink(DeltaTarget(tmp_path), spark=spark, bootstrap=bootstrap, only=case)
 
 
-@pytest.mark.parametrize(
-    "case",
-    [
-        "delete",
-        "delete_then_insert_in_one_batch",
-        "older_after_delete",
-        "every_type_of_key",
-        pytest.param("killed_at_every_step", marks=pytest.mark.slow),
-    ],
-)
+@pytest.mark.parametrize("case", kit_cases(REAL_DELETE_CASES, SLOW))
 def test_conformance_of_real_deletes(case: str, spark: SparkSession, tmp_path: Path) -> None:
     check_sink(DeltaTarget(tmp_path, **{"sink.delta.delete.mode": "real"}), spark=spark, only=case)
 
 
 @pytest.mark.proves("into delta insert", "exactly-once", killed=["driver", "Python worker"])
-@pytest.mark.parametrize(
-    "case",
-    [
-        "replay",
-        "schema_evolution",
-        "type_widening",
-        "many_rows",
-        pytest.param("killed_at_every_step", marks=pytest.mark.slow),
-    ],
-)
+@pytest.mark.parametrize("case", kit_cases(INSERT_CASES, SLOW))
 def test_conformance_of_inserts(case: str, spark: SparkSession, tmp_path: Path) -> None:
     target = DeltaTarget(tmp_path, **{"sink.delta.mode": "insert"})
-    target.supports = Supports(upsert=False, ordering=False, remembers_deletes=False, transactions=True)
+    target.supports = INSERTS
     check_sink(target, spark=spark, only=case)

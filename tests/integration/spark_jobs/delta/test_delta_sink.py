@@ -98,9 +98,4 @@ def test_check_names_the_option(spark: SparkSession, tmp_path: Path) -> None:
         f"sink.delta.path: {file} is not a directory that can be written"
     ]
     assert kit.kind.check(kit.config()) == []
-    kit.write((kit.table("fixed"), [change("i", 10, id=1, name="a")]))
-    assert kit.kind.check(kit.config()) == []
-    (complaint,) = kit.kind.check(kit.config(**{"sink.delta.mode": "insert"}))
-    assert complaint.startswith("sink.delta.table: the table ")
-    (complaint,) = kit.kind.check(kit.config(**{"sink.delta.key.columns": "name"}))
-    assert complaint.startswith("sink.delta.key.columns: the key of the table ")
+    lake_cases.check_names_the_option(kit, "sink.delta.")

@@ -8,6 +8,7 @@ import pytest
 
 from spark_jobs import history
 from spark_jobs.testing import SinkTarget, Supports, cases, check_sink
+from tests.support.kit_cases import kit_cases
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -50,7 +51,7 @@ class FilesTarget(SinkTarget):
 @pytest.mark.parametrize(
     "case",
     # Each kill costs the start of a JVM; test_files_process.py kills a whole job in every run.
-    [pytest.param(case, marks=pytest.mark.slow if case == "killed_at_every_step" else ()) for case in cases()],
+    kit_cases(cases(), ["killed_at_every_step"]),
 )
 def test_conformance(case: str, spark: SparkSession, bootstrap: str, tmp_path: Path) -> None:
     check_sink(FilesTarget(spark, tmp_path), spark=spark, bootstrap=bootstrap, only=case)

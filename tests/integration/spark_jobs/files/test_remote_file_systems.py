@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import json
-import secrets
 import subprocess
 import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
 from compose.local.targets.hdfs import Hdfs
 from compose.local.targets.s3 import S3
+from tests.integration.spark_jobs.files.killed_rows import files_job, topic_of_rows
 from tests.support.job_process import Job
-from worker.fetch.java import FAST_START
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -57,38 +54,9 @@ def remote(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Remote]:
 
 
 def test_a_killed_job_with_a_lost_checkpoint_and_compaction(remote: Remote, bootstrap: str, tmp_path: Path) -> None:
-    topic = f"remote-{secrets.token_hex(4)}"
-    admin = AdminClient({"bootstrap.servers": bootstrap})
-    admin.create_topics([NewTopic(topic, 2, 1)])[topic].result(30)
-    try:
-        producer = Producer({"bootstrap.servers": bootstrap})
-        for number in range(RECORDS):
-            producer.produce(
-                topic,
-                key=json.dumps({"id": number}),
-                value=json.dumps({"id": number, "text": f"t{number}"}),
-                partition=number % 2,
-            )
-        assert producer.flush(30) == 0
-        config = {
-            "name": "remote",
-            "kafka.bootstrap.servers": bootstrap,
-            "source.topics": topic,
-            "source.format": "plain",
-            "source.value.encoding": "json",
-            "source.starting.offsets": "earliest",
-            "source.max.offsets.per.trigger": "60",
-            "sink.type": "files",
-            "sink.files.path": remote.root,
-            "sink.files.rolling.files": "3",
-            "checkpoint.location": str(tmp_path / "checkpoint"),
-            "state.dir": str(tmp_path / "state"),
-            "trigger.interval.ms": "0",
-            "spark.master": "local[2]",
-            "spark.driver.memory": "512m",
-            "spark.driver.extraJavaOptions": " ".join(FAST_START),
-            **remote.options,
-        }
+    with topic_of_rows(bootstrap, RECORDS) as topic:
+        limits = {"source.max.offsets.per.trigger": "60", "sink.files.rolling.files": "3"}
+        config = {**files_job(bootstrap, topic, remote.root, tmp_path), **limits, **remote.options}
         job = Job(config, tmp_path / "first")
         job.start()
         try:
@@ -109,8 +77,6 @@ def test_a_killed_job_with_a_lost_checkpoint_and_compaction(remote: Remote, boot
         assert seen["files"] == 1
         assert len(seen["winners"]) == 1, "of writers of one name one wins"
         assert seen["content"] == str(seen["winners"][0])
-    finally:
-        admin.delete_topics([topic])[topic].exception(30)
 
 
 def look(remote: Remote) -> dict[str, Any]:

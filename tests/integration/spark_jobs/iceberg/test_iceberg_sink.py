@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 import pytest
 
 from spark_jobs.sinks.iceberg.table import IcebergTable
-from spark_jobs.testing import change
 from spark_jobs.testing.kit import Kit
 from tests.integration.spark_jobs import lake_cases
 from tests.integration.spark_jobs.iceberg.test_iceberg_conformance import IcebergTarget
@@ -76,9 +75,4 @@ def test_check_names_the_option(spark: SparkSession, tmp_path: Path) -> None:
     (complaint,) = kit.kind.check(kit.config(**{"sink.iceberg.catalog.uri": "sqlite:////nowhere/catalog.db"}))
     assert complaint.startswith("sink.iceberg.namespace: the sql catalog can't be used")
     assert kit.kind.check(kit.config()) == []
-    kit.write((kit.table("fixed"), [change("i", 10, id=1, name="a")]))
-    assert kit.kind.check(kit.config()) == []
-    (complaint,) = kit.kind.check(kit.config(**{"sink.iceberg.mode": "insert"}))
-    assert complaint.startswith("sink.iceberg.table: the table ")
-    (complaint,) = kit.kind.check(kit.config(**{"sink.iceberg.key.columns": "name"}))
-    assert complaint.startswith("sink.iceberg.key.columns: the key of the table ")
+    lake_cases.check_names_the_option(kit, "sink.iceberg.")

@@ -57,10 +57,10 @@ class Reader:
         self.context = JobContext("n", config, spark, logging.LoggerAdapter(logging.getLogger("test"), {}))
         self.source = DebeziumSource(self.context)
         # Schemas of a registry, as if they had been asked for before.
-        self.source._decoding._kinds._schema_texts.update(schemas or {})
+        self.source._kinds._schema_texts.update(schemas or {})
         self.spark = spark
         self.passes = Counter[bool]()
-        single = self.source._decoding._fast.single
+        single = self.source._fast.single
         decode = single.decode
 
         def counted(*arguments: Any) -> Any:

@@ -40,7 +40,6 @@ def test_what_is_written_is_read(data: st.DataObject, version: int) -> None:
     times = _times(update)
     if times:
         assert least_write_time(everything, start, version) == min(times)
-        assert CompiledDecoder(table, version).head_times(written, 0) == min(times)
     kinds = [column.type for column in table.key]
     assert everything[key_start:key_end] == encode_partition_key(kinds, update.key)
 

@@ -103,6 +103,6 @@ def test_values_that_are_no_unknown_lines(value: Any) -> None:
 
 def test_heartbeats_of_the_table_are_no_lines() -> None:
     namespace = "logs.logs.logs.unknown_table.1.0.0"
-    assert is_signal(ums.make_heartbeat(namespace, 0))
+    assert is_signal(ums.make_signal(ums.INCREMENT_HEARTBEAT, namespace, 0))
     assert not is_signal(ums.make_message(ums.INCREMENT, namespace, [], []))
     assert not is_signal({"line": "a line", "protocol": "http"})

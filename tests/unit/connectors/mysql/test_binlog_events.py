@@ -31,32 +31,10 @@ def varlen(value: int) -> bytes:
 def test_headers() -> None:
     raw = event(types.XID, bytes(8), flags=0x20)
     assert parse.read_header(raw) == BinlogHeader(1700000000, 16, 7, 27, 900, 0x20)
-    assert parse.read_xid(event(types.XID, struct.pack("<Q", 1 << 40))) == 1 << 40
     with pytest.raises(Fatal, match="shorter than a header"):
         parse.read_header(raw[:18])
     assert types.type_name(30) == "WRITE_ROWS (30)"
     assert types.type_name(99) == "unknown type (99)"
-
-
-def description(*, algorithm: int = 1, version: int = 4, table_map: int = 8) -> bytes:
-    lengths = bytearray([0] * 42)
-    lengths[types.TABLE_MAP - 1] = table_map
-    return event(
-        types.FORMAT_DESCRIPTION, struct.pack("<H50sIB", version, b"8.4.6", 0, 19) + bytes(lengths) + bytes([algorithm])
-    )
-
-
-def test_format_descriptions() -> None:
-    parsed = parse.format_description(description())
-    assert (parsed.server, parsed.checksum, parsed.lengths[18]) == ("8.4.6", True, 8)
-    assert not parse.format_description(description(algorithm=0)).checksum
-    for bad, reason in (
-        (description(version=3), "older"),
-        (description(table_map=6), "another size"),
-        (description(algorithm=2), "unknown kind 2"),
-    ):
-        with pytest.raises(Fatal, match=reason):
-            parse.format_description(bad)
 
 
 def test_rotates_and_heartbeats() -> None:
@@ -206,19 +184,10 @@ def test_gtids_that_begin_a_transaction_and_say_nothing_else_are_plain() -> None
         assert not parse.plain_gtid(other)
 
 
-def test_lists_texts_and_incidents() -> None:
-    entries = struct.pack("<IIQ", 0, 1, 100) + struct.pack("<IIQ", 2, 9, 1 << 40)
-    assert parse.gtid_list(event(types.GTID_LIST, struct.pack("<I", 2 | 1 << 29) + entries)) == [
-        (0, 1, 100),
-        (2, 9, 1 << 40),
-    ]
-    with pytest.raises(Fatal, match="GTID_LIST event"):
-        parse.gtid_list(event(types.GTID_LIST, struct.pack("<I", 3) + entries))
+def test_texts_and_incidents() -> None:
     assert parse.rows_query(event(types.ROWS_QUERY, b"\x05" + "ä = 1".encode())) == "ä = 1"
     assert parse.rows_query(event(types.ANNOTATE_ROWS, b"DELETE FROM t")) == "DELETE FROM t"
     assert parse.describe_incident(event(types.INCIDENT, b"\x01\x00\x04lost")) == "incident 1: lost"
-    xa = parse.xa_prepare(event(types.XA_PREPARE, b"\x01" + struct.pack("<III", 1, 2, 3) + b"abcde"))
-    assert xa == parse.Xa(True, "X'6162',X'636465',1")
 
 
 # Rows.

@@ -10,7 +10,7 @@ from connectors.errors import ConfigInvalid
 from connectors.formats.masks.masking import MASKED, masked_by
 from connectors.mysql.model import MySqlColumn
 from connectors.mysql.schema import type_codes as codes
-from connectors.mysql.schema.columns import key_columns, make_layout, make_plans
+from connectors.mysql.schema.columns import key_columns, make_layout
 from connectors.schema import Type
 from tests.support.settings import mysql_values
 from tests.unit.connectors.mysql.events.making import CUSTOMERS, number, settings, table, text
@@ -31,7 +31,6 @@ def test_by_default_rows_are_values_as_decoded() -> None:
     assert [field.name for field in layout.key] == ["id"]
     assert all(plan is not None and plan.transform is None for plan in layout.plans)
     assert layout.as_decoded
-    assert make_plans(CUSTOMERS, settings(), OPTIONS) == list(layout.plans)
 
 
 def test_columns_that_no_event_needs_are_not_decoded() -> None:

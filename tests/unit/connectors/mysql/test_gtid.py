@@ -144,10 +144,3 @@ def test_a_mariadb_set_is_the_last_transaction_of_domain_id_domain(
 def test_what_is_no_mariadb_set_says_so(text: str) -> None:
     with pytest.raises(ConfigInvalid, match="DOMAIN-SERVER-NUMBER"):
         gtid.parse_gtids("mariadb", text)
-
-
-def test_reached_takes_texts_and_sets() -> None:
-    assert gtid.includes_gtids("mariadb", "0-1-5,1-1-1", "0-2-5")
-    assert not gtid.includes_gtids("mariadb", MariaDbGtids.parse("0-1-4"), "0-2-5")
-    assert gtid.includes_gtids("mysql", f"{A}:1-5", MySqlGtids.parse(f"{A}:2"))
-    assert not gtid.includes_gtids("mysql", f"{A}:1-5", f"{B}:2")

@@ -81,46 +81,28 @@ async def every_restart_is_exact(replica: Replica, saved: Position, expected: li
             offset = records[-1].source_offset
 
 
+#: The old server's file has the same name, and the position in it is behind all that the new one has.
+SAVED: dict[str, Any] = {"file": FILE, "pos": 9_000, "gtids": f"{UUID}:1-4", "source_server": 1}
+SENT_IN_PART = SAVED | {"event": 3, "row": 1, "tx_rows": 0, "tx_gtid": f"{UUID}:5"}
+
+
 async def test_a_restart_at_the_start_of_a_failover_asks_by_gtids_again() -> None:
     replica = Replica(1, 2, 3, 4, 5, 6)
-    # The old server's file has the same name, and the position in it is behind all that the new one has.
-    saved: dict[str, Any] = {"file": FILE, "pos": 9_000, "gtids": f"{UUID}:1-4", "source_server": 1}
-    await every_restart_is_exact(replica, saved, [50, 51, 60, 61])
+    await every_restart_is_exact(replica, SAVED, [50, 51, 60, 61])
 
 
 async def test_a_server_with_another_order_of_commits_repeats_nothing_after_a_restart() -> None:
     replica = Replica(1, 2, 5, 3, 6, 4, 7)
-    saved: dict[str, Any] = {"file": FILE, "pos": 9_000, "gtids": f"{UUID}:1-4", "source_server": 1}
-    await every_restart_is_exact(replica, saved, [50, 51, 60, 61, 70, 71])
+    await every_restart_is_exact(replica, SAVED, [50, 51, 60, 61, 70, 71])
 
 
 async def test_a_transaction_that_was_sent_in_part_is_kept_while_others_that_come_first_are_open() -> None:
     replica = Replica(1, 2, 6, 7, 5, 8)
-    saved: dict[str, Any] = {
-        "file": FILE,
-        "pos": 9_000,
-        "gtids": f"{UUID}:1-4",
-        "source_server": 1,
-        "event": 3,
-        "row": 1,
-        "tx_rows": 0,
-        "tx_gtid": f"{UUID}:5",
-    }
-    await every_restart_is_exact(replica, saved, [60, 61, 70, 71, 51, 80, 81])
+    await every_restart_is_exact(replica, SENT_IN_PART, [60, 61, 70, 71, 51, 80, 81])
 
 
 async def test_two_transactions_that_were_sent_in_part_are_kept_over_two_failovers() -> None:
-    saved: dict[str, Any] = {
-        "file": FILE,
-        "pos": 9_000,
-        "gtids": f"{UUID}:1-4",
-        "source_server": 1,
-        "event": 3,
-        "row": 1,
-        "tx_rows": 0,
-        "tx_gtid": f"{UUID}:5",
-        "tx_others": f"{UUID}:6:1",
-    }
+    saved = SENT_IN_PART | {"tx_others": f"{UUID}:6:1"}
     for order in ((5, 6, 7), (6, 5, 7), (7, 6, 5)):
         rest = {5: [51], 6: [61], 7: [70, 71]}
         await every_restart_is_exact(Replica(1, 2, *order), saved, [key for number in order for key in rest[number]])

@@ -10,8 +10,6 @@ from hypothesis import strategies as st
 
 from connectors.mysql.model import MARIADB, MYSQL, BinlogPosition
 from connectors.mysql.position import positions
-from connectors.mysql.source import event_types as types
-from connectors.mysql.source.binlog_events import BinlogHeader
 
 A = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
 
@@ -81,34 +79,6 @@ def test_numbers_of_files() -> None:
         BinlogPosition(file="b.1000000", pos=4)
     )
     assert positions.position_number("b.000002", 5) == 2 * 10**12 + 5
-
-
-@pytest.mark.parametrize(
-    ("low", "near", "whole"),
-    [
-        (500, 400, 500),
-        (100, (1 << 32) - 50, (1 << 32) + 100),
-        (100, (1 << 32) + 50, (1 << 32) + 100),
-        (10, (1 << 32) + 50, (2 << 32) + 10),
-    ],
-)
-def test_positions_beyond_four_gigabytes(low: int, near: int, whole: int) -> None:
-    assert positions.widen_position(low, near) == whole
-
-
-@pytest.mark.parametrize(("header", "at", "span"), [
-    (BinlogHeader(1, types.TABLE_MAP, 1, 60, 460, 0), 400, (400, 460)),
-    (BinlogHeader(1, types.TABLE_MAP, 1, 60, 0, 0), 400, (400, 460)),  # newer MariaDB, inside a transaction
-    (BinlogHeader(1, types.MARIADB_GTID, 1, 42, 2375, 8), 285, (2333, 2375)),  # the first one behind a GTID
-    (BinlogHeader(1, types.WRITE_ROWS, 1, 300, 200, 0), (1 << 32) - 100, ((1 << 32) - 100, (1 << 32) + 200)),
-    (BinlogHeader(0, types.ROTATE, 1, 44, 0, 0x20), 400, (400, 400)),
-    (BinlogHeader(5, types.FORMAT_DESCRIPTION, 1, 252, 0, 0), 400, (400, 400)),  # sent again, for a beginning inside the file
-    (BinlogHeader(5, types.FORMAT_DESCRIPTION, 1, 252, 256, 0), 4, (4, 256)),
-    (BinlogHeader(0, types.HEARTBEAT, 1, 36, 900, 0), 400, (900, 900)),
-    (BinlogHeader(0, types.GTID_LIST, 1, 43, 2333, 0x20), 325, (2333, 2333)),
-])  # fmt: skip
-def test_where_events_begin_and_end(header: BinlogHeader, at: int, span: tuple[int, int]) -> None:
-    assert positions.event_span(header, at) == span
 
 
 def test_reached_by_file_and_by_gtid() -> None:

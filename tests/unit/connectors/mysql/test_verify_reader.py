@@ -127,7 +127,7 @@ def test_ums_messages() -> None:
             "t", "k", message(ums.INITIAL, (number(500, 0), "i", "1", "x"), (number(501, 0), "i", "2", "x"))
         )
     ] == ["set", "later"]
-    assert read("t", "k", ums.make_heartbeat("mysql.s.shop.t.3.0.0", 1)) == []
+    assert read("t", "k", ums.make_signal(ums.INCREMENT_HEARTBEAT, "mysql.s.shop.t.3.0.0", 1)) == []
     assert read("t", "k", message(ums.INCREMENT, (1, "i", "1", "x"), table="other")) == []
     assert read("t", "k", message(ums.INCREMENT, (1, "d", "1", "x"), table="loose")) == [
         MessageChange("gone", "shop.loose", None, {"id": "1", "name": "x"})

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from connectors.api import SourceRecord
-    from connectors.scylla.model import StreamRun
+    from connectors.scylla.model import StreamGroup, StreamRun
     from connectors.scylla.reader import ScyllaReader
 
 pytestmark = pytest.mark.usefixtures("impatience")
@@ -140,29 +140,33 @@ async def test_a_bad_record_is_passed_although_its_windows_end_is_not_saved() ->
     assert ([row[1] for row in rows], bad) == ([timeuuid(START + 900, 0, 1)], [])
 
 
-async def test_a_range_delete_without_its_end_does_not_fail_each_restart() -> None:
-    """Its start was reported, and its position saved: the rest of the window is read from there."""
-    (group,) = groups_of([1], START + SPAN)
+def reader_of_deletes(log: Log, group: StreamGroup, saved: SavedOffsets, **more: int) -> ScyllaReader:
+    """A reader of a table with a clustering column, whose deletes of many rows are events."""
     columns = (
         ScyllaColumn("pk", CqlType("int"), "partition_key", 0),
         ScyllaColumn("ck", CqlType("int"), "clustering", 0),
     )
-    version = TableVersion(TABLE, columns, CdcOptions(), "one")
     event_settings = scylla_events(topic_prefix="p", deletes_mode="events")
+    return reader_of(
+        log,
+        [group],
+        saved,
+        scylla_reading(confidence_ms=0, heartbeat_ms=60_000, **more),
+        # The first window ends before there is anything: its end is saved, and then no other for a minute.
+        rules=WindowRules(head_ms=50, first_ms=50),
+        builder=lambda version: build_events(version, event_settings),
+        version=TableVersion(TABLE, columns, CdcOptions(), "one"),
+    )
+
+
+async def test_a_range_delete_without_its_end_does_not_fail_each_restart() -> None:
+    """Its start was reported, and its position saved: the rest of the window is read from there."""
+    (group,) = groups_of([1], START + SPAN)
     start = (bytes([0]) * 16, timeuuid(START + 100, 0, 1), 0, RANGE_START_INCLUSIVE, None, None, 1, 1)
     saved = SavedOffsets()
 
     def new_reader() -> ScyllaReader:
-        return reader_of(
-            Log([start]),
-            [group],
-            saved,
-            scylla_reading(confidence_ms=0, heartbeat_ms=60_000),
-            # The first window ends before there is anything: its end is saved, and then no other for a minute.
-            rules=WindowRules(head_ms=50, first_ms=50),
-            builder=lambda version: build_events(version, event_settings),
-            version=version,
-        )
+        return reader_of_deletes(Log([start]), group, saved)
 
     _, bad = await read_until(new_reader(), saved, lambda _, bad: bool(bad))
     position = positions.saved_position(group, saved)
@@ -186,12 +190,6 @@ class EmptyLastPages(Log):
 async def test_a_range_delete_without_its_end_takes_no_position_back() -> None:
     """It is given up at the end of its stream, when changes behind it were delivered: they are not repeated."""
     (group,) = groups_of([1], START + SPAN)
-    columns = (
-        ScyllaColumn("pk", CqlType("int"), "partition_key", 0),
-        ScyllaColumn("ck", CqlType("int"), "clustering", 0),
-    )
-    version = TableVersion(TABLE, columns, CdcOptions(), "one")
-    event_settings = scylla_events(topic_prefix="p", deletes_mode="events")
     stream = bytes([0]) * 16
     rows = [
         (stream, timeuuid(START + 100, 0, 1), 0, RANGE_START_INCLUSIVE, None, None, 1, 1),
@@ -200,16 +198,7 @@ async def test_a_range_delete_without_its_end_takes_no_position_back() -> None:
     saved = SavedOffsets()
 
     def new_reader() -> ScyllaReader:
-        return reader_of(
-            EmptyLastPages(rows),
-            [group],
-            saved,
-            scylla_reading(confidence_ms=0, heartbeat_ms=60_000, fetch_size=1, max_batch=1),
-            # The first window ends before there is anything: its end is saved, and then no other for a minute.
-            rules=WindowRules(head_ms=50, first_ms=50),
-            builder=lambda version: build_events(version, event_settings),
-            version=version,
-        )
+        return reader_of_deletes(EmptyLastPages(rows), group, saved, fetch_size=1, max_batch=1)
 
     records, bad = await read_until(new_reader(), saved, lambda _, bad: bool(bad))
     assert (len(records), len(bad)) == (1, 1)

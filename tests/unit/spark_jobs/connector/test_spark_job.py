@@ -21,7 +21,7 @@ from spark_jobs.config.keys import FRAME
 from spark_jobs.connector import SparkJob, SparkJobTask, command, install_text, take_progress
 from tests.support.eventually import eventually_async
 from worker.config.job_config import JOB_CONFIG, foreign_complaints, job_properties, tasks_note, worker_kafka
-from worker.config.validation import plugin_config, validate_config
+from worker.config.validation.answers import plugin_config, validate_config
 from worker.control.herder.progress import shown_progress
 from worker.plugins import PluginRegistry
 

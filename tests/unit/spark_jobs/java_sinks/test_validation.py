@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from connectors.errors import ConfigInvalid
-from worker.config.validation import plugin_config, validate_config
+from worker.config.validation.answers import plugin_config, validate_config
 from worker.host.job import make_job_plan
 from worker.plugins.registry import PluginRegistry
 from worker.protocol import HostTaskId

@@ -458,10 +458,9 @@ def test_ums_as_input() -> None:
     bench.apply(InputRecord(b"", message(tuple_(5, "d", "7", "b", "true")), 1, 0))
     bench.apply(InputRecord(b"", message(tuple_(4, "u", "7", "late", "true")), 2, 0))
     assert bench.rows == {}
-    bench.apply(InputRecord(b"", json.dumps(ums.make_heartbeat("mysql.db1.shop.orders.3.0.0", 0)).encode(), 3, 0))
-    bench.apply(
-        InputRecord(b"", json.dumps(ums.make_termination("mysql.db1.shop.orders.3.0.0", 0, batch=True)).encode(), 3, 0)
-    )
+    for protocol in (ums.INCREMENT_HEARTBEAT, ums.BATCH_TERMINATION):
+        signal = ums.make_signal(protocol, "mysql.db1.shop.orders.3.0.0", 0)
+        bench.apply(InputRecord(b"", json.dumps(signal).encode(), 3, 0))
     with pytest.raises(Skippable, match="directive_flow_start"):
         bench.apply(InputRecord(b"", json.dumps(ums.make_signal("directive_flow_start", "n", 0)).encode(), 3, 0))
     bench.chained = False

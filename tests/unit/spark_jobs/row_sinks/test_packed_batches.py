@@ -51,6 +51,6 @@ def chosen(*, ordered: bool = False) -> RowSettings:
 def test_flat_rows_in_enough_parts_go_as_they_are(
     rows: TableChanges, settings: RowSettings, parts: int, expected: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(writing, "_parts", lambda _: parts)
+    monkeypatch.setattr(writing, "count_partitions", lambda _: parts)
     table = RowTable("shop.orders", tuple(column.name for column in rows.schema.columns), ("column_0",))
     assert writing.takes_packed(rows, table, settings) is expected
