@@ -79,7 +79,6 @@ class MySqlSnapshotReader(SnapshotEngine[MySqlSnapshotPlanner]):
         )
         #: The connections, by the number of the reader.
         self._readers: dict[int, MySqlChunkReader] = {}
-        #: Grows with each connection of the stream.
 
     @property
     def watched(self) -> Mapping[TableName, object]:
