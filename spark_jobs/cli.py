@@ -393,7 +393,10 @@ def _build_package(options: argparse.Namespace) -> int:
     from spark_jobs.spark import package
     from spark_jobs.spark.session import fetch_jars
 
-    path = package.build_zip(options.folder)
+    try:
+        path = package.build_zip(options.folder)
+    except OSError as error:
+        raise ConfigInvalid(f"{error.filename}: {error.strerror}") from error
     sets = ["spark", *(["delta"] if options.delta else []), *(["s3"] if options.s3 else [])]
     files = fetch_jars(sets)
     print(path)

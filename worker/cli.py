@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import os
+import select
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,6 +16,18 @@ from worker.fetch.errors import StackError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+
+def _parse_count(value: str) -> int:
+    if not value.isdecimal():
+        raise argparse.ArgumentTypeError(f"'{value}' is not a number from 0 on")
+    return int(value)
+
+
+def _parse_port(value: str) -> int:
+    if not value.isdecimal() or int(value) > 65535:
+        raise argparse.ArgumentTypeError(f"'{value}' is not a port: a number from 0 to 65535")
+    return int(value)
 
 
 def _run_worker(options: argparse.Namespace) -> int:
@@ -292,7 +306,7 @@ def _add_console(commands: Any) -> None:
     )
     command.add_argument(
         "--port",
-        type=int,
+        type=_parse_port,
         default=8093,
         metavar="N",
         help="where to listen on 127.0.0.1 (default 8093; 0: any free port)",
@@ -393,7 +407,7 @@ def _add_worker(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     )
     worker.add_argument(
         "--processes",
-        type=int,
+        type=_parse_count,
         metavar="N",
         help="task hosts to run (default: the machine's cores; 0: all in one process, for a debugger)",
     )
@@ -495,10 +509,31 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command.
 
     Returns:
-        The exit code: 0 done, 1 failed (the reason is on standard error), 2 wrong arguments, 130 interrupted; ``job`` has
-        further ones.
+        The exit code: 0 done, 1 failed (the reason is on standard error), 2 wrong arguments, 130 interrupted, 141 when no one
+        reads the output any more; ``job`` has further ones.
     """
     arguments = sys.argv[1:] if argv is None else list(argv)
+    try:
+        try:
+            return _run_arguments(arguments)
+        finally:
+            sys.stdout.flush()
+    except BrokenPipeError:
+        if not _is_output_closed():
+            raise
+        # What is still in the buffer goes nowhere, so that the interpreter's own flush does not complain.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
+
+
+def _is_output_closed() -> bool:
+    """Whether the other end of the standard output is closed, as by ``head``."""
+    output = select.poll()
+    output.register(sys.stdout.fileno(), 0)
+    return any(event & select.POLLERR for _, event in output.poll(0))
+
+
+def _run_arguments(arguments: list[str]) -> int:
     if arguments[:1] == ["job"]:
         from spark_jobs.cli import main as job
 

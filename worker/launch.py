@@ -82,7 +82,9 @@ def read_connector(path: Path) -> dict[str, str]:
     if path.suffix == ".json":
         try:
             config = _read_body(path.read_bytes())
-        except (OSError, RestError) as error:
+        except OSError as error:
+            raise ConfigInvalid(f"{path}: {error.strerror}") from error
+        except RestError as error:
             raise ConfigInvalid(f"{path}: {error}") from error
     else:
         config = load_properties(path)

@@ -22,6 +22,9 @@ EPOCH_MS: Final = 1_600_000_000_000
 #: Fields every row starts with: they tell a verifier which record it has.
 ID, PARTITION, SEQUENCE, PAYLOAD = "id", "partition", "sequence", "payload"
 _ALPHABET: Final = string.ascii_letters + string.digits + " "
+#: A row fits into a record, and what rows repeat fits into memory.
+_MOST_LENGTH: Final = 10_000_000
+_MOST_SCALE: Final = 100
 _BITS: Final = {"int8": 7, "int16": 15, "int32": 31, "int64": 63}
 #: What values of the types may be given in JSON.
 _LISTED: Final[dict[str, tuple[type, ...]]] = {
@@ -178,8 +181,8 @@ def _check_fields(fields: Sequence[FieldSpec], where: str) -> None:
             _check_fields(field.fields, name)
         if not 0 <= field.nulls <= 1:
             raise ConfigInvalid(f"{name}: nulls is a share from 0 to 1")
-        if field.length < 0 or field.scale < 0:
-            raise ConfigInvalid(f"{name}: length and scale can't be negative")
+        if not 0 <= field.length <= _MOST_LENGTH or not 0 <= field.scale <= _MOST_SCALE:
+            raise ConfigInvalid(f"{name}: length is 0 to {_MOST_LENGTH}, scale 0 to {_MOST_SCALE}")
         classes = _LISTED.get(field.type, () if field.type not in _BITS else (int,))
         for value in field.values:
             if not isinstance(value, classes) or (isinstance(value, bool) and bool not in classes):

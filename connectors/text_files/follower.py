@@ -105,13 +105,16 @@ class Follower:
         self._stream: TextStream | None = None
         self._identity = (0, 0)
         self._queue: deque[int] = deque()
+        #: The first bytes of the newest file while older ones are read: it may be copied and truncated before its turn.
+        self._waiting_head = b""
         self._target = 0
         self._corrupt = False
         self._was_idle = False
         self._quiet_since: float | None = None
         self._next_look = 0.0
         self._missing = False
-        self._parked: tuple[tuple[int, int], int] | None = None
+        #: Identity, size and time of the last write of a file that was closed until it changes.
+        self._parked: tuple[tuple[int, int], int, int] | None = None
 
     @property
     def is_open(self) -> bool:
@@ -140,7 +143,7 @@ class Follower:
         """Close an idle file, all of which was read, until it changes (a task can't hold open any number of files)."""
         if self._stream is None or self._queue or not isinstance(self._stream, PlainStream):
             return
-        self._parked = (self._identity, self._stream.at)
+        self._parked = (self._identity, self._stream.at, os.fstat(self._fd).st_mtime_ns)
         self._resume = (position, self.fingerprint_at(position))
         self._close_current()
 
@@ -168,7 +171,7 @@ class Follower:
                 now = os.stat(self.path)  # noqa: PTH116
             except FileNotFoundError:
                 return FollowerStep(StepKind.GONE)
-            if self._parked == ((now.st_dev, now.st_ino), now.st_size):
+            if self._parked == ((now.st_dev, now.st_ino), now.st_size, now.st_mtime_ns):
                 return FollowerStep(StepKind.IDLE)
             self._parked = None
         location = locate_position(self.path, *self._resume, self._compression, self._pattern)
@@ -183,9 +186,9 @@ class Follower:
         return self._begin_next(location.position, location.note)
 
     def _enqueue_file(self, fd: int) -> None:
-        status = os.fstat(fd)
-        self._identity = (status.st_dev, status.st_ino)
+        self._identity = _identify(fd)
         self._queue.append(fd)
+        self._waiting_head = os.pread(fd, HEAD, 0)
 
     def _begin_next(self, position: int, note: str = "") -> FollowerStep:
         """Continue with the next open file."""
@@ -221,7 +224,7 @@ class Follower:
         if now >= self._next_look:
             self._look(now)
             # After a pause the file may be truncated, and longer than before again.
-            if isinstance(stream, PlainStream) and stream.at and not self._begins_alike():
+            if isinstance(stream, PlainStream) and not self._begins_alike():
                 return self._find_copy(stream.at) or self._restart_file("begins differently than before")
         try:
             data = b"" if self._corrupt else stream.read(BLOCK)
@@ -273,18 +276,15 @@ class Follower:
 
     def _find_copy(self, position: int) -> FollowerStep | None:
         """Continue in the copy of a file that was truncated; None if no copy has anything behind the position."""
-        if not position or self._pattern == "":
-            return None
-        copies = locate_position(self.path, position, self.fingerprint_at(position), self._compression, self._pattern)
-        if copies is None or copies.position != position or len(copies.paths) < 2:
-            return None
-        opened = [fd for path in copies.paths[:-1] if (fd := open_file(path)) is not None]
+        opened = self._open_copies(max(position, len(self.head)), self.head)
         if not opened:
             return None
         copy, *newer = opened
         if not newer and not is_gzip(copy, self._compression) and os.fstat(copy).st_size <= position:
             os.close(copy)
             return None
+        if not self._queue:
+            self._waiting_head = os.pread(self._fd, HEAD, 0)
         self._queue.extendleft(reversed([*newer, os.dup(self._fd)]))
         self._close_current()
         self._fd = copy
@@ -299,6 +299,32 @@ class Follower:
             self._target = position
         self._stream = stream
         return FollowerStep(StepKind.BUSY)
+
+    def _open_copies(self, position: int, head: bytes) -> list[int]:
+        """The newest rotated file that begins with ``head`` and has the position, and those after it; empty for none."""
+        if not position or self._pattern == "":
+            return []
+        print_of_head = fingerprint_head(head, position)
+        copies = locate_position(self.path, position, print_of_head, self._compression, self._pattern)
+        if copies is None or copies.position != position:
+            return []
+        known_files = {_identify(fd) for fd in (self._fd, *self._queue)}
+        opened: list[int] = []
+        for path in copies.paths[:-1]:
+            fd = open_file(path)
+            if fd is not None and _identify(fd) in known_files:
+                os.close(fd)
+            elif fd is not None:
+                opened.append(fd)
+        return opened
+
+    def _look_at_waiting(self) -> None:
+        """See whether the newest file was truncated while older ones are read: its copy is read before it then."""
+        head = os.pread(self._queue[-1], HEAD, 0)
+        if not head.startswith(self._waiting_head):
+            newest = self._queue.pop()
+            self._queue.extend([*self._open_copies(len(self._waiting_head), self._waiting_head), newest])
+        self._waiting_head = head
 
     def _restart_file(self, reason: str) -> FollowerStep:
         """The same file from its beginning."""
@@ -316,9 +342,16 @@ class Follower:
                 self._quiet_since = None
             return
         self._missing = False
+        if self._queue:
+            self._look_at_waiting()
         if (status.st_dev, status.st_ino) != self._identity and len(self._queue) < _MAX_QUEUE:
             fd = open_file(self.path)
             if fd is not None:
                 self._enqueue_file(fd)
                 # The writer may not have noticed yet: it counts from here how long it has been quiet.
                 self._quiet_since = None
+
+
+def _identify(fd: int) -> tuple[int, int]:
+    status = os.fstat(fd)
+    return status.st_dev, status.st_ino

@@ -105,10 +105,19 @@ def _holds_position(path: str, position: int, saved_fingerprint: str, compressio
         os.close(fd)
 
 
+def _identify_file(path: str) -> tuple[int, int] | None:
+    try:
+        status = os.stat(path)  # noqa: PTH116
+    except FileNotFoundError:
+        return None
+    return status.st_dev, status.st_ino
+
+
 def _list_siblings(path: str, pattern: str | None) -> list[str]:
     """Files that ``path`` may have been rotated to, the newest first."""
     if pattern == "":
         return []
+    current = _identify_file(path)
     folder, name = os.path.split(path)
     name_pattern = pattern or glob.escape(name) + "?*"
     times: dict[str, int] = {}
@@ -117,7 +126,10 @@ def _list_siblings(path: str, pattern: str | None) -> list[str]:
             for entry in entries:
                 if entry.name != name and fnmatch.fnmatchcase(entry.name, name_pattern) and entry.is_file():
                     with contextlib.suppress(FileNotFoundError):  # it was deleted or renamed just now
-                        times[os.path.join(folder, entry.name)] = entry.stat().st_mtime_ns  # noqa: PTH118
+                        status = entry.stat()
+                        # The followed name may be a link to the newest of them, which is read under that name.
+                        if (status.st_dev, status.st_ino) != current:
+                            times[os.path.join(folder, entry.name)] = status.st_mtime_ns  # noqa: PTH118
     except FileNotFoundError:
         return []
 

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+import time
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from connectors.errors import MillraceError
 from connectors.text_files.directory import assign_files, match_files
-from connectors.text_files.options import DIRECTORY, PATTERN, SCAN_INTERVAL, TASK_FILES
+from connectors.text_files.options import DIRECTORY, PATTERN, ROTATION_WAIT, SCAN_INTERVAL, TASK_FILES
 
 if TYPE_CHECKING:
     from connectors.api import ConnectorContext
+
+
+#: How long the task of a deleted file keeps it, behind the time in which the file must be quiet: the task reads what it holds
+#: open to its end and deletes the saved offset.
+_GRACE_S: Final = 10.0
 
 
 class DirectoryWatch:
@@ -22,6 +28,8 @@ class DirectoryWatch:
         self._context = context
         self._seen: list[str] | None = None
         self._assigned: list[list[str]] = []
+        #: Deleted files that tasks still have, and since when they are not there.
+        self._deleted: dict[str, float] = {}
         self._watch: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -49,8 +57,15 @@ class DirectoryWatch:
         return [{TASK_FILES: msgspec.json.encode(files).decode()} for files in self._assigned]
 
     async def _list_files(self) -> list[str]:
+        """The files of the directory, and those that were deleted a moment ago."""
         config = self._context.config
-        return await asyncio.to_thread(match_files, config[DIRECTORY], config[PATTERN])
+        files = set(await asyncio.to_thread(match_files, config[DIRECTORY], config[PATTERN]))
+        now = time.monotonic()
+        oldest = now - config[ROTATION_WAIT] / 1000 - _GRACE_S
+        self._deleted = {
+            name: self._deleted.get(name, now) for names in self._assigned for name in names if name not in files
+        }
+        return sorted(files.union(name for name, since in self._deleted.items() if since > oldest))
 
     async def _watch_directory(self) -> None:
         while True:

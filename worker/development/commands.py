@@ -91,6 +91,7 @@ LIGHT = (
             "validation",
             "test_bench_gate.py",
             "test_command_help.py",
+            "test_command_output.py",
             "test_guarantee_matrix.py",
             "test_licenses.py",
             "test_schedule.py",
@@ -454,18 +455,25 @@ def _all_plugins(plugin_path: str) -> tuple[list[PluginInfo], Scan, dict[str, st
     )
 
 
+def _labels(plugin: PluginInfo) -> Sequence[str]:
+    """The names of a plugin that are easy to type."""
+    return [short for short in plugin.shorts if short.islower()] or [plugin.class_name]
+
+
 def print_connector_options(name: str) -> int:
     """Print a connector's own options and what each does; of several versions the latest."""
     from worker.plugins.catalog import PluginCatalog
     from worker.plugins.isolation import activate_folders
+    from worker.plugins.model import CONNECTORS
     from worker.plugins.registry import PluginRegistry
 
     plugin_path = os.environ.get("MILLRACE_PLUGIN_PATH", "")
     plugins, environments_scan, _ = _all_plugins(plugin_path)
     chosen = PluginCatalog(plugins).connector({"connector.class": name})
-    folders = (
-        [environments_scan.environments[chosen.environment].path] if chosen is not None and chosen.environment else []
-    )
+    if chosen is None:
+        names = sorted({short for plugin in plugins if plugin.kind in CONNECTORS for short in _labels(plugin)})
+        raise MillraceError(f"there is no connector '{name}'; there are: {', '.join(names)}")
+    folders = [environments_scan.environments[chosen.environment].path] if chosen.environment else []
     activate_folders(folders)
     definition = PluginRegistry(plugin_path, folders).connector(name).config_def
     for key in definition.keys.values():

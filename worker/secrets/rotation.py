@@ -82,6 +82,8 @@ class _CachedPath:
     fresh_until: float = 0.0
     failing: bool = False
     unsubscribe: Callable[[], None] | None = None
+    #: The keys that ``unsubscribe`` is for.
+    subscribed: set[str] = field(default_factory=set)
 
 
 @dataclass(slots=True, eq=False)
@@ -308,10 +310,11 @@ class SecretKeeper:
         else:
             cached.due = now + self._interval_s if self._interval_s else None
             cached.fresh_until = 0.0
-        if cached.unsubscribe is None:
-            cached.unsubscribe = self._subscribe_path(secret_path, cached)
+        if cached.unsubscribe is None or not needed <= cached.subscribed:
+            self._subscribe_path(secret_path, cached)
 
-    def _subscribe_path(self, secret_path: SecretPath, cached: _CachedPath) -> Callable[[], None] | None:
+    def _subscribe_path(self, secret_path: SecretPath, cached: _CachedPath) -> None:
+        """Subscribe to all keys of a path that are followed, in place of an earlier subscription to fewer of them."""
         loop = asyncio.get_running_loop()
 
         def expire_cached() -> None:
@@ -321,7 +324,11 @@ class SecretKeeper:
         def changed() -> None:
             loop.call_soon_threadsafe(expire_cached)
 
-        return self._providers[secret_path[0]].subscribe(secret_path[1], frozenset(cached.keys), changed)
+        earlier = cached.unsubscribe
+        cached.subscribed = set(cached.keys)
+        cached.unsubscribe = self._providers[secret_path[0]].subscribe(secret_path[1], frozenset(cached.keys), changed)
+        if earlier is not None:
+            earlier()
 
     async def _get_data(self, name: str, path: str, keys: set[str]) -> ConfigData:
         asked = frozenset(keys)

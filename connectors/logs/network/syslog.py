@@ -36,8 +36,12 @@ _ESCAPED: Final = re.compile(r'\\(["\\\]])')
 _OLD_TIME: Final = re.compile(r"([A-Z][a-z]{2}) ([ \d]\d) (\d\d):(\d\d):(\d\d) ", re.ASCII)
 _ISO_TIME: Final = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\S*) ", re.ASCII)
 _TAG: Final = re.compile(r"(?:([^\s:\[]{1,255}) )?([^\s:\[]{1,128})(?:\[([^\]\s]{0,128})\])?: ?")
+#: A leap second, which Python's times do not have.
+_LEAP_SECOND: Final = re.compile(r"(?<=T\d\d:\d\d:)60", re.ASCII)
 _HOST: Final = re.compile(r"([^\s:\[]{1,255}) ")
 _DAY: Final = timedelta(days=1)
+#: How many years are tried for a time without one: February 29 comes at least every eight years.
+_MOST_YEARS: Final = 9
 _NOTHING: Final = "-"
 
 
@@ -133,11 +137,12 @@ def _parse_old(raw: str, start: int, origin: LineOrigin) -> NetworkLine:
 
 
 def _iso_milliseconds(iso_time: str) -> int | None:
+    iso_time, leap_seconds = _LEAP_SECOND.subn("59", iso_time)
     try:
         time = datetime.fromisoformat(iso_time)
     except ValueError:
         return None
-    return round((time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp() * 1000)
+    return round((time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp() * 1000) + 1000 * leap_seconds
 
 
 def _old_milliseconds(match: re.Match[str], now_ms: int) -> int | None:
@@ -147,11 +152,13 @@ def _old_milliseconds(match: re.Match[str], now_ms: int) -> int | None:
     if month is None:
         return None
     day, hour, minute, second = (int(match[number]) for number in range(2, 6))
-    for year in (now.year + 1, now.year, now.year - 1):
+    leap = int(second == 60)  # a second that Python's times do not have
+    for year in range(now.year + 1, now.year - _MOST_YEARS, -1):
         try:
-            time = datetime(year, month, day, hour, minute, second, tzinfo=UTC)
+            time = datetime(year, month, day, hour, minute, second - leap, tzinfo=UTC)
         except ValueError:
             continue
+        time += timedelta(seconds=leap)
         if time <= now + _DAY:
             return round(time.timestamp() * 1000)
     return None

@@ -243,8 +243,9 @@ def _translate_pattern(pattern: str) -> str:
 def _to_milliseconds(parts: dict[str, str | None], zone: tzinfo, date_text: str, origin: LineOrigin | None) -> int:
     year, reason = _read_year(parts, origin), ""
     # Without a year: the line was written before it was read, so December's line may be read in January, and the last
-    # February 29 was up to eight years ago.
-    for earlier in range(1 if origin is None else _MOST_YEARS):
+    # February 29 was up to eight years ago. In some zones January comes before it is there in UTC.
+    first = -1 if origin is not None and origin.timestamp else 0
+    for earlier in range(first, 1 if origin is None else _MOST_YEARS):
         try:
             moment = datetime(
                 year - earlier,

@@ -268,12 +268,15 @@ def test_a_connector_is_made_with_the_form(view: View, cluster: MillraceWorker) 
 def test_a_configuration_is_uploaded(view: View, tmp_path: Path) -> None:
     file = tmp_path / "orders.json"
     file.write_text(
-        json.dumps({"name": "uploaded", "config": {"connector.class": "datagen", "topic": "up", "rate": 3}})
+        json.dumps(
+            {"name": "uploaded", "config": {"connector.class": "datagen", "topic": "up", "rate": 9007199254740993}}
+        )
     )
     page = view.open("#/new")
     page.locator("input[type=file]").set_input_files(file)
     expect(page.get_by_label("name needed", exact=True)).to_have_value("uploaded")
     expect(page.get_by_label("topic needed", exact=True)).to_have_value("up")
+    expect(page.get_by_label("rate", exact=True)).to_have_value("9007199254740993")
     (tmp_path / "bad.json").write_text("{")
     page.get_by_role("link", name="Connectors").first.click()
     page.get_by_role("dialog").get_by_role("button", name="Stay").click()

@@ -131,6 +131,30 @@ def test_rules_are_edited_as_text_and_as_steps(view: View) -> None:
     expect(page.locator(".step")).to_have_count(1)
 
 
+def test_whole_numbers_keep_their_digits(view: View, cluster: MillraceWorker) -> None:
+    """Those beyond 2^53, too: in the result, in the rows of a golden line, and when the set is opened later."""
+    name = f"digits-{secrets.token_hex(3)}"
+    steps = [
+        {"regexExtract": {"pattern": r"^id (?P<id>\d+)$"}},
+        {"saveAs": {"columns": [{"name": "id", "type": "long"}]}},
+    ]
+    rules = {"tables": [{"name": "ids", "groups": [{"name": "all", "steps": steps}]}]}
+    status, answer = cluster.request("PUT", f"/rules/{name}", {"rules": rules})
+    assert status in (200, 201), answer
+    for number in (9007199254740993, 9007199254740995):
+        page = view.open("#/rules")
+        page = view.open(f"#/rules/{name}")
+        page.get_by_label("Lines", exact=True).fill(f"id {number}")
+        expect(page.get_by_role("region", name="Result").get_by_role("cell", name=str(number))).to_be_visible()
+        page.get_by_role("button", name="Keep as golden").click()
+        page.get_by_role("button", name="Save …").click()
+        page.get_by_role("dialog").get_by_role("button", name="Save").click()
+        expect(page.get_by_text("It is saved.")).to_be_visible()
+    assert cluster.request("GET", f"/rules/{name}")[1]["rules"]["golden"] == [
+        {"line": f"id {number}", "rows": {"ids": [{"id": number}]}} for number in (9007199254740993, 9007199254740995)
+    ]
+
+
 def test_a_golden_line_guards_a_new_version(view: View, cluster: MillraceWorker) -> None:
     name = f"guarded-{secrets.token_hex(3)}"
     page = view.open("#/new-rules")

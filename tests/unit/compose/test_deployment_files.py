@@ -24,6 +24,7 @@ from worker.config.worker_config import parse_worker
 from worker.fetch.artifacts import load_manifest
 from worker.metrics.registry import METRICS, Family
 from worker.metrics.topics import TOPICS
+from worker.properties import parse_properties
 
 QUEUE = ("QueueTotalCapacity", "QueueRemainingCapacity", "MaxQueueSizeInBytes", "CurrentQueueSizeInBytes")
 COMPOSE = Path(__file__).parents[3] / "compose"
@@ -336,13 +337,17 @@ def test_the_entrypoint_adds_the_host_name_and_what_the_environment_sets(tmp_pat
             "PATH": f"{fake.parent}{os.pathsep}{os.environ['PATH']}",
             "TMPDIR": str(tmp_path),
             "MILLRACE_PROPERTY_GROUP_ID": "blue = green",
+            "MILLRACE_PROPERTY_SASL_PASSWORD": r"a\b\\n ",
+            "MILLRACE_PROPERTY_SSL_KEYSTORE_KEY": "-----BEGIN\nabc\n",
             "UNRELATED": "x",
         },
         capture_output=True, text=True, check=True,
     )  # fmt: skip
     command, argument, text = result.stdout.split("\n", 2)
     assert (command, argument) == ("worker", "more")
-    properties = _properties(text)
+    properties = parse_properties(text)
+    assert properties["sasl.password"] == r"a\b\\n ", "backslashes and blanks are those of the value"
+    assert properties["ssl.keystore.key"] == "-----BEGIN\nabc\n", "all lines of it"
     assert properties["rest.advertised.host.name"]
     assert properties["group.id"] == "blue = green", "the last one wins"
     assert properties["bootstrap.servers"] == "kafka:9093"

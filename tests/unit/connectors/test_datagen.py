@@ -219,6 +219,11 @@ async def test_confluents_options_are_understood() -> None:
         ('{"name": "x", "fields": [{"name": "a", "type": "string", "nulls": 2}]}', "a share from 0 to 1"),
         ('{"name": "x", "fields": [{"name": "a", "type": "string", "colour": 2}]}', "unknown field `colour`"),
         (
+            '{"name": "x", "fields": [{"name": "a", "type": "string", "length": 1000000000}]}',
+            "a: length is 0 to 10000000",
+        ),
+        ('{"name": "x", "fields": [{"name": "a", "type": "decimal", "scale": 101}]}', "scale 0 to 100"),
+        (
             '{"name": "x", "fields": [{"name": "a", "type": "boolean", "values": [1]}]}',
             "1 in values is not of type boolean",
         ),

@@ -180,6 +180,41 @@ def test_a_truncation_while_nobody_reads_is_found_before_the_next_block(path: Pa
     follower.close()
 
 
+def test_a_truncation_of_a_file_that_waits_for_its_turn(path: Path, clock: ManualClock) -> None:
+    """While the rest of a copy is read, the file itself is copied and truncated once more."""
+    path.write_bytes(b"one\n")
+    follower = follow(path, clock)
+    read(follower, clock)
+    path.with_name("app.log.1").write_bytes(b"one\ntwo\n")
+    path.write_bytes(b"three\n")
+    clock.now += 1.0
+    assert [follower.advance().kind for _ in range(2)] == [StepKind.BUSY, StepKind.DATA]
+    path.with_name("app.log.1").rename(path.with_name("app.log.2"))
+    path.with_name("app.log.1").write_bytes(b"three\nfour\n")
+    path.write_bytes(b"5\n")
+    assert read(follower, clock) == [
+        (StepKind.BEGIN, 0),
+        (StepKind.DATA, b"three\nfour\n"),
+        (StepKind.BEGIN, 0),
+        (StepKind.DATA, b"5\n"),
+    ]
+    follower.close()
+
+
+def test_a_truncation_before_a_byte_was_read(path: Path, clock: ManualClock) -> None:
+    path.write_bytes(b"one\n")
+    follower = follow(path, clock)
+    assert follower.advance().kind is StepKind.BEGIN
+    path.with_name("app.log.1").write_bytes(b"one\ntwo\n")
+    path.write_bytes(b"3\n")
+    assert read(follower, clock) == [
+        (StepKind.DATA, b"one\ntwo\n"),
+        (StepKind.BEGIN, 0),
+        (StepKind.DATA, b"3\n"),
+    ]
+    follower.close()
+
+
 @pytest.mark.parametrize("search", [False, True])
 def test_a_truncation_without_a_copy_that_has_more(path: Path, clock: ManualClock, search: bool) -> None:
     path.write_bytes(b"one\ntwo\n")
@@ -260,6 +295,18 @@ def test_parked_files_are_closed_and_go_on_when_they_change(path: Path, clock: M
     follower.close()
 
 
+def test_a_parked_file_that_is_written_with_the_same_size_is_read(path: Path, clock: ManualClock) -> None:
+    path.write_bytes(b"one\n")
+    os.utime(path, (1000, 1000))
+    follower = follow(path, clock, search=False)
+    read(follower, clock)
+    follower.park(4)
+    assert follower.advance().kind is StepKind.IDLE
+    path.write_bytes(b"two\n")
+    assert read(follower, clock) == [(StepKind.BEGIN, 0), (StepKind.DATA, b"two\n")]
+    follower.close()
+
+
 def test_what_is_no_file_is_refused(tmp_path: Path, clock: ManualClock) -> None:
     with pytest.raises(Fatal, match="not a regular file"):
         follow(tmp_path, clock).advance()
@@ -297,6 +344,26 @@ def test_rotation_while_nothing_runs(path: Path, clock: ManualClock, position: i
         (StepKind.DATA, OLD[position:]),
         (StepKind.BEGIN, 0),
         (StepKind.DATA, between),
+        (StepKind.BEGIN, 0),
+        (StepKind.DATA, NEW),
+    ]
+    follower.close()
+
+
+@pytest.mark.parametrize("hard", [False, True])
+def test_a_name_that_is_a_link_to_the_newest_file(path: Path, clock: ManualClock, *, hard: bool) -> None:
+    """Such as the name that rotatelogs keeps: the newest file is read once, though it has a name of rotated ones as well."""
+    older, newest = path.with_name("app.log.0001"), path.with_name("app.log.0002")
+    older.write_bytes(OLD)
+    newest.write_bytes(NEW)
+    if hard:
+        path.hardlink_to(newest)
+    else:
+        path.symlink_to(newest.name)
+    follower = follow(path, clock, 990, fingerprint_head(OLD[:HEAD], 990))
+    assert read(follower, clock) == [
+        (StepKind.BEGIN, 990),
+        (StepKind.DATA, OLD[990:]),
         (StepKind.BEGIN, 0),
         (StepKind.DATA, NEW),
     ]

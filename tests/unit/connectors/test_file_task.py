@@ -19,6 +19,7 @@ from connectors.file.connector import FileStreamSourceConnector
 from connectors.schema import STRING
 from connectors.testing import Run, SavedOffsets
 from connectors.text_files import reader as reader_module
+from connectors.text_files import watch as watch_module
 from connectors.text_files.directory import assign_files, match_files
 from connectors.text_files.reader import _Thread
 from connectors.text_files.rotation import fingerprint_head
@@ -309,17 +310,37 @@ async def test_a_directory_is_split_and_new_files_are_noticed(tmp_path: Path) ->
     ]
 
 
-async def test_offsets_of_deleted_files_are_deleted_and_new_files_of_the_name_read(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("scan_ms", "wait_ms"), [("60000", "0"), ("100", "500")])
+async def test_offsets_of_deleted_files_are_deleted_and_new_files_of_the_name_read(
+    tmp_path: Path, scan_ms: str, wait_ms: str
+) -> None:
+    """Also where the directory is listed before the task is sure that the file is gone."""
     (tmp_path / "a.log").write_text("one\ntwo\n")
     (tmp_path / "b.log").write_text("stays\n")
     partition = {"filename": str(tmp_path / "a.log")}
-    async with Run(File, directory_config(tmp_path, directory_scan_interval_ms="60000")) as run:
+    async with Run(
+        File, directory_config(tmp_path, directory_scan_interval_ms=scan_ms, rotation_wait_ms=wait_ms)
+    ) as run:
         await run.read(3)
         (tmp_path / "a.log").unlink()
         while run.offsets.get(partition) is not None:
             assert await run.take(10) is not None
         (tmp_path / "a.log").write_text("three is new\n")
         assert [record.value for record in await run.read(1)] == ["three is new"]
+
+
+async def test_a_deleted_file_leaves_its_task_after_a_while(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watch_module, "_GRACE_S", 0.3)
+    for name in ("a.log", "b.log"):
+        (tmp_path / name).write_text(f"{name}\n")
+    async with Run(File, directory_config(tmp_path)) as run:
+        await run.read(2)
+        (tmp_path / "a.log").unlink()
+        while "a.log" in run.tasks[0].context.config["task.files"]:
+            await run.take(0.1)
+        task = run.tasks[0]
+        await run.take(0.5)
+        assert run.tasks[0] is task, "the same files as before ask for no other tasks"
 
 
 async def test_a_file_replaced_while_nothing_runs_is_read_from_its_beginning(tmp_path: Path) -> None:

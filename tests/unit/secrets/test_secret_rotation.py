@@ -34,6 +34,7 @@ class Box(ConfigProvider):
         self.asked = 0
         self.threads: set[int] = set()
         self.listeners: list[Callable[[], None]] = []
+        self.subscribed: list[Collection[str]] = []
         self.subscribes = False
         self.closed = False
 
@@ -47,11 +48,17 @@ class Box(ConfigProvider):
         return ConfigData({key: self.values[key] for key in keys if key in self.values}, self.ttl)
 
     def subscribe(self, path: str, keys: Collection[str], changed: Callable[[], None]) -> Callable[[], None] | None:
-        del path, keys
+        del path
         if not self.subscribes:
             return None
         self.listeners.append(changed)
-        return lambda: self.listeners.remove(changed)
+        self.subscribed.append(keys)
+
+        def unsubscribe() -> None:
+            self.listeners.remove(changed)
+            self.subscribed.remove(keys)
+
+        return unsubscribe
 
     def close(self) -> None:
         self.closed = True
@@ -195,6 +202,22 @@ async def test_a_subscription_is_faster_than_any_clock() -> None:
     keeper.unwatch("task")
     assert box.listeners == []
     await keeper.close()
+
+
+async def test_keys_that_come_later_are_subscribed_to_as_well() -> None:
+    """Another connector refers to another key of the same path: the provider hears of both."""
+    box, follower = Box(), Follower()
+    box.ttl, box.subscribes = 3_600_000, True
+    keeper = SecretKeeper({"box": box}, lambda _: None)
+    for owner, config in (("first", {"a": "${box:shop:user}"}), ("second", {"b": "${box:shop:password}"})):
+        keeper.watch(owner, config, await keeper.resolve(config), follower)
+    assert [sorted(keys) for keys in box.subscribed] == [["password", "user"]]
+    keeper.start()
+    box.values["password"] = "two"
+    box.listeners[-1]()
+    assert await follower.next() == ({"b": "two"}, frozenset({"b"}))
+    await keeper.close()
+    assert not box.subscribed
 
 
 async def test_a_provider_that_hangs_holds_nothing_up() -> None:

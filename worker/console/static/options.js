@@ -1,4 +1,5 @@
 /** Options of a form, from the declarations that a worker gives. Pure. */
+import { exact, shownExactly } from "./exact.js";
 
 /** Options of every connector that the worker knows by itself; what else a configuration may hold is free. */
 export const NAME = "name";
@@ -44,7 +45,7 @@ export function patchOf(before, after) {
 export function readUpload(text) {
   let value;
   try {
-    value = JSON.parse(text);
+    value = exact.parse(text);
   } catch (error) {
     throw new Error(`The file is not JSON: ${error.message}`);
   }
@@ -55,7 +56,7 @@ export function readUpload(text) {
   const found = {};
   for (const [name, each] of Object.entries(config)) {
     if (each !== null && typeof each === "object") throw new Error(`${name} has a value that is neither text nor number.`);
-    if (each !== null && each !== HIDDEN) found[name] = String(each);
+    if (each !== null && each !== HIDDEN) found[name] = shownExactly(each);
   }
   if (typeof value.name === "string") found[NAME] = value.name;
   return found;

@@ -1,5 +1,6 @@
 /** A rule set while it is made: samples on the left, steps in the middle, the result on the right. */
 import { call, curl } from "./api.js";
+import { exact } from "./exact.js";
 import { placeHref } from "./place.js";
 import { FIRST, hasForm, joined, withGolden } from "./rule-form.js";
 import { Result } from "./rule-result.js";
@@ -19,11 +20,11 @@ export function carry(proposal) {
 
 async function opened(set, query) {
   const version = query.get("version");
-  const stored = !set ? FIRST : version ? (await call("GET", `rules/${encodeURIComponent(set.name)}/versions/${encodeURIComponent(version)}`)).rules : set.rules;
+  const stored = !set ? FIRST : version ? (await call("GET", `rules/${encodeURIComponent(set.name)}/versions/${encodeURIComponent(version)}`, undefined, {}, exact)).rules : set.rules;
   const taken = query.has("proposed") ? carried : null;
   const base = taken?.rules ?? stored;
   if (!taken) return { rules: base, note: version ? `Version ${version} is open: saving it makes it the newest one.` : "" };
-  const { rules } = await call("POST", "console/rules/read", { rules: base });
+  const { rules } = await call("POST", "console/rules/read", { rules: base }, {}, exact);
   return { rules: joined(rules, taken.proposed), note: "The proposed rule is added. Nothing is saved yet." };
 }
 
@@ -40,7 +41,7 @@ function Save({ name, rules, connector, onClose, onSaved }) {
   const send = async () => {
     setBusy(true);
     try {
-      await call("PUT", path, { rules, comment });
+      await call("PUT", path, { rules, comment }, {}, exact);
       if (connector && use) await call("PATCH", patchPath, patch);
       onSaved(target);
     } catch (failure) {
@@ -56,7 +57,7 @@ function Save({ name, rules, connector, onClose, onSaved }) {
     ${error &&
     html`<${Notice} title="It was refused">${error}</${Notice}>
       <label class="check"><input type="checkbox" checked=${force} onChange=${(event) => setForce(event.target.checked)} /> Save it all the same (rules that can't work are refused in any case)</label>`}
-    <${Calls} calls=${[curl("PUT", path, { rules, comment }), ...(connector && use ? [curl("PATCH", patchPath, patch)] : [])]} />
+    <${Calls} calls=${[curl("PUT", path, { rules, comment }, exact), ...(connector && use ? [curl("PATCH", patchPath, patch)] : [])]} />
     <div class="dialog-actions"><${Button} onClick=${onClose}>Cancel</${Button}>
       <${Button} kind=${force ? "danger" : "primary"} busy=${busy} disabled=${!target} onClick=${send}>Save</${Button}></div>
   </${Dialog}>`;
@@ -76,7 +77,7 @@ function useTried(rules, samples, writes) {
     setState((before) => ({ ...before, busy: true }));
     const timer = setTimeout(async () => {
       try {
-        const shown = await call("POST", "rules/preview", body);
+        const shown = await call("POST", "rules/preview", body, {}, exact);
         if (mine === turn.current) setState({ shown, error: "", busy: false });
       } catch (failure) {
         if (mine === turn.current) setState({ shown: null, error: failure.message, busy: false });
@@ -106,7 +107,7 @@ export function RuleEditor({ name, set, writes, query, onSaved }) {
         setRules(found.rules);
         setNote(found.note);
         if (typeof found.rules === "string") setText(found.rules);
-        else if (!hasForm(found.rules)) setText(JSON.stringify(found.rules, null, 2));
+        else if (!hasForm(found.rules)) setText(exact.stringify(found.rules, null, 2));
       })
       .catch((problem) => setFailure(problem.message));
   }, []);
@@ -114,7 +115,7 @@ export function RuleEditor({ name, set, writes, query, onSaved }) {
   const tried = useTried(now, samples, writes);
   const swap = async (toText) => {
     try {
-      const read = await call("POST", "console/rules/read", { rules: now });
+      const read = await call("POST", "console/rules/read", { rules: now }, {}, exact);
       if (!toText && !hasForm(read.rules)) throw new Error("It has no tables with groups of steps.");
       setRules(read.rules);
       setText(toText ? read.text : null);
@@ -125,10 +126,10 @@ export function RuleEditor({ name, set, writes, query, onSaved }) {
   };
   const golden = async (line) => {
     try {
-      const read = await call("POST", "console/rules/read", { rules: now });
+      const read = await call("POST", "console/rules/read", { rules: now }, {}, exact);
       const next = withGolden(read.rules, line.line, line.rows);
       setRules(next);
-      if (text !== null) setText((await call("POST", "console/rules/read", { rules: next })).text);
+      if (text !== null) setText((await call("POST", "console/rules/read", { rules: next }, {}, exact)).text);
     } catch (problem) {
       setFailure(problem.message);
     }
@@ -157,7 +158,7 @@ export function RuleEditor({ name, set, writes, query, onSaved }) {
       </section>
       ${writes && html`<${Result} shown=${tried.shown} error=${tried.error} busy=${tried.busy} onGolden=${golden} />`}
     </div>
-    <${Calls} calls=${[...(name ? [curl("GET", `rules/${encodeURIComponent(name)}`)] : []), ...(tried.body ? [curl("POST", "rules/preview", tried.body)] : [])]} />
+    <${Calls} calls=${[...(name ? [curl("GET", `rules/${encodeURIComponent(name)}`)] : []), ...(tried.body ? [curl("POST", "rules/preview", tried.body, exact)] : [])]} />
     ${query.get("connector") && html`<p><a href=${placeHref(["unknown", query.get("connector")])}>Unknown lines of ${query.get("connector")}</a></p>`}
     ${saving &&
     html`<${Save} name=${name} rules=${now} connector=${name ? null : query.get("connector")} onClose=${() => setSaving(false)} onSaved=${(saved) => {

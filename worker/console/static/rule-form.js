@@ -1,4 +1,5 @@
-/** Rule sets as values: steps added, moved and taken away, proposals taken over. Pure. */
+/** Rule sets as values: steps added, moved and taken away, proposals taken over. Pure. Numbers are those that `exact` reads. */
+import { exact } from "./exact.js";
 
 /** What a new rule set begins with. */
 export const FIRST = {
@@ -22,12 +23,12 @@ export function operatorOf(step) {
 export function optionsText(step) {
   const operator = operatorOf(step);
   const { [operator]: options, ...others } = step;
-  return JSON.stringify(Object.keys(others).length ? { ...options, ...others } : (options ?? {}), null, 1).replace(/\n\s*/g, " ");
+  return exact.stringify(Object.keys(others).length ? { ...options, ...others } : (options ?? {}), null, 1).replace(/\n\s*/g, " ");
 }
 
 /** A step of an operator and the text of its options. Throws when the text is no JSON object. */
 export function stepOf(operator, text) {
-  const { when, ignoreFailure, ...options } = JSON.parse(text || "{}");
+  const { when, ignoreFailure, ...options } = exact.parse(text || "{}");
   const step = { [operator]: options };
   if (when !== undefined) step.when = when;
   if (ignoreFailure !== undefined) step.ignoreFailure = ignoreFailure;

@@ -1,4 +1,5 @@
 /** What rules make of lines: each step, the rows, golden lines. */
+import { shownExactly } from "./exact.js";
 import { shownLine } from "./rule-form.js";
 import { counted, Empty, html, Notice } from "./ui.js";
 
@@ -7,7 +8,7 @@ const MOST = 30;
 
 function shownValue(value) {
   if (value === null || value === undefined) return html`<span class="muted">null</span>`;
-  return typeof value === "string" ? value : JSON.stringify(value);
+  return shownExactly(value);
 }
 
 function Step({ step, lines }) {
@@ -48,7 +49,7 @@ export function GoldenFailures({ failures }) {
   if (!failures?.length) return null;
   return html`<${Notice} title=${`${counted(failures.length, "golden line")} ${failures.length === 1 ? "makes" : "make"} other rows`}>
     <ul>${failures.map((each) => html`<li key=${each.line}><code>${shownLine(each.line)}</code>
-      <div>must make <code>${JSON.stringify(each.expected)}</code></div><div>makes <code>${JSON.stringify(each.actual)}</code></div></li>`)}</ul>
+      <div>must make <code>${shownExactly(each.expected)}</code></div><div>makes <code>${shownExactly(each.actual)}</code></div></li>`)}</ul>
   </${Notice}>`;
 }
 

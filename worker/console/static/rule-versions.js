@@ -1,5 +1,6 @@
 /** Versions of a rule set: what differs in the text, and on lines. */
 import { call, curl } from "./api.js";
+import { exact, shownExactly } from "./exact.js";
 import { placeHref } from "./place.js";
 import { shownLine, textDifference } from "./rule-form.js";
 import { GoldenFailures } from "./rule-result.js";
@@ -8,8 +9,8 @@ import { timeText } from "./rules.js";
 import { Button, Calls, counted, html, Notice, useEffect, useLoaded, useState } from "./ui.js";
 
 async function read(name, version) {
-  const { rules } = await call("GET", `rules/${encodeURIComponent(name)}/versions/${version}`);
-  return { rules, text: typeof rules === "string" ? rules : (await call("POST", "console/rules/read", { rules })).text };
+  const { rules } = await call("GET", `rules/${encodeURIComponent(name)}/versions/${version}`, undefined, {}, exact);
+  return { rules, text: typeof rules === "string" ? rules : (await call("POST", "console/rules/read", { rules }, {}, exact)).text };
 }
 
 function OnLines({ before, after }) {
@@ -20,7 +21,7 @@ function OnLines({ before, after }) {
   useEffect(() => setFound(null), [before, after]);
   const compare = async () => {
     try {
-      setFound(await call("POST", "rules/diff", body));
+      setFound(await call("POST", "rules/diff", body, {}, exact));
       setError("");
     } catch (failure) {
       setError(failure.message);
@@ -38,9 +39,9 @@ function OnLines({ before, after }) {
           : html`<p role="status">${counted(found.lines.length, "line")} ${found.lines.length === 1 ? "makes" : "make"} other rows.</p>
             <ul class="cards">${found.lines.slice(0, 100).map(
               (line) => html`<li class="card" key=${line.number}><code class="long">${shownLine(line.line)}</code> <span class="muted">${line.changes.join(", ")}</span>
-                <div class="diff"><div class="old">${JSON.stringify(line.before)}</div><div class="new">${JSON.stringify(line.after)}</div></div></li>`,
+                <div class="diff"><div class="old">${shownExactly(line.before)}</div><div class="new">${shownExactly(line.after)}</div></div></li>`,
             )}</ul>`}`}
-      <${Calls} calls=${[curl("POST", "rules/diff", body)]} />
+      <${Calls} calls=${[curl("POST", "rules/diff", body, exact)]} />
     </section></div>`;
 }
 

@@ -1,6 +1,7 @@
 /** Rule sets that the cluster keeps, and connectors whose lines they read. */
 import { may } from "./actions.js";
 import { call, curl } from "./api.js";
+import { exact } from "./exact.js";
 import { go, placeHref } from "./place.js";
 import { RuleEditor } from "./rule-editor.js";
 import { isLogs } from "./rule-form.js";
@@ -76,7 +77,7 @@ function DeleteDialog({ set, onClose }) {
 
 /** One rule set; `tab` is rules or versions. */
 export function RuleSetPage({ name, tab, session, query }) {
-  const [set, error, reload] = useLoaded(() => call("GET", `rules/${encodeURIComponent(name)}`), [name]);
+  const [set, error, reload] = useLoaded(() => call("GET", `rules/${encodeURIComponent(name)}`, undefined, {}, exact), [name]);
   const [asked, setAsked] = useState(false);
   const writes = may(session.role, "admin");
   const tabs = [

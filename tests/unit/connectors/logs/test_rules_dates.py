@@ -62,6 +62,14 @@ def test_a_date_without_year_is_the_last_one_before_the_line_was_read() -> None:
     assert reader.read("Jan  1 00:04:00", january) == milliseconds(2027, 1, 1, 0, 4)
 
 
+def test_a_zone_may_be_in_the_next_year_already() -> None:
+    """Where the sun rises first, January comes while it is still December in UTC."""
+    reader = date_reader(["MMM d HH:mm:ss"], "Asia/Shanghai")
+    origin = LineOrigin(timestamp=milliseconds(2026, 12, 31, 16, 0, 9))
+    assert reader.read("Jan  1 00:00:05", origin) == milliseconds(2026, 12, 31, 16, 0, 5)
+    assert reader.read("Dec 31 23:59:59", origin) == milliseconds(2026, 12, 31, 15, 59, 59)
+
+
 @pytest.mark.parametrize(
     ("read", "leap"),
     [((2025, 1, 5), 2024), ((2024, 2, 1), 2020), ((2024, 2, 29), 2024), ((2027, 12, 31), 2024), ((2103, 6, 1), 2096)],

@@ -17,6 +17,7 @@ import pytest
 
 from connectors.entry_points import own_entries
 from connectors.errors import ConfigInvalid, Fatal, Retriable, Skippable
+from spark_jobs import cli
 from spark_jobs.dead_letters import DeadLetters
 from spark_jobs.metrics import FRAME_METRICS, STEP_METRICS, TABLE_METRICS, Exporter, JobMetric, JobNumbers
 from spark_jobs.reports.progress import EventWriter, Human, compute_lags, describe_event, nest_offsets
@@ -284,6 +285,13 @@ def test_bad_records_without_a_topic_are_counted() -> None:
     with DeadLetters("j", tolerant=True, counter=counter) as letters:
         letters.report("t", 0, 1, None, None, "bad")
     assert counter.value == 1
+
+
+def test_a_folder_for_the_package_that_is_a_file_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "job.json"
+    file.touch()
+    assert cli.main(["package", str(file)]) == cli.INVALID
+    assert capsys.readouterr().err == f"millrace: {file}: File exists\n"
 
 
 def test_the_package_is_complete_and_the_same_every_time(tmp_path: Path) -> None:

@@ -1,0 +1,64 @@
+"""Commands with arguments that can't work, and with an output that no one reads to its end."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from worker.cli import main
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_COMMAND = (sys.executable, "-m", "worker.cli")
+
+
+@pytest.mark.parametrize("arguments", [("options", "mysql"), ("completion", "bash"), ("help",)])
+def test_an_output_that_is_closed_ends_the_command_without_a_complaint(arguments: tuple[str, ...]) -> None:
+    """As behind ``| head``: the exit code is that of a program which SIGPIPE ends."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    try:
+        done = subprocess.run([*_COMMAND, *arguments], stdout=writer, stderr=subprocess.PIPE, text=True, check=False)
+    finally:
+        os.close(writer)
+    assert (done.returncode, done.stderr) == (141, "")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (("worker", "worker.properties", "--processes", "-1"), "argument --processes: '-1' is not a number from 0 on"),
+        (("worker", "worker.properties", "--processes", "x"), "argument --processes: 'x' is not a number from 0 on"),
+        (("console", "--connect", "http://127.0.0.1:1", "--port", "65536"), "argument --port: '65536' is not a port"),
+        (("console", "--connect", "http://127.0.0.1:1", "--port", "-1"), "argument --port: '-1' is not a port"),
+    ],
+)
+def test_numbers_that_can_not_work_are_refused(
+    arguments: tuple[str, ...], complaint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With the exit code of wrong arguments."""
+    with pytest.raises(SystemExit) as ended:
+        main(arguments)
+    assert ended.value.code == 2
+    assert complaint in capsys.readouterr().err
+
+
+def test_an_unknown_connector_gets_the_names_of_those_that_are_there(capsys: pytest.CaptureFixture[str]) -> None:
+    """Not the classes of all plugins, which Kafka Connect's answer has."""
+    assert main(["options", "mysqll"]) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("millrace: there is no connector 'mysqll'; there are: ")
+    assert {"cassandra", "file", "logs", "mysql", "scylla"} <= set(line.partition("there are: ")[2].split(", "))
+
+
+def test_a_connector_file_that_is_not_there_is_named_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """By its path and the reason."""
+    properties, connector = tmp_path / "worker.properties", tmp_path / "connector.json"
+    properties.touch()
+    assert main(["worker", str(properties), str(connector)]) == 2
+    assert capsys.readouterr().err == f"{connector}: No such file or directory\n"
