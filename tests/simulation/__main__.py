@@ -60,8 +60,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = parser.parse_args(argv)
     if os.environ.get("PYTHONHASHSEED") != "0":
         parser.error("set PYTHONHASHSEED=0, as ./millrace simulate does: a seed gives another run without it")
-    if options.processes < 1:
-        parser.error("--processes must be 1 or more")
+    if min(options.processes, options.seeds) < 1:
+        parser.error("--processes and --seeds must be 1 or more")
     seeds = range(options.seed, options.seed + options.seeds)
     with ProcessPoolExecutor(options.processes, get_context("fork"), _prepare_process) as pool:
         return report_runs(run_side_by_side(pool, seeds, options), options)
