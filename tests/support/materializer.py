@@ -142,6 +142,7 @@ class Bench:
 
     Attributes:
         chained: each event must continue from the last one of its row; not so where the columns change.
+        folds: whether ``rows`` is kept; not where columns of the key are renamed.
         limit: changes per transaction.
     """
 
@@ -159,6 +160,7 @@ class Bench:
         self.rows: dict[bytes, dict[str, Any]] = {}
         self.transactions = 0
         self.chained = True
+        self.folds = True
 
     def restart(self) -> None:
         """Continue with another engine, as the next pass does."""
@@ -198,7 +200,7 @@ class Bench:
     def _take(self, emit: list[OutputRecord]) -> None:
         """Fold events; each must continue from the row that the last one left."""
         self.output += emit
-        for key, value, _, _ in emit:
+        for key, value, _, _ in emit if self.folds else ():
             if value is None:
                 assert key not in self.rows
                 continue

@@ -184,7 +184,10 @@ class RunDefinitions:
         if (definition := self.catalog.by_id(missing.table_id)) is not None and definition != before:
             return  # read meanwhile
         if missing.column is None and 0 < written_ms < self._defined_ms - _SPREAD_MS:
-            stream.give_up(missing, old=True)
+            if self.session is not None:
+                await self.follow()  # the log's machine may have another time
+            if self.catalog.by_id(missing.table_id) is None:
+                stream.give_up(missing, old=True)
             return
         if missing.column is None and 0 < written_ms <= self._missed_ms:
             stream.give_up(missing)  # the reads for another one were for this one too

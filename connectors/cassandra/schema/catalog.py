@@ -295,7 +295,8 @@ class CassandraCatalog:
         certain = agreed or before == self._last
         if before != self._last:
             self._last_ms = now_ms
-        live = self._live
+        # At the first reading: those that were saved.
+        live = self._live if self._last else frozenset(self._tables)
         changed, complete = self._update_tables(rows, certain=certain, agreed=agreed)
         # What a snapshot finds gone it does not read.
         doubted = live - self._live if not agreed and now_ms - self._last_ms < _SPREAD_MS else frozenset()

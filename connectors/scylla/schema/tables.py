@@ -66,11 +66,13 @@ class TableHistory:
         versions: oldest first, at least one; the first counts for everything before it too.
         created_us: when the table was made, as far as the server tells; 0: not known.
         log_columns: names of the log table's columns as they are now.
+        altered_us: when it was made or altered last, as far as the server tells; 0: not known.
     """
 
     versions: tuple[TableVersion, ...]
     created_us: int = 0
     log_columns: frozenset[str] = frozenset()
+    altered_us: int = 0
 
     @property
     def newest(self) -> TableVersion:
@@ -205,7 +207,7 @@ def build_history(
         replace(stale_version, options=options) if old else stale_version
         for stale_version, old in zip(versions, stale, strict=True)
     )
-    return TableHistory(versions, created, rows.log_columns)
+    return TableHistory(versions, created, rows.log_columns, int(rows.table.get("altered") or 0))
 
 
 def _derive_versions(
@@ -299,7 +301,8 @@ async def load_history(
         Fatal: its definition is not understood.
     """
     table_rows = await session.query(
-        "SELECT id, extensions FROM system_schema.tables WHERE keyspace_name = ? AND table_name = ?",
+        'SELECT id, extensions, WRITETIME(extensions) AS "altered" '
+        "FROM system_schema.tables WHERE keyspace_name = ? AND table_name = ?",
         table,
         consistency=LOCAL,
     )

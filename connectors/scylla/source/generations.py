@@ -23,9 +23,15 @@ def to_generations(starts_ms: Iterable[int]) -> list[Generation]:
     return [Generation(start, end) for start, end in zip_longest(ordered, ordered[1:])]
 
 
-def is_expired(generation: Generation, now_ms: int, ttl_s: int) -> bool:
-    """Whether all of its log rows must be gone: it is closed and older than the table's TTL (0: rows stay)."""
-    return generation.end_ms is not None and ttl_s > 0 and generation.end_ms + ttl_s * 1000 + EXPIRY_MARGIN_MS < now_ms
+def is_expired(generation: Generation, now_ms: int, ttl_s: int, altered_ms: int = 0) -> bool:
+    """Whether all of its log rows must be gone: it is closed and older than the table's TTL (0: rows stay).
+
+    ``altered_ms``: when the table was altered last. Rows from before may have been written with a longer TTL: of a generation
+    that had started by then nothing is known.
+    """
+    if generation.end_ms is None or ttl_s <= 0 or generation.start_ms < altered_ms:
+        return False
+    return generation.end_ms + ttl_s * 1000 + EXPIRY_MARGIN_MS < now_ms
 
 
 def is_finished(generation: Generation, groups: Sequence[StreamGroup], saved: Mapping[str, int]) -> bool:
@@ -79,7 +85,13 @@ class GenerationChoice:
 
 
 def choose_generation(
-    all_generations: Sequence[Generation], saved: Iterable[int], *, now_ms: int, ttl_s: int = 0, lookback_ms: int = 0
+    all_generations: Sequence[Generation],
+    saved: Iterable[int],
+    *,
+    now_ms: int,
+    ttl_s: int = 0,
+    altered_ms: int = 0,
+    lookback_ms: int = 0,
 ) -> GenerationChoice:
     """The oldest generation that may hold something unread.
 
@@ -90,6 +102,8 @@ def choose_generation(
         saved: starts of generations with saved positions.
         now_ms: now.
         ttl_s: the table's log TTL, 0: rows stay.
+        altered_ms: when the table was altered last; counts only with saved positions, for a first start would read all
+            generations there ever were.
         lookback_ms: ``scylla.initial.lookback.ms``, 0: no limit.
     """
     if not all_generations:
@@ -108,7 +122,7 @@ def choose_generation(
         alive = [generation for generation in left if not is_expired(generation, now_ms, ttl_s)]
         return GenerationChoice(alive[0], tuple(alive[1:]), first=True, notes=notes)
     remaining = [generation for generation in all_generations if generation.start_ms >= newest_saved]
-    alive = [generation for generation in remaining if not is_expired(generation, now_ms, ttl_s)]
+    alive = [generation for generation in remaining if not is_expired(generation, now_ms, ttl_s, altered_ms)]
     notes = ()
     if remaining[0].start_ms != newest_saved:
         note = (
@@ -119,6 +133,6 @@ def choose_generation(
     return GenerationChoice(
         alive[0],
         tuple(alive[1:]),
-        skipped=tuple(generation for generation in remaining if is_expired(generation, now_ms, ttl_s)),
+        skipped=tuple(generation for generation in remaining if generation not in alive),
         notes=notes,
     )

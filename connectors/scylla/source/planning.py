@@ -143,7 +143,12 @@ class Planner:
         self._check_listed(table, all_generations, saved)
         ttl_s = history.newest.options.ttl_s
         choice = generations.choose_generation(
-            all_generations, saved, now_ms=now_ms, ttl_s=ttl_s, lookback_ms=self._lookback_ms
+            all_generations,
+            saved,
+            now_ms=now_ms,
+            ttl_s=ttl_s,
+            altered_ms=history.altered_us // 1000,
+            lookback_ms=self._lookback_ms,
         )
         for note in choice.notes:
             self.say(f"{table}: {note}")
@@ -219,7 +224,8 @@ class Planner:
         plan.generation = replace(plan.generation, end_ms=later[0].start_ms)
         if all(generation.start_ms != plan.generation.start_ms for generation in all_generations):
             return True
-        if generations.is_expired(plan.generation, now_ms, plan.history.newest.options.ttl_s):
+        history = plan.history
+        if generations.is_expired(plan.generation, now_ms, history.newest.options.ttl_s, history.altered_us // 1000):
             return True
         if saved is None:
             return None

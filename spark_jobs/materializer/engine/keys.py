@@ -94,14 +94,26 @@ def order_encoder(kind: CqlType) -> Encode:
     if kind.name in {"tuple", "udt"}:
         names = kind.field_names or tuple(f"field_{index}" for index in range(len(kind.arguments)))
         members = list(zip(names, map(order_encoder, kind.arguments), strict=True))
-        return lambda value: b"".join(
-            [b"\x00" if value.get(name) is None else b"\x01" + member(value[name]) for name, member in members]
-        )
+        return lambda value: _encode_members(value, members)
     if kind.name == "counter":
         raise Fatal("Counters can't be merged, and can't be keys.")
     # Types without an order of their own (custom ones, duration): by their serialized bytes.
     serialize = serializer(kind)
     return lambda value: _terminate_bytes(serialize(value))
+
+
+def _encode_members(value: dict[str, Any], members: Sequence[tuple[str, Encode]]) -> bytes:
+    """Members up to the last one that is not null: what a user-defined type gets later is null in values from before."""
+    parts: list[bytes] = []
+    nulls = 0
+    for name, member in members:
+        part = value.get(name)
+        if part is None:
+            nulls += 1
+            continue
+        parts += (b"\x01" * nulls, b"\x02", member(part))
+        nulls = 0
+    return b"".join(parts) + b"\x00"
 
 
 def _terminate_bytes(data: bytes) -> bytes:

@@ -22,6 +22,7 @@ from connectors.scylla.config.checks import check_cluster
 from connectors.scylla.config.settings import CONFIG, session_settings
 from connectors.scylla.connector import ScyllaConnector
 from connectors.scylla.model import Generation, TableId
+from connectors.scylla.positions import first_position, source_offset, source_partition
 from connectors.scylla.schema.tables import TableUnavailable, load_history
 from connectors.scylla.source import discovery
 from connectors.scylla.source.groups import assign_groups, encode_share
@@ -379,3 +380,25 @@ async def test_generations_change_while_the_connector_runs(scylla: Emulation, sc
     assert seen == Counter(
         {(f"p.{name}", key, value): 1 for name in names for key in range(10) for value in range(1, 6)}
     )
+
+
+async def test_rows_from_before_a_shorter_ttl_are_read(
+    scylla: Emulation, scylla_keyspace: Keyspaces, session: CqlSession
+) -> None:
+    if not scylla.emulated:
+        pytest.skip("generations of the past are made")
+    table = f"{scylla_keyspace(tablets=True)}.t"
+    scylla.create_table(f"CREATE TABLE {table} (pk int PRIMARY KEY, v int) WITH cdc = {{'enabled': true}}")
+    now_ms = time.time_ns() // 1_000_000
+    start = scylla.split_tablets(table, 2, start_ms=now_ms - 10_000_000)
+    scylla.split_tablets(table, 2, start_ms=now_ms - 5_000_000)
+    scylla.apply(Insert(table, {"pk": 1, "v": 1}), timestamp_us=(now_ms - 9_000_000) * 1000)
+    offsets = SavedOffsets()
+    table_id = TableId(*table.split("."))
+    for group in await discovery.load_groups(session, table_id, Generation(start), "tablets"):
+        offsets.put(source_partition(group), source_offset(first_position(group)))
+    scylla.alter_table(f"ALTER TABLE {table} WITH cdc = {{'enabled': true, 'ttl': 60}}")
+    raw = {"topic.prefix": "p", keys.HOSTS: scylla.address, keys.TABLES: table, keys.DISCOVERY_INTERVAL: "200"}
+    async with Run(ScyllaConnector, raw, offsets=offsets) as run:
+        (record,) = await run.read(1, 60)
+    assert record.key["pk"] == 1

@@ -139,12 +139,17 @@ class History:
         keyspace = self.full.partition(".")[0]
         self.client.create_type(f"CREATE TYPE IF NOT EXISTS {keyspace}.pair (a int, b text)")
         cdc = "{'enabled': true, 'preimage': 'full', 'postimage': true}" if images else "{'enabled': true}"
-        table = self.client.create_table(f"CREATE TABLE {self.full} ({COLUMNS}) WITH cdc = {cdc}")
+        self.client.create_table(f"CREATE TABLE {self.full} ({COLUMNS}) WITH cdc = {cdc}")
+        self.begin_at_newest_generation()
+
+    def begin_at_newest_generation(self) -> None:
+        """Save such an offset for the table."""
+        table = self.client.table(self.full)
         if not self.client.emulated:
             self.config["scylla.initial.lookback.ms"] = "300000"
         elif not table.tablets:
             newest = Generation(self.client.generations()[-1])
-            group = StreamGroup(TableId(keyspace, table.name), newest, "0", tablets=False, streams=())
+            group = StreamGroup(TableId(table.keyspace, table.name), newest, "0", tablets=False, streams=())
             self.offsets.put(source_partition(group), source_offset(first_position(group)))
 
     def write(self, count: int) -> None:

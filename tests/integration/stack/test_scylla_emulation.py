@@ -128,6 +128,19 @@ def test_conditions(scylla: Emulation, scylla_keyspace: Keyspace) -> None:
     assert deltas == [2, 1, 3]
 
 
+def test_ranges_behind_a_fixed_column_whose_orders_differ(scylla: Emulation, scylla_keyspace: Keyspace) -> None:
+    table = f"{scylla_keyspace()}.t"
+    scylla.create_table(
+        f"CREATE TABLE {table} (pk int, a int, b int, l list<int>, PRIMARY KEY (pk, a, b)) "
+        "WITH CLUSTERING ORDER BY (a ASC, b DESC) AND cdc = {'enabled': true}"
+    )
+    rows = [Insert(table, {"pk": 1, "a": a, "b": b, "l": [a, b]}) for a in range(2) for b in range(4)]
+    scylla.apply(*rows)
+    scylla.apply(DeleteRange(table, {"pk": 1, "a": 0}, lower=2))
+    scylla.apply(DeleteRange(table, {"pk": 1, "a": 1}, lower=0, upper=2, lower_inclusive=False))
+    assert {(row["a"], row["b"]) for row in scylla.base_rows(table)} == {(0, 0), (0, 1), (1, 0), (1, 3)}
+
+
 def test_timestamps_decide_in_the_base_table(scylla: Emulation, scylla_keyspace: Keyspace) -> None:
     table = make(scylla, scylla_keyspace(), "cdc = {'enabled': true}")
     now = int(time.time() * 1e6)

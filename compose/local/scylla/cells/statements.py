@@ -128,28 +128,28 @@ def shadow_statements(
         if isinstance(change, EmulatedRowChange) and not change.delete:
             statements += _shadow_cells(table, partition, change, time)
             continue
-        where, cells = _build_key(table, partition, change.key if isinstance(change, EmulatedRowChange) else ())
         if isinstance(change, RangeChange):
-            for bound, low, inclusive in (
-                (change.start, True, change.start_inclusive),
-                (change.end, False, change.end_inclusive),
-            ):
-                bound_condition, key = _build_bound(table, bound, inclusive=inclusive, low=low)
-                where += bound_condition
-                cells += key
+            where, cells = _build_range(table, partition, change)
+        else:
+            where, cells = _build_key(table, partition, change.key if isinstance(change, EmulatedRowChange) else ())
         statements.append(WireStatement(f"DELETE FROM {table.shadow} USING TIMESTAMP ? WHERE {where}", [time, *cells]))
     return statements
 
 
-def _build_bound(table: EmulatedTable, bound: Key, *, inclusive: bool, low: bool) -> tuple[str, list[bytes]]:
-    if not bound:
-        return "", []
-    columns = table.clustering[: len(bound)]
-    # Columns before the last are the same in both bounds, so that their order does not matter.
-    low = low != columns[-1].descending
-    sign = (">" if low else "<") + ("=" if inclusive else "")
-    names = ", ".join(quote_name(column.name) for column in columns)
-    return f" AND ({names}) {sign} ({', '.join('?' * len(bound))})", list(bound)
+def _build_range(table: EmulatedTable, partition: Key, change: RangeChange) -> tuple[str, list[bytes]]:
+    """The columns that both bounds name are equal but for the last of the longer one."""
+    start, end = change.start, change.end
+    if start == end:
+        return _build_key(table, partition, start)
+    shared = max(len(start), len(end)) - 1
+    where, cells = _build_key(table, partition, start[:shared])
+    column = table.clustering[shared]
+    for bound, inclusive, low in ((start, change.start_inclusive, True), (end, change.end_inclusive, False)):
+        if len(bound) > shared:
+            sign = (">" if low != column.descending else "<") + ("=" if inclusive else "")
+            where += f" AND {quote_name(column.name)} {sign} ?"
+            cells.append(bound[shared])
+    return where, cells
 
 
 def _build_key(table: EmulatedTable, partition: Key, key: Key | None) -> tuple[str, list[bytes]]:

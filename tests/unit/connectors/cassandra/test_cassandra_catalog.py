@@ -429,6 +429,25 @@ async def test_nodes_that_hold_a_last_segment_up_are_named(monkeypatch: pytest.M
     assert gauges() == (0, 0)
 
 
+async def test_a_node_that_is_behind_at_the_start_takes_no_saved_table_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    now_s = 1_000.0
+    monkeypatch.setattr("time.time_ns", lambda: int(now_s * 1e9))
+    schema = Schema()
+    schema.add("ks", "t", T1, {"p": "int"})
+    before = catalog_of(schema)
+    await before.refresh()
+    catalog = catalog_of(schema)
+    catalog.remember(before.list_known_tables())
+    schema.drop("ks", "t")
+    schema.peers = ["v2", "v2"]
+    await catalog.refresh()
+    # A snapshot that was under way would take it for gone, and end.
+    assert list(map(str, catalog.tables())) == ["ks.t"]
+    now_s += 5
+    await catalog.refresh()
+    assert catalog.tables() == []
+
+
 async def test_new_fields_of_a_type_change_the_table() -> None:
     schema = Schema()
     schema.rows["types"].append({"keyspace_name": "ks", "type_name": "u", "field_names": ["a"], "field_types": ["int"]})

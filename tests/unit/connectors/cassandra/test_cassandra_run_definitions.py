@@ -119,3 +119,19 @@ async def test_a_clock_that_was_ahead_makes_no_later_change_sure(
         await definitions.follow()
     await definitions.follow()
     assert definitions.sure_ms <= TIME_NS() // 1_000_000
+
+
+async def test_a_new_table_whose_entry_seems_old_is_looked_for(schema: SpreadingSchema) -> None:
+    """The clock of the machine with the log is behind: the directory is mounted."""
+    definitions, stream = await definitions_of(schema), Stream()
+    schema.version("v2")
+    schema.add("ks", "t", TABLE_ID, COLUMNS)
+    missing, written_ms = Missing(id_bytes(TABLE_ID), None, None), TIME_NS() // 1_000_000 - 60_000
+    await definitions.find(stream, missing, None, written_ms)  # type: ignore[arg-type]
+    assert not stream.lost
+    schema.drop("ks", "t")
+    asked = schema.asked
+    gone = Missing(uuid.uuid1().bytes, None, None)
+    await definitions.find(stream, gone, None, written_ms)  # type: ignore[arg-type]
+    assert stream.lost == [gone]
+    assert schema.asked == asked, "the schema has not changed since"

@@ -55,6 +55,16 @@ def test_expired_generations_are_skipped_and_reported() -> None:
     assert not is_expired(generations[0], 100_000_000, 0)
 
 
+def test_a_generation_that_had_begun_before_the_last_alter_may_have_rows_of_a_longer_ttl() -> None:
+    generations = to_generations([0, 100_000, 200_000])
+    choice = choose_generation(generations, [0], now_ms=100_000_000, ttl_s=60, altered_ms=100_000)
+    assert (choice.generation, choice.skipped) == (generations[0], (generations[1],))
+    assert (
+        choose_generation(generations, [], now_ms=100_000_000, ttl_s=60, altered_ms=100_000).generation
+        == generations[2]
+    )
+
+
 def test_a_generation_that_the_cluster_forgot() -> None:
     generations = to_generations([100, 200])
     choice = choose_generation(generations, [50], now_ms=1_000)

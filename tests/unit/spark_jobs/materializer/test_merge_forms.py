@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import dataclasses
 import itertools
 import json
 from decimal import Decimal
@@ -95,6 +96,25 @@ def test_special_orders() -> None:
     assert sorted(values, key=order_encoder(pair)) == values
     assert end_of_prefix(b"a\xff") == b"b"
     assert end_of_prefix(b"\xff") is None
+
+
+def test_a_key_stays_the_same_when_its_type_gets_a_field() -> None:
+    text = parse_type("text")
+    older = CqlType("udt", (text, text), frozen=True, keyspace="k", udt_name="u", field_names=("a", "b"))
+    newer = dataclasses.replace(older, arguments=(text, text, text), field_names=("a", "b", "c"))
+    values: list[dict[str, Any]] = [
+        {"a": None, "b": None},
+        {"a": None, "b": ""},
+        {"a": None, "b": "b"},
+        {"a": "", "b": None},
+        {"a": "a", "b": None},
+        {"a": "a", "b": "b"},
+    ]
+    before, after = ([order_encoder(kind)(value) for value in values] for kind in (older, newer))
+    assert before == after == sorted(before)
+    with_new = order_encoder(newer)({"a": "a", "b": None, "c": "c"})
+    assert before[4] < with_new < before[5]
+    assert not with_new.startswith(before[4])
 
 
 TYPES: dict[str, tuple[Any, Any]] = {
