@@ -73,7 +73,9 @@ def test_engines() -> None:
     real, soft, append = chosen(), chosen(delete_mode="soft"), chosen(mode="insert")
     assert engine_of(real, ["a", "b"]) == "ReplacingMergeTree(ums_id_, ums_deleted_) ORDER BY (`a`, `b`)"
     assert engine_of(soft, ["a"]) == "ReplacingMergeTree(ums_id_) ORDER BY (`a`)"
-    assert "`kafka_topic_`, `kafka_partition_`, `kafka_offset_`, `kafka_number_`, `source_table_`" in engine_of(append, ["a"])
+    assert "`kafka_topic_`, `kafka_partition_`, `kafka_offset_`, `kafka_number_`, `source_table_`" in engine_of(
+        append, ["a"]
+    )
     columns = {"a": ClickHouseColumn("Int32", in_key=True), "b": ClickHouseColumn("Int32", in_key=False)}
     replicated = "ReplicatedReplacingMergeTree('/t', '{replica}', ums_id_, ums_deleted_) ORDER BY a"
     assert engine_problem(real, ["a"], replicated, columns) == ""
