@@ -125,8 +125,9 @@ def test_jobs_that_add_columns_at_the_same_moment(world: World, rows_of: Callabl
     together = Barrier(3)
 
     def write(number: int) -> None:
+        values: dict[str, Any] = dict.fromkeys(names, number)
         together.wait()
-        world.write("shared", [row(number, "b", **dict.fromkeys(names, number))], *names)
+        world.write("shared", [row(number, "b", **values)], *names)
 
     with ThreadPoolExecutor(3) as pool:
         list(pool.map(write, range(2, 5)))

@@ -133,7 +133,7 @@ class StreamJob:
             write(part)
             raise Killed
 
-        self.batches.sink.write = write_then_end  # type: ignore[method-assign]
+        cast("Any", self.batches.sink).write = write_then_end
         with pytest.raises(Killed):
             self.write(batch, number)
 
