@@ -208,7 +208,7 @@ KINDS: Final = {
         Kind(
             "uuid",
             _optional(Type.STRING, "io.debezium.data.Uuid"),
-            lambda chance: str(uuid.UUID(int=chance.getrandbits(128))),
+            lambda chance: str(uuid.UUID(int=chance.getrandbits(128), version=4)),
             "string",
         ),
         Kind(
