@@ -53,8 +53,12 @@ def write_position(folder: Folder, files: dict[str, str]) -> None:
     """Write a position into a checkpoint without batches. Blocks.
 
     The query gets an id of its own: Spark refuses two queries of one id in one application. The commit is written last:
-    before it, the checkpoint has no batch that was done, and the savepoint is used again.
+    before it, the checkpoint has no batch that was done, and the savepoint is used again. What a start from another savepoint
+    has left, which was interrupted, may be of later batches: it is removed.
     """
+    for part in sorted({"commits", "offsets", _SCHEMAS} | {name.rpartition("/")[0] for name in files if "/" in name}):
+        folder.remove(part)
+    folder.delete(schema_watch.FILE)
     folder.write("metadata", json.dumps({"id": str(uuid.uuid4())}))
     for name in sorted(files, key=lambda file: (file.startswith("commits/"), file)):
         folder.write(name, files[name])

@@ -129,7 +129,7 @@ class RecordSource(Source):
         others = {
             ref
             for ref, kind in present.items()
-            if not kind.error and not is_selected(self._options.tables, kind.namespace)
+            if not kind.error and (kind.layout is None or not is_selected(self._options.tables, kind.namespace))
         }
         # Tasks leave out records of these schemas.
         unusable = frozenset(present.pop(ref).text for ref in others)
@@ -289,7 +289,7 @@ class RecordSource(Source):
     ) -> tuple[dict[str, inference.TableSighting], frozenset[bytes]]:
         """Tables of JSON without a schema; envelopes that only Python recognizes are added to ``groups``.
 
-        The second result: the schemas of such envelopes that can't be used; their records are reported.
+        The second result: the schemas of such envelopes that give no rows; records of those that can't be used are reported.
         """
         rows = batch.raw.where(
             f.col("topic").isin(*topics) & f.col("value").isNotNull() & (build_reference("value", "json") == "")
@@ -316,23 +316,27 @@ class RecordSource(Source):
             tables, _ = self._search_rows(rows, replace(rules, keys={**rules.keys, **mixed}), tasks.no_report)
             tables |= {name: replace(tables[name], keys=keys) for name, keys in mixed.items() if name in tables}
         bad: dict[tuple[str, str | bytes], str] = {}
+        rowless: set[bytes] = set()
         for (topic, schema_text), envelope in envelopes.items():
             ref = Ref(topic, "", schema_text.decode("latin-1"))
             if ref not in self._kinds.by_ref and not envelope.error and envelope.sample is not None:
                 self._kinds.by_ref[ref] = self._kinds.look_at_record(
                     Ref(topic, "", ""), envelope.key, envelope.sample
                 )  # a task has looked at it
-            if ref in self._kinds.by_ref:
-                groups.setdefault(self._kinds.by_ref[ref].namespace, []).append((ref, self._kinds.by_ref[ref]))
-            else:
+            known_kind = self._kinds.by_ref.get(ref)
+            if known_kind is None:
                 bad[topic, schema_text] = envelope.error
+            elif known_kind.layout is None:
+                rowless.add(self._kinds.by_ref.pop(ref).text)
+            else:
+                groups.setdefault(known_kind.namespace, []).append((ref, known_kind))
         for namespace, envelope in list(tables.items()):
             if envelope.error and namespace not in self.tables and namespace not in groups:
                 del tables[namespace]
                 bad |= {(topic, namespace): envelope.error for topic in envelope.topics}
         if bad:
             rows.mapInArrow(tasks.reporting_about(report, bad, envelope=self._options.envelope), "n long").collect()
-        return tables, frozenset(about for _, about in bad if isinstance(about, bytes))
+        return tables, frozenset(about for _, about in bad if isinstance(about, bytes)) | rowless
 
     def _search_rows(
         self, rows: DataFrame, rules: Rules, report: Report

@@ -25,15 +25,14 @@ from spark_jobs.materializer.engine.rowstate import (
     is_empty,
     lapse_row,
     new_row,
-    newest_time,
     pack_partition,
     pack_row,
     record_due,
     unpack_row,
 )
 from spark_jobs.materializer.engine.updates import UpdateDecoder
+from spark_jobs.materializer.engine.whole_state import list_living_rows, replay_rows
 from spark_jobs.materializer.events.fanout import change_partition, find_covering_deletion, has_changed, lapse_partition
-from spark_jobs.materializer.events.images import is_living, live_rows
 from spark_jobs.materializer.stages import Stages
 from spark_jobs.reports.met_heartbeats import MetHeartbeats
 
@@ -49,8 +48,6 @@ if TYPE_CHECKING:
 
 #: After this number of events of one call the bucket gets a chance to commit.
 _EVENTS: Final = 2000
-#: How many events of a replay go into one transaction.
-_REPLAYED: Final = 1000
 FAILURES: Final = (ValueError, TypeError, KeyError, AttributeError, OverflowError, IndexError)
 
 
@@ -550,46 +547,13 @@ class UpdateEngine:
     def replay(self, store: StateStore, emit: list[OutputRecord], start: bytes = b"") -> bytes | None:
         """See ``Engine``. Rows are as they were last shown: what is due comes as events of its own."""
         self._table.attach(store)
-        if self._table.catalog.newest is None:
-            return None
         self._events.now_ns = self._clock()
-        first = len(emit)
-        for key, blob, static, values in self._table.iter_rows(store, start):
-            if len(emit) - first >= _REPLAYED:
-                return key
-            state = unpack_row(blob)
-            if not state.shown or state.era != self._table.era:
-                continue
-            self._table.fit_state(state)
-            image = self._table.view.image(state)
-            self._events.show_change(
-                state,
-                None,
-                image,
-                (*values, *state.clustering),
-                static,
-                static,
-                EventOrigin(newest_time(state), True, None, "replay"),
-                emit,
-            )
-        return None
+        return replay_rows(self._table, self._events, store, emit, start)
 
     def rows(self, store: StateStore, start: bytes = b"") -> Iterator[LiveRow]:
         """See ``Engine``."""
         self._table.attach(store)
-        if self._table.catalog.newest is None:
-            return
-        now_s = self._clock() // 1_000_000_000
-        make = live_rows(self._table.shape)
-        for _, blob, static, values in self._table.iter_rows(store, start):
-            state = unpack_row(blob)
-            if state.era != self._table.era:
-                continue
-            self._table.fit_state(state)
-            lapse_row(state, now_s, self._grace)
-            image = self._table.view.image(state)
-            if is_living(state, image):
-                yield make([*values, *state.clustering, *static, *image], newest_time(state))
+        return list_living_rows(self._table, store, start, self._clock() // 1_000_000_000, self._grace)
 
 
 def _partition_key(binding: Binding, update: Any) -> tuple[Any, ...]:

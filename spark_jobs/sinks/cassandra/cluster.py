@@ -176,7 +176,12 @@ class CassandraTables:
                 message = f"table {where} lacks columns, and {PREFIX}auto.evolve is off; run:\n" + ";\n".join(missing)
                 raise SchemaRefused(message, schema.namespace)
             for statement in missing:
-                _change_schema(connection, statement)
+                try:
+                    _change_schema(connection, statement)
+                except Fatal:
+                    current = read_table(connection, *names)
+                    if current is None or statement in tables.add_columns(settings, schema, current):
+                        raise  # no other job has added the column meanwhile
             evolved = read_table(connection, *names) if missing else present
             return evolved or present
 

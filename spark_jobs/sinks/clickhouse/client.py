@@ -10,8 +10,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from spark_jobs.sinks.clickhouse.answers import DATA, code_of, error_of, words_of
-from spark_jobs.sinks.clickhouse.columns import quote_name, system_columns
+from spark_jobs.sinks.clickhouse.columns import SOURCE_TABLE, quote_name, system_columns
 from spark_jobs.sinks.clickhouse.config import PREFIX
+from spark_jobs.sinks.jdbc.address import find_identity
 from spark_jobs.sinks.shared.model import WriteCounts
 from spark_jobs.sinks.shared.task import NUMBER, rows_of
 
@@ -95,6 +96,7 @@ class ClickHouseClient:
             "ums_deleted_": lambda: deleted.cast(pa.uint8()),
             "ums_active_": lambda: pc.invert(deleted).cast(pa.uint8()),
             "kafka_number_": lambda: rows.column(NUMBER),
+            SOURCE_TABLE: lambda: pa.repeat(pa.scalar(find_identity(self._table.namespace)), rows.num_rows),
         }
         values = [without_null_structs(column) for column in rows.columns[: len(self._table.columns)]]
         computed_columns = [

@@ -29,12 +29,15 @@ _PLAIN: Final[Mapping[str, str]] = {
 _VERSION: Final = {"ums_id_": "Int64", "ums_ts_": "DateTime64(6, 'UTC')", "ums_op_": "LowCardinality(String)"}
 _DELETED: Final = "ums_deleted_"
 _ACTIVE: Final = "ums_active_"
-#: Of a history, the position in Kafka, by which the engine knows a repeated row; the number is within the record.
+SOURCE_TABLE: Final = "source_table_"
+#: Of a history, the position in Kafka, by which the engine knows a repeated row; the number is within the record, of which
+#: steps may make rows of several tables.
 POSITION: Final = {
     "kafka_topic_": "LowCardinality(String)",
     "kafka_partition_": "Int32",
     "kafka_offset_": "Int64",
     "kafka_number_": "Int32",
+    SOURCE_TABLE: "LowCardinality(String)",
 }
 _WRAPPED: Final = re.compile(r"(?:Nullable|LowCardinality)\((.*)\)\Z")
 #: Each type holds all values of those before it.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, Final
 
+from spark_jobs.sinks.shared.model import change_id
 from spark_jobs.sinks.shared.templates import ROW_PARTS, TABLE_PARTS, Template
 from spark_jobs.sinks.shared.values import build_document, json_of
 
@@ -59,7 +60,7 @@ def _make_part_getter(part: str, table: RowTable) -> Callable[[SinkRow], bytes]:
         name = part.removeprefix(_COLUMN)
         return lambda row: json_of(row.values.get(name))
     ways: dict[str, Callable[[SinkRow], Any]] = {
-        "id": lambda row: id_of(row, table),
+        "id": lambda row: change_id(row, table),
         "key": Template("${key}").bind(table),
         "topic": lambda row: row.topic,
         "partition": lambda row: row.partition,
@@ -69,8 +70,3 @@ def _make_part_getter(part: str, table: RowTable) -> Callable[[SinkRow], bytes]:
     }
     way = ways[part]
     return lambda row: json_of(way(row))
-
-
-def id_of(row: SinkRow, table: RowTable) -> str:
-    """The identity of a change, the same in every replay: table, topic, partition, offset, and number within the record."""
-    return f"{table.namespace}/{row.topic}-{row.partition}-{row.offset}-{row.number}"

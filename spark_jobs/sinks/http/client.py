@@ -16,10 +16,10 @@ import aiohttp
 
 from connectors.errors import Fatal, Retriable
 from spark_jobs.sinks.http.answers import Fate, Verdict, of_records, of_status, show_content
-from spark_jobs.sinks.http.body import body_of, id_of
+from spark_jobs.sinks.http.body import body_of
 from spark_jobs.sinks.http.config import ARRAY, NDJSON, RECORD
 from spark_jobs.sinks.shared.http_requests import retry_after
-from spark_jobs.sinks.shared.model import Unfinished, WriteCounts
+from spark_jobs.sinks.shared.model import Unfinished, WriteCounts, change_id
 from spark_jobs.sinks.shared.templates import Unfilled
 from spark_jobs.sinks.shared.values import NoText, text_of
 from spark_jobs.steps.lookup.tls import make_tls_context
@@ -192,7 +192,7 @@ class HttpSinkClient:
         if request.method != "DELETE":
             headers["Content-Type"] = _TYPES.get(chosen.format, "application/json")
         if chosen.idempotency_header:
-            ids = [id_of(row, self._table) for row in request.rows]
+            ids = [change_id(row, self._table) for row in request.rows]
             alone = chosen.format == RECORD
             headers[chosen.idempotency_header] = ids[0] if alone else sha256("\n".join(ids).encode()).hexdigest()
         return headers | request.headers

@@ -8,6 +8,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final
 
 from spark_jobs.sinks.jdbc.address import shorten_name
+from spark_jobs.sinks.shared.model import change_id
 from spark_jobs.sinks.shared.templates import Unfilled
 from spark_jobs.sinks.shared.values import text_of
 
@@ -72,7 +73,7 @@ def encoder_of(settings: MongoSettings) -> Callable[[Mapping[str, Any]], bytes]:
 def id_of(settings: MongoSettings, table: RowTable) -> Callable[[SinkRow], Any]:
     """The function that gives the ``_id`` of a row's document; it raises ``Unfilled`` and ``values.NoText``."""
     if settings.append:
-        return lambda row: f"{row.topic}-{row.partition}-{row.offset}-{row.number}"
+        return lambda row: change_id(row, table)
     if settings.id.text:
         return settings.id.bind(table)
 

@@ -10,7 +10,7 @@ import orjson
 from connectors.errors import Fatal, Retriable
 from spark_jobs.sinks.opensearch.config import NAME, PREFIX
 from spark_jobs.sinks.opensearch.mapping import index_name
-from spark_jobs.sinks.shared.model import Unfinished, WriteCounts
+from spark_jobs.sinks.shared.model import Unfinished, WriteCounts, change_id
 from spark_jobs.sinks.shared.templates import Unfilled
 from spark_jobs.sinks.shared.values import NoText, build_document, json_of
 
@@ -45,6 +45,7 @@ class OpenSearchClient:
 
     def __init__(self, settings: OpenSearchSettings, table: RowTable) -> None:
         self._settings = settings
+        self._table = table
         self._requests = settings.requests()
         self._path = f"/{quote(index_name(settings.index.of_table(table.namespace)), safe='')}/_bulk?{_FILTER}"
         self._id = settings.id.bind(table)
@@ -94,7 +95,7 @@ class OpenSearchClient:
         """The row in a bulk request; raises ``Unfilled`` and ``NoText``."""
         if self._settings.append:
             # The same document in every replay, so that the server can refuse it the second time.
-            name = f"{row.topic}-{row.partition}-{row.offset}-{row.number}"
+            name = change_id(row, self._table)
             return orjson.dumps({"create": {"_id": name}}) + b"\n" + json_of(build_document(row)) + b"\n"
         name = self._id(row)
         if not 0 < len(name.encode()) <= _LONGEST_ID:

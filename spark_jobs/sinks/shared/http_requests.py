@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 _LARGEST: Final = 256 << 20
 _CHUNK: Final = 1 << 20
+#: From this status on an answer is a refusal.
+_REFUSALS: Final = 400
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,10 +158,13 @@ class HttpRequests:
         deadline = time.monotonic() + self.access.timeout_s
         if self._connection is None:
             self._connection = self._open_connection()
-        self._connection.request(
-            method, self._prefix + path, body=content, headers={**self._make_login_headers(), **headers}
-        )
-        response = self._connection.getresponse()
+        all_headers = {**self._make_login_headers(), **headers}
+        try:
+            self._connection.request(method, self._prefix + path, body=content, headers=all_headers)
+        except (BrokenPipeError, ConnectionResetError) as error:
+            response = _read_early_refusal(self._connection, error)
+        else:
+            response = self._connection.getresponse()
         received = bytearray()
         while chunk := response.read(_CHUNK):
             received += chunk
@@ -182,6 +187,21 @@ class HttpRequests:
     def _make_login_headers(self) -> dict[str, str]:
         login = {"Authorization": basic_header(self.access.user, self.access.password)} if self.access.user else {}
         return {"User-Agent": "millrace", **login, **self.headers}
+
+
+def _read_early_refusal(connection: http.client.HTTPConnection, error: OSError) -> http.client.HTTPResponse:
+    """The answer of a server that has refused a request before it had all of it, as with 413, and closed the connection.
+
+    Raises:
+        OSError: ``error``, where there is no such answer.
+    """
+    try:
+        response = connection.getresponse()
+    except (http.client.HTTPException, OSError):
+        raise error from None
+    if response.status < _REFUSALS:
+        raise error
+    return response
 
 
 def retry_after(header: str | None) -> float:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from connectors.errors import Retriable
+from spark_jobs.sinks.jdbc.address import find_identity
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -62,6 +63,14 @@ class SinkRow:
     def position(self) -> str:
         """Where it stood in Kafka, for messages."""
         return f"{self.topic}-{self.partition} offset {self.offset}"
+
+
+def change_id(row: SinkRow, table: RowTable) -> str:
+    """The identity of a change, the same in every replay: table, topic, partition, offset, and number within the record.
+
+    Steps may make rows of several tables out of one record.
+    """
+    return f"{find_identity(table.namespace)}/{row.topic}-{row.partition}-{row.offset}-{row.number}"
 
 
 @dataclass(slots=True)

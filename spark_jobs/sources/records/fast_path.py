@@ -87,7 +87,7 @@ class FastPath:
 
     def note_kind(self, ref: Ref, kind: KnownKind, key: bytes | None) -> None:
         """Note how records of a kind with a schema begin, if that identifies them; ``key`` is one of theirs."""
-        if kind.error or not kind.text.endswith(PAYLOAD):
+        if kind.error or kind.layout is None or not kind.text.endswith(PAYLOAD):
             return
         schema_text = b"" if key is None or not self._json_keys else classify_value(key)[1]
         prefix = schema_text if schema_text.endswith(PAYLOAD) else b""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 
@@ -29,7 +29,7 @@ from spark_jobs.sources.records.reader import (
     classify_value,
     namespace_of,
 )
-from spark_jobs.sources.records.rows import NO_AFTER, TableDecoder
+from spark_jobs.sources.records.rows import NO_AFTER, TRUNCATE, TableDecoder
 from spark_jobs.sources.types import json_schema
 from worker.converters.avro_form.read import avro_reader
 from worker.converters.avro_form.schema import AvroSettings
@@ -42,6 +42,8 @@ if TYPE_CHECKING:
     from pyspark.sql.types import DataType
 
 _OPS: Final = frozenset("crudtm")
+#: Operations of events that have no row; a truncate's record has no key either, whatever the table's key is.
+_ROWLESS: Final = frozenset("tm")
 _MALFORMED: Final = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
 
 
@@ -51,7 +53,7 @@ class KnownKind:
 
     Attributes:
         namespace: its table's.
-        layout: how to read it.
+        layout: how to read it; None where no record with a row shows that: they define nothing, and give no rows.
         keys: the table's key columns.
         text: the text that stands for the schema in tasks (JSON).
         error: why its records can't be read; then the rest means nothing.
@@ -231,25 +233,43 @@ def look_json(record: pa.RecordBatch, rules: Rules) -> KnownKind:
     complaint = decode_problem(TableSchema(namespace, columns), schema_text, layout, rules, record)
     if complaint:
         raise Skippable(complaint)
+    if rules.envelope and payload.get("op") in _ROWLESS:
+        return KnownKind(namespace, text=schema_text, shard=shard)
     return KnownKind(namespace, layout, keys, schema_text, shard=shard)
 
 
-def avro_subject(avro_text: str, data: bytes, topic: str) -> tuple[str, Shard]:
-    """The table that an envelope in Avro is about, and its shard.
+class AvroSubject(NamedTuple):
+    """The subject of an envelope in Avro: its table, the shard, and whether it has a row."""
+
+    namespace: str
+    shard: Shard
+    has_row: bool
+
+
+def avro_subject(avro_text: str, data: bytes, topic: str, *, truncates: bool) -> AvroSubject:
+    """The subject of an envelope in Avro.
+
+    Args:
+        avro_text: the schema.
+        data: the value.
+        topic: the record's.
+        truncates: whether a TRUNCATE is left out.
 
     Raises:
-        Skippable: the bytes don't match the schema, or are no change of a row.
+        Skippable: the bytes don't match the schema, or are no event that can be read.
     """
     record = avro_reader(avro_text, AvroSettings(metadata=True, enhanced=False, scrub=False)).decode(data[HEAD_SIZE:])
     if not isinstance(record, dict):
-        return topic, WHOLE
+        return AvroSubject(topic, WHOLE, has_row=True)
     op = record.get("op")
     if op not in _OPS:
         raise Skippable(f"The event's op is {op!r}; known are c, r, u, d, t, m.")
     if op in {"c", "r", "u"} and record.get("after") is None:
         raise Skippable(NO_AFTER)
+    if op == "t" and not truncates:
+        raise Skippable(TRUNCATE)
     source = record.get("source") or {}
-    return namespace_of(source, topic), shard_of(source)
+    return AvroSubject(namespace_of(source, topic), shard_of(source), has_row=op not in _ROWLESS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,7 +277,8 @@ class RecordSample:
     """The best record so far by which to know a kind of records.
 
     Attributes:
-        rank: 0: it can't be decoded (``error`` says why); 1: it can; 2: and its key shows key columns, or they are known.
+        rank: 0: it can't be decoded (``error`` says why); 1: it can; 2: and it has a row; 3: and its key shows key columns,
+            or they are known.
         key: the record's.
         value: the record's.
         error: see ``rank``.
@@ -279,14 +300,14 @@ def choose_sample(sample: RecordSample, record: pa.RecordBatch, rules: Rules, av
         avro: the schema of values in Avro; empty for JSON.
     """
     topic, key, value = (record.column(name)[0].as_py() for name in ("topic", "key", "value"))
-    if sample.rank == 2 or (sample.rank == 1 and key is None):
+    if sample.rank == 3 or (sample.rank == 2 and key is None):
         return sample
     try:
         if avro:
-            avro_subject(avro, value, topic)
-            rank = 2
+            rank = 3 if avro_subject(avro, value, topic, truncates=rules.truncates).has_row else 1
         else:
-            rank = 2 if look_json(record, rules).keys or not rules.json_keys else 1
+            kind = look_json(record, rules)
+            rank = 1 if kind.layout is None else 3 if kind.keys or not rules.json_keys else 2
     except Skippable as error:
         return RecordSample(0, key, value, str(error)) if sample.rank < 0 else sample
     return RecordSample(rank, key, value) if rank > sample.rank else sample

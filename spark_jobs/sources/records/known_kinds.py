@@ -60,14 +60,14 @@ class KnownKinds:
         self._fast = fast
         self.by_ref: dict[Ref, KnownKind] = {}
         self.samples: dict[str, list[str | None]] = {}
-        #: Kinds of which a batch had no good record: the next one may have some.
+        #: Kinds of which a batch had no good record with a row: the next one may have some.
         self._doubtful: set[Ref] = set()
         self._registry = RegistrySchemas(config) if "avro" in {options.values, options.keys} else None
         self._schema_texts: dict[int, str] = {}
         self._rules: Rules | None = None
 
     def forget_doubtful(self) -> None:
-        """Forget the kinds of which the last batch had no good record."""
+        """Forget the kinds of which the last batch had no good record with a row."""
         for ref in self._doubtful:
             self.by_ref.pop(ref, None)
         self._doubtful.clear()
@@ -103,7 +103,8 @@ class KnownKinds:
         schema_text = classify_value(value)[1] if self._options.values == "json" else b""
         try:
             known_kind = self.look_at_record(ref, key, value)
-            if known_kind.keys or kind.number == 1 or self._options.keys != "json":
+            complete = known_kind.keys or (known_kind.layout is not None and self._options.keys != "json")
+            if complete or (known_kind.layout is not None and kind.number == 1):
                 return known_kind
         except Skippable as trouble:
             error = str(trouble)
@@ -121,14 +122,14 @@ class KnownKinds:
                 .collect()
             )
             best = max(rows, key=lambda row: row["rank"], default=None)
-            if best is not None and best["rank"] > (0 if known_kind is None else 1):
-                return self.look_at_record(
+            rank = 0 if known_kind is None else 1 if known_kind.layout is None else 2
+            if best is not None and best["rank"] > rank:
+                known_kind = self.look_at_record(
                     ref, None if best["key"] is None else bytes(best["key"]), bytes(best["value"])
                 )
-        if known_kind is not None:
-            return known_kind
-        self._doubtful.add(ref)
-        return KnownKind(error=error, text=schema_text)
+        if known_kind is None or known_kind.layout is None:
+            self._doubtful.add(ref)
+        return known_kind or KnownKind(error=error, text=schema_text)
 
     def select_records(self, batch: Batch, ref: Ref) -> DataFrame:
         """The records of one kind."""
@@ -154,9 +155,12 @@ class KnownKinds:
             schema = connect_schema(schema_texts[0])
             key_schema = connect_schema(schema_texts[1]) if schema_texts[1] else None
             layout = replace(self._find_layout(schema, key_schema), avro=schema_texts, ids=ids)
-            namespace, shard = (
-                avro_subject(schema_texts[0], value, ref.topic) if self._options.envelope else (ref.topic, shards.WHOLE)
-            )
+            namespace, shard = ref.topic, shards.WHOLE
+            if self._options.envelope:
+                truncates = self._options.truncates
+                namespace, shard, has_row = avro_subject(schema_texts[0], value, ref.topic, truncates=truncates)
+                if not has_row:
+                    return KnownKind(namespace, shard=shard)
             keys = self.key_names(namespace, layout.key_names)
             layout.columns(keys)
             return KnownKind(namespace, layout, keys, shard=shard)

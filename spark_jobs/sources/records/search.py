@@ -209,7 +209,7 @@ class Search:
                 "sample": sample.value,
                 "key": sample.key,
                 "error": sample.error,
-                "mixed": sample.rank == 1,
+                "mixed": 0 < sample.rank < 3,
                 "text": schema_text,
             }
             for (topic, schema_text), sample in self._samples.items()

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import secrets
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
+from threading import Barrier
 from typing import TYPE_CHECKING, Any
 from unittest.mock import create_autospec
 
@@ -114,6 +116,22 @@ def test_columns_that_a_table_lacks_are_added(world: World, client: Any, rows_of
     client.execute(f"CREATE TABLE {world.keyspace}.narrow (id bigint PRIMARY KEY)")
     world.write("narrow", [row(1, "a")])
     assert [record["note"] for record in rows_of(f"{world.keyspace}.narrow")] == ["a"]
+
+
+@pytest.mark.slow
+def test_jobs_that_add_columns_at_the_same_moment(world: World, rows_of: Callable[..., Any]) -> None:
+    world.write("shared", [row(1, "a")])
+    names = [f"n{number}" for number in range(6)]
+    together = Barrier(3)
+
+    def write(number: int) -> None:
+        values: dict[str, Any] = dict.fromkeys(names, number)
+        together.wait()
+        world.write("shared", [row(number, "b", **values)], *names)
+
+    with ThreadPoolExecutor(3) as pool:
+        list(pool.map(write, range(2, 5)))
+    assert sorted(record["n5"] for record in rows_of(f"{world.keyspace}.shared") if record["id"] > 1) == [2, 3, 4]
 
 
 @pytest.mark.slow

@@ -88,6 +88,16 @@ def test_repeated_requests_are_stored_once(rig: Callable[..., Rig]) -> None:
     assert history.rows("count() AS rows", "") == [{"rows": 100}]
 
 
+def test_tables_that_steps_make_of_one_record_share_a_table(rig: Callable[..., Rig]) -> None:
+    history = rig(mode="insert")
+    history.sink = rig(mode="insert", table=history.name).sink
+    data = history.batch(change("i", 1, id=1, name="a"))
+    data.tables.append((TableSchema("shop.other", COLUMNS), data.tables[0][1]))
+    for _ in range(2):
+        history.sink.write(data.frames(history.spark))
+    assert history.rows("count() AS rows", "FINAL") == [{"rows": 2}]
+
+
 def test_a_value_that_a_constraint_refuses(rig: Callable[..., Rig]) -> None:
     analytics = rig()
     analytics.write(change("i", 1, id=1, name="a"))

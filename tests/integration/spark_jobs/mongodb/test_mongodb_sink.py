@@ -191,6 +191,15 @@ def test_two_tables_are_not_one_collection(rig: Callable[..., Rig]) -> None:
         rows.write(change("i", 1, id=1))
 
 
+def test_tables_that_steps_make_of_one_record_share_a_collection(rig: Callable[..., Rig]) -> None:
+    rows = rig(collection="all", mode="insert")
+    data = rows.feed.next([(rows.table, [change("i", 1, id=1)])])
+    data.tables.append((TableSchema(f"{DATABASE}.other", COLUMNS), data.tables[0][1]))
+    for _ in range(2):
+        rows.sink.write(data.frames(rows.spark))
+    assert rows.database["all"].count_documents({"_id": {"$regex": rows.feed.topic}}) == 2
+
+
 def test_a_login_without_rights(mongodb: Server, rig: Callable[..., Rig]) -> None:
     name = f"reader{secrets.token_hex(4)}"
     mongodb.client.admin.command("createUser", name, pwd="p", roles=[{"role": "read", "db": DATABASE}])

@@ -142,6 +142,16 @@ def test_tables_that_would_share_an_index(rig: Callable[..., Rig]) -> None:
         search.sink.write(data.frames(search.spark))
 
 
+def test_tables_that_steps_make_of_one_record_share_an_index(rig: Callable[..., Rig], reader: Reader) -> None:
+    name = f"all-{secrets.token_hex(4)}"
+    search = rig(index=name, mode="insert")
+    data = search.feed.next([(search.table, [change("i", 1, id=1)])])
+    data.tables.append((TableSchema("shop.other", COLUMNS), data.tables[0][1]))
+    for _ in range(2):
+        search.sink.write(data.frames(search.spark))
+    assert len(reader.documents(name)) == 2
+
+
 def test_refusals(rig: Callable[..., Rig]) -> None:
     search = rig()
     assert not search.sink.refusal(search.table)

@@ -73,7 +73,9 @@ def test_engines() -> None:
     real, soft, append = chosen(), chosen(delete_mode="soft"), chosen(mode="insert")
     assert engine_of(real, ["a", "b"]) == "ReplacingMergeTree(ums_id_, ums_deleted_) ORDER BY (`a`, `b`)"
     assert engine_of(soft, ["a"]) == "ReplacingMergeTree(ums_id_) ORDER BY (`a`)"
-    assert "`kafka_topic_`, `kafka_partition_`, `kafka_offset_`, `kafka_number_`" in engine_of(append, ["a"])
+    assert "`kafka_topic_`, `kafka_partition_`, `kafka_offset_`, `kafka_number_`, `source_table_`" in engine_of(
+        append, ["a"]
+    )
     columns = {"a": ClickHouseColumn("Int32", in_key=True), "b": ClickHouseColumn("Int32", in_key=False)}
     replicated = "ReplicatedReplacingMergeTree('/t', '{replica}', ums_id_, ums_deleted_) ORDER BY a"
     assert engine_problem(real, ["a"], replicated, columns) == ""
@@ -165,5 +167,5 @@ def test_requests_with_the_same_rows_have_the_same_token() -> None:
     paths = [path for path, _ in server.requests]
     assert paths[0] == paths[1] != paths[2]
     assert "insert_deduplication_token=" in paths[0]
-    assert server.requests[0][1].column_names[-1] == "kafka_number_"
+    assert server.requests[0][1].column_names[-2:] == ["kafka_number_", "source_table_"]
     assert write_stream(rows([1])).size

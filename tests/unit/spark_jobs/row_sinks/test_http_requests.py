@@ -153,3 +153,11 @@ def test_a_stream_that_breaks_is_retriable() -> None:
     absent = requests_to(f"http://127.0.0.1:{free_port(None)}")
     with pytest.raises(Retriable, match="refused"), absent.stream("POST", "/", b""):
         pass
+
+
+def test_an_answer_that_comes_while_the_body_is_sent() -> None:
+    refusal = b"HTTP/1.1 413 Too large\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+    with serving(1, refusal) as server:
+        requests = requests_to(server.url)
+        for _ in range(10):
+            assert requests.exchange("POST", "/", bytes(1 << 24)).status == 413

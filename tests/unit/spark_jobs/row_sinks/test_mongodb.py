@@ -86,7 +86,7 @@ def test_names_of_documents() -> None:
     assert name(id_document="true") == {"id": 1}
     assert list(name(("region", "id")).items()) == [("region", "eu"), ("id", 1)]
     assert name(id="${table}/${key}") == "orders/1"
-    assert name(mode="insert") == "topic-2-9-0"
+    assert name(mode="insert") == "shop.orders/topic-2-9-0"
     with pytest.raises(Unfilled, match="the column region is null"):
         name(("region", "id"), row(region=None))
 

@@ -94,7 +94,7 @@ def test_bodies() -> None:
     body = body_of('{"t": ${table}, "k": ${key}, "c": ${column:c}, "id": ${id}, "row": ${row}}', TABLE)
     document = json.loads(body(row(a="x", b='"', c=None)))
     assert document.pop("row")["ums_id_"] == 7
-    assert document == {"t": "orders", "k": 'x:"', "c": None, "id": f"{TABLE.namespace}/topic-2-9-1"}
+    assert document == {"t": "orders", "k": 'x:"', "c": None, "id": "mysql.main.shop.orders/topic-2-9-1"}
     assert check_body('{"a": ${row}}') is None
     assert "is not known" in str(check_body("${rows}"))
     assert "is not JSON" in str(check_body('{"a": "${row}}'))

@@ -101,7 +101,7 @@ def test_bulk_requests() -> None:
     assert orjson.loads(requests.contents[0].splitlines()[1])["ums_active_"] == 0
     added, requests = client(items(201, 409), mode="insert")
     assert added.write([row(6, "b"), row(6, "d")], refuse).stale == 1
-    assert orjson.loads(requests.contents[0].splitlines()[0]) == {"create": {"_id": "topic-0-6-0"}}
+    assert orjson.loads(requests.contents[0].splitlines()[0]) == {"create": {"_id": "shop.orders/topic-0-6-0"}}
 
 
 def test_one_bad_document_does_not_stop_the_others() -> None:

@@ -14,6 +14,7 @@ from spark_jobs.inputs.files.log import batch_files, log_files
 from spark_jobs.inputs.files.source import FilesInput
 from spark_jobs.inputs.history.source import HistoryInput
 from spark_jobs.inputs.positions import position_file, save_position
+from spark_jobs.rows.schema_watch import FILE
 from spark_jobs.savepoints.position import read_position, write_position
 from spark_jobs.spark.checkpoint import LocalFolder
 
@@ -104,3 +105,14 @@ def test_a_position_without_its_number_is_refused(tmp_path: Path) -> None:
     folder.delete(position_file(1))
     with pytest.raises(Fatal, match="lacks _millrace_positions/1"):
         read_position(folder, FilesInput)
+
+
+def test_a_start_from_another_savepoint_leaves_nothing_of_one_that_was_killed(tmp_path: Path) -> None:
+    _, later = read_position(checkpoint(tmp_path / "later", [1, 1, 1, 1]), FilesInput)
+    batch, earlier = read_position(checkpoint(tmp_path / "earlier", [1, 1]), FilesInput)
+    later |= {"schemas/7.json": "{}", FILE: "{}"}
+    folder = LocalFolder(tmp_path / "job")
+    write_position(folder, later)
+    write_position(folder, earlier)
+    assert read_position(folder, FilesInput) == (batch, earlier)
+    assert {name: folder.read(name) for name in later if name not in earlier} == dict.fromkeys(later.keys() - earlier)
