@@ -136,8 +136,13 @@ class SnapshotEngine(ABC, Generic[Planner]):
         self._wake()
 
     async def _wait_turn(self) -> None:
-        """Until there may be room."""
-        await self._turn.wait()
+        """Until there may be room. Another job may run meanwhile: what makes room may be its answer."""
+        self._pausing += 1
+        self._runner.wake()
+        try:
+            await self._turn.wait()
+        finally:
+            self._pausing -= 1
 
     async def _run_job(self, job: Any) -> None:
         reader = self._idle.pop()

@@ -316,8 +316,9 @@ async def _check_tables(
     for name in names[:_TRIED]:
         try:
             await connection.query_rows(opened, f"SELECT 1 FROM {catalog.quote_name(name)} LIMIT 0")  # noqa: S608 - quoted
-        except Fatal:
-            refused.append(name)
+        except Fatal as error:
+            if not connection.is_missing_table(error):  # else it was dropped or renamed since
+                refused.append(name)
     if refused:
         complain = findings.warn if snapshot_plan(config).snapshot == "never" else findings.error
         shown = ", ".join(str(name) for name in refused[:5]) + (" ..." if len(refused) > 5 else "")

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
-from connectors.errors import Fatal
+from connectors.errors import ConfigInvalid, Fatal
 from connectors.mysql.model import MySqlTable, TableName
 from connectors.mysql.schema.table_map import column_from_catalog
 from connectors.mysql.source.connection import query_rows
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
 
 #: Names per statement: the server looks each of them up.
 _BATCH: Final = 200
+#: Seconds that a table may be altered for while its structure is asked for.
+_LOCK_WAIT_S: Final = 10
 #: What ``column_from_catalog`` gets, by these names.
 COLUMNS: Final = (
     "TABLE_SCHEMA",
@@ -53,13 +56,17 @@ async def table_names(connection: Connection, databases: Collection[str] | None 
     if databases is not None and not databases:
         return []
     where = "" if databases is None else f" AND TABLE_SCHEMA IN ({_make_placeholders(len(databases))})"
-    rows = await query_rows(
-        connection,
-        "SELECT TABLE_SCHEMA, TABLE_NAME FROM information_schema.TABLES "  # noqa: S608 - marks only
-        f"WHERE {_TABLES}{where} ORDER BY TABLE_SCHEMA, TABLE_NAME",
-        None if databases is None else tuple(databases),
-    )
-    return [TableName(_to_string(database), _to_string(table)) for database, table in rows]
+    names: dict[TableName, None] = {}
+    # MariaDB's catalog lacks a table for a moment of an ALTER: what one list lacks the other one has.
+    for _ in range(2 if "mariadb" in connection.server_version.lower() else 1):
+        rows = await query_rows(
+            connection,
+            "SELECT TABLE_SCHEMA, TABLE_NAME FROM information_schema.TABLES "  # noqa: S608 - marks only
+            f"WHERE {_TABLES}{where} ORDER BY TABLE_SCHEMA, TABLE_NAME",
+            None if databases is None else tuple(databases),
+        )
+        names |= dict.fromkeys(TableName(_to_string(database), _to_string(table)) for database, table in rows)
+    return list(names)
 
 
 async def captured_tables(
@@ -84,6 +91,36 @@ async def read_definitions(connection: Connection, names: Iterable[TableName]) -
         Retriable: the connection is lost.
         Fatal: a column is of a type that is not known; the message names it.
     """
+    names = list(names)
+    tables = await _query_definitions(connection, names)
+    lacking = [name for name in names if name.possible and name not in tables]
+    if lacking:
+        # MariaDB's catalog lacks a table, or its indexes, for a moment of an ALTER: only a query of the table waits for that.
+        await query_rows(connection, f"SET SESSION lock_wait_timeout = {_LOCK_WAIT_S}")
+        await query_rows(connection, "START TRANSACTION")
+        try:
+            present = [name for name in lacking if await hold_table(connection, name)]
+            tables |= await _query_definitions(connection, present)
+        finally:
+            await query_rows(connection, "ROLLBACK")
+    return tables
+
+
+async def hold_table(connection: Connection, name: TableName) -> bool:
+    """Keep a table from being altered until the open transaction ends; False: it is not there, or not visible.
+
+    Raises:
+        Retriable: it is being altered for long, or the connection is lost.
+    """
+    try:
+        await query_rows(connection, f"SELECT 1 FROM {quote_name(name)} LIMIT 0")  # noqa: S608 - a quoted name
+    except (ConfigInvalid, Fatal):
+        return False
+    return True
+
+
+async def _query_definitions(connection: Connection, names: Sequence[TableName]) -> dict[TableName, MySqlTable]:
+    """See ``read_definitions``; a table that is being altered may be left out."""
     collations: dict[str, int] | None = None
     tables: dict[TableName, MySqlTable] = {}
     for batch in _batch_names(names):
@@ -94,17 +131,22 @@ async def read_definitions(connection: Connection, names: Iterable[TableName]) -
             collations = await _query_collations(connection)
         keys = await _query_keys(connection, batch)
         columns: dict[TableName, list[Any]] = {}
+        keyed: set[TableName] = set()
         for row in rows:
             values = dict(zip(COLUMNS, row, strict=True))
             values["COLLATION_ID"] = (
                 collations.get(_to_string(values["COLLATION_NAME"])) if values["COLLATION_NAME"] else None
             )
             name = TableName(_to_string(values["TABLE_SCHEMA"]), _to_string(values["TABLE_NAME"]))
+            if _to_string(values["COLUMN_KEY"]) == "PRI":
+                keyed.add(name)
             try:
                 columns.setdefault(name, []).append(column_from_catalog(values))
             except Fatal as error:
                 raise Fatal(f"{name}: {error}") from error
         for name, members in columns.items():
+            if name in keyed and name not in keys:
+                continue  # altered between the two queries
             key, primary = keys.get(name, ((), True))
             tables[name] = MySqlTable(name=name, columns=tuple(members), key=key, completed=True, primary=primary)
     return tables
@@ -202,12 +244,18 @@ def quote_name(name: TableName) -> str:
 def _batch_names(names: Iterable[TableName]) -> Iterator[list[TableName]]:
     """The names in groups, each of one database: servers look up what is named so, and read all tables otherwise.
 
-    Names that no table can have are left out: the server fails queries with them (error 1267).
+    Names that no table can have are left out: the server fails queries with them (error 1267). MariaDB looks up only the first
+    name of a list whose names are all equal for the catalog's collation, so no two of a group differ in case or accents alone.
     """
-    names_by_database: dict[str, list[TableName]] = {}
+    groups: dict[tuple[str, str | int], list[TableName]] = {}
+    alike: Counter[tuple[str, str]] = Counter()
     for name in dict.fromkeys(name for name in names if name.possible):
-        names_by_database.setdefault(name.database, []).append(name)
-    for group in names_by_database.values():
+        folded = name.database, name.table.lower()
+        # Which letters beyond ASCII are equal is the collation's own affair: such a name has a group of its own.
+        group_key = alike[folded] if name.table.isascii() else name.table
+        groups.setdefault((name.database, group_key), []).append(name)
+        alike[folded] += 1
+    for group in groups.values():
         for start in range(0, len(group), _BATCH):
             yield group[start : start + _BATCH]
 

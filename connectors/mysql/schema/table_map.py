@@ -23,7 +23,7 @@ from connectors.mysql.schema.types import ColumnKind, kind_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-__all__ = ["Mismatch", "TableMap", "column_from_catalog", "complete_table", "parse_table_map"]
+__all__ = ["Mismatch", "TableMap", "column_from_catalog", "complete_altered", "complete_table", "parse_table_map"]
 
 _SIGNS: Final = 1
 _CHARSET: Final = 2
@@ -321,6 +321,22 @@ def complete_table(table_map: TableMap, definition: MySqlTable | None) -> MySqlT
         # An event tells each primary key, but not all unique indexes. A primary key that it lacks was made later.
         key, primary = definition.key, definition.primary
     return MySqlTable(name=table_map.name, columns=tuple(columns), key=key, completed=True, primary=primary)
+
+
+def complete_altered(table_map: TableMap, definition: MySqlTable | None) -> MySqlTable:
+    """The table of an event that names its columns, where the catalog has another structure, or no such table.
+
+    A column that the catalog has under the same name and with the same storage counts as the same one: only the catalog
+    tells a UUID from other bytes.
+    """
+    alike = {column.name: column for column in definition.columns} if definition is not None else {}
+    columns = [
+        _join_columns(mine, theirs, full=True)
+        if (theirs := alike.get(mine.name)) is not None and _can_match(mine, theirs, full=True)
+        else mine
+        for mine in table_map.columns
+    ]
+    return MySqlTable(name=table_map.name, columns=tuple(columns), key=table_map.key or ())
 
 
 #: Types from before MySQL 5.6, by the present ones; and those with the attribute COMPRESSED.

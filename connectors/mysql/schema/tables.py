@@ -402,11 +402,12 @@ class StreamTables:
                 if met.full:
                     # What was read has been altered since: the event's own metadata is what counts.
                     self._log.info(
-                        "%s: information_schema has another structure by now (%s); defaults and comments are unknown",
+                        "%s: information_schema has another structure by now (%s); what it says of columns that have stayed "
+                        "as they were counts, and of the others defaults and comments are unknown",
                         met.name,
                         error,
                     )
-                    return table_map.complete_table(met, None)
+                    return table_map.complete_altered(met, known_table)
                 if self._lenient:
                     self._log.warning(
                         "%s: changes are left out, because the structure of their rows is not known: %s",

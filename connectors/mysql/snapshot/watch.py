@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING, Any
 
 from connectors.mysql.snapshot.model import Early
@@ -87,16 +88,10 @@ class ChangeWatch:
                     keyless.append(table)
                     early += _find_early(table, key_range.window.low, op, rows)
                 continue
-            window, key_of = key_range.window, table.finder
-            if window is None:
-                continue
-            if op == "u":
-                for before, after in zip(rows[::2], rows[1::2], strict=True):
-                    _update_window(window, key_of, before, after)
-            else:
-                for row in rows:
-                    if row is not None:
-                        window.touch(key_of(row), row if op == "c" else None)
+            if key_range.window is not None:
+                # Without the key's columns it was read with a later structure: it is read again when the stream comes to that.
+                with contextlib.suppress(KeyError):
+                    _touch_window(key_range.window, table.finder, op, rows)
         return early
 
 
@@ -108,6 +103,18 @@ def _find_early(table: TableSnapshot, low: BinlogPosition, op: str, rows: Sequen
         return []
     first = table.images.changed(op, rows)
     return [Early(table.share.request.id, table.share.request.origin, first, low)] if first else []
+
+
+def _touch_window(
+    window: ChangeWindow, key_of: Callable[[Row], tuple[Any, ...]], op: str, rows: Sequence[Row | None]
+) -> None:
+    if op == "u":
+        for before, after in zip(rows[::2], rows[1::2], strict=True):
+            _update_window(window, key_of, before, after)
+    else:
+        for row in rows:
+            if row is not None:
+                window.touch(key_of(row), row if op == "c" else None)
 
 
 def _update_window(

@@ -49,6 +49,7 @@ _REFUSED: Final = frozenset({
     1043, 1044, 1045, 1130, 1131, 1132, 1133, 1251, 1275, 1524, 1698, 1820, 1862, 2007, 2026, 2049, 2054, 2058, 2059, 2061,
     3118, 3159, 3878, 3955, 4151,
 })  # fmt: skip
+_NO_TABLE: Final = 1146
 _PRIVILEGE: Final = frozenset({1142, 1143, 1227, 1370, 1419})
 _VERSION: Final = re.compile(r"(\d+)\.(\d+)(?:\.(\d+))?")
 #: How often the place is asked for again while the server writes on in between.
@@ -209,6 +210,12 @@ async def query_rows(connection: Connection, sql: str, args: Sequence[object] | 
             return list(await cursor.fetchall())
     except (MySQLError, OSError, EOFError, RuntimeError) as error:
         raise explain_failure(error, f"running {_shorten_sql(sql)}", user=str(connection.user)) from error
+
+
+def is_missing_table(error: MillraceError) -> bool:
+    """Whether the server has refused a query because there is no such table."""
+    cause = error.__cause__
+    return isinstance(cause, MySQLError) and cause.args[:1] == (_NO_TABLE,)
 
 
 def _shorten_sql(sql: str) -> str:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import secrets
+import threading
 from typing import TYPE_CHECKING, Any
 
+import pymysql
 import pytest
 
 from connectors.mysql.model import TableName
@@ -141,6 +144,45 @@ async def test_many_tables_at_once(database: Database) -> None:
         name: f"v{number}" for number, name in enumerate(names)
     }
     assert all(definitions[name].key == ("id",) for name in names)
+
+
+async def test_tables_that_are_being_altered(database: Database, mariadb: HasMariaDb) -> None:
+    """MariaDB's catalog lacks a table for a moment while it is copied."""
+    ended = threading.Event()
+
+    def alter() -> None:
+        link = pymysql.connect(
+            host="127.0.0.1",
+            port=mariadb.port or 0,
+            user=mariadb.user,
+            password=mariadb.password,
+            database=database.name,
+        )
+        with link, link.cursor() as cursor:
+            while not ended.is_set():
+                cursor.execute("ALTER TABLE reversed FORCE, ALGORITHM=COPY")
+
+    names = [database.table("plain"), database.table("reversed")]
+    expected = await catalog.read_definitions(database.connection, names)
+    altering = asyncio.create_task(asyncio.to_thread(alter))
+    try:
+        for _ in range(40):
+            assert await catalog.read_definitions(database.connection, names) == expected
+    finally:
+        ended.set()
+        await altering
+
+
+@pytest.mark.parametrize("pair", [("case", "Case"), ("café", "cafe"), ("cafß", "cafs")])
+async def test_names_that_differ_in_case_or_accents_alone(database: Database, pair: tuple[str, str]) -> None:
+    """They are equal for the catalog's collation, and are different tables all the same."""
+    names = [database.table(name) for name in pair]
+    for name in names:
+        await query_rows(database.connection, f"CREATE TABLE `{name.table}` (`{name.table}` INT) COMMENT 'x'")
+    definitions = await catalog.read_definitions(database.connection, names)
+    assert {name: definitions[name].columns[0].name for name in names} == {name: name.table for name in names}
+    assert set(await catalog.read_estimates(database.connection, names)) == set(names)
+    assert set(await catalog.read_comments(database.connection, names)) == set(names)
 
 
 async def test_names_that_no_server_can_hold_are_tables_that_are_not_there(database: Database) -> None:

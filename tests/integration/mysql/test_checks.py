@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import secrets
 from typing import TYPE_CHECKING, Any
@@ -72,6 +73,25 @@ async def source(mariadb: HasMariaDb) -> AsyncIterator[Source]:
 
 async def grant_all(source: Source) -> None:
     await source.run("GRANT SELECT, REPLICATION SLAVE, BINLOG MONITOR ON *.* TO ACCOUNT")
+
+
+async def test_tables_that_come_and_go_are_no_problem(source: Source) -> None:
+    """A table that is dropped after the tables were listed is not one that the account may not read."""
+    await grant_all(source)
+    ended = False
+
+    async def come_and_go() -> None:
+        while not ended:
+            await source.run("CREATE TABLE DB.c (id INT PRIMARY KEY)")
+            await source.run("DROP TABLE DB.c")
+
+    busy = asyncio.create_task(come_and_go())
+    try:
+        for _ in range(20):
+            assert (await check_server(source.config())).errors == []
+    finally:
+        ended = True
+        await busy
 
 
 async def test_the_documented_grants_are_enough(source: Source) -> None:

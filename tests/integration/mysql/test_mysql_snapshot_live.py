@@ -13,6 +13,7 @@ import pytest
 
 from connectors.mysql.model import Shard
 from connectors.mysql.snapshot.model import SnapshotSettings
+from connectors.mysql.snapshot.reading.throttle import SnapshotThrottle
 from connectors.mysql.snapshot.reading.views import Views
 from connectors.snapshot.requests import SnapshotRequest
 from tests.integration.mysql.snapshot_live import Live
@@ -252,6 +253,36 @@ def test_changes_of_the_structure_and_truncation_while_it_is_read(live: Live) ->
     states = {table["table"].partition(".")[2]: table["state"] for table in shown["tables"]}
     assert states == {"altered": "done", "dropped": "vanished", "truncated": "done"}
     assert shown["state"] == "done"
+
+
+def test_a_table_that_an_alter_copies_is_read(live: Live) -> None:
+    """MariaDB's catalog lacks a table for a moment of an ALTER: that is no reason to give it up."""
+    numbers(live, "a", 10)
+
+    def alter() -> None:
+        connection = live.connected()
+        with connection, connection.cursor() as cursor:
+            cursor.execute(f"USE `{live.database}`")
+            for _ in range(60):
+                cursor.execute("ALTER TABLE a FORCE, ALGORITHM=COPY")
+
+    running = asyncio.run(live.run([request()], SnapshotSettings(threads=2, chunk_rows=2), writing=alter))
+    (shown,) = running.reader.progress()
+    assert [table["state"] for table in shown["tables"]] == ["done"]
+    assert len(live.replayed("a", ["id"])) == 10
+
+
+def test_a_server_that_allows_one_query_does_not_stop_a_snapshot(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A table without a key that is read ahead waits for the tables before it, which need the query."""
+    live.sql(
+        "CREATE TABLE a (id VARCHAR(9) PRIMARY KEY)",
+        "INSERT INTO a SELECT seq FROM seq_1_to_300",
+        "CREATE TABLE k (v INT)",
+        "INSERT INTO k SELECT seq FROM seq_1_to_300",
+    )
+    monkeypatch.setattr(SnapshotThrottle, "allowed", property(lambda _: 3 if len(live.chunks) < 20 else 1))
+    asyncio.run(live.run([request()], SnapshotSettings(threads=3, chunk_rows=3)))
+    assert len(live.replayed("a", ["id"])) == len(live.replayed_rows("k")) == 300
 
 
 def test_a_restart_goes_on_behind_the_last_chunk(live: Live) -> None:

@@ -13,7 +13,7 @@ from compose.local.mariadb import MariaDb
 from connectors.errors import Fatal
 from connectors.mysql.connector import MySqlConnector
 from connectors.testing.driver import Run
-from tests.integration.mysql.changes_world import END, LIMIT, Source, brief, contents, rows_by_key, same
+from tests.integration.mysql.changes_world import END, LIMIT, Source, brief, contents, read_snapshot, rows_by_key, same
 from tests.integration.mysql.dialect import is_mysql
 from worker.fetch.errors import Unavailable
 from worker.terminal import say
@@ -142,6 +142,44 @@ async def test_the_life_of_tables(source: Source, skipped: str) -> None:
             ]
     assert same(rows_of(late), expected)
     assert skipped != "none" or rows_of(late) == expected
+
+
+async def test_changes_before_an_alter_keep_their_types(source: Source) -> None:
+    """The type that only the catalog knows counts also where it describes a later structure of the table."""
+    uuid, address = ("CHAR(36)", "CHAR(3)") if is_mysql(source.server) else ("UUID", "INET6")
+    properties, start = await source.begin()
+    row = {"u": "550e8400-e29b-41d4-a716-446655440000", "a": "::1", "id": 1, "f": 1.5}
+    source.sql(
+        f"CREATE TABLE t (u {uuid}, a {address}, id INT NOT NULL, f FLOAT(7,4), UNIQUE KEY (id))",
+        "INSERT INTO t VALUES ('550e8400-e29b-41d4-a716-446655440000', '::1', 1, 1.5)",
+        "ALTER TABLE t ADD x INT DEFAULT 3, DROP f",
+        "INSERT INTO t VALUES ('550e8400-e29b-41d4-a716-446655440000', '::1', 2, 4)",
+    )
+    async with Run(MySqlConnector, properties, offsets=start) as run:
+        first, second = await source.rest(run)
+    assert (first.key, first.value["after"]) == ({"id": 1}, row)
+    del row["f"]
+    assert (second.key, second.value["after"]) == ({"id": 2}, {**row, "id": 2, "x": 4})
+    assert first.key_schema == second.key_schema
+
+
+async def test_a_snapshot_begins_before_the_stream_comes_to_a_new_name_of_the_key(source: Source) -> None:
+    """The snapshot reads the table as it is now, while the stream still has rows with the former name of the key."""
+    properties, start = await source.begin(snapshot__mode="always", max__batch__size="1")
+    source.sql("CREATE TABLE t (id INT PRIMARY KEY, v INT)")
+    source.sql(*[f"INSERT INTO t VALUES ({number}, 1)" for number in range(600)])
+    source.sql(
+        "UPDATE t SET v = 2 WHERE id < 20", "ALTER TABLE t RENAME COLUMN id TO n", "INSERT INTO t VALUES (-1, 1)"
+    )
+    async with Run(MySqlConnector, properties, offsets=start) as run:
+        records = await source.rest(run)
+        records += await read_snapshot(run)
+    rows = {
+        record.key["n"]: record.value["after"]
+        for record in records
+        if record.topic.endswith(".t") and "n" in record.key
+    }
+    assert same(rows.values(), contents(source, "t", "n", "v"))
 
 
 async def test_statements_that_change_many_rows(source: Source, tmp_path: Path) -> None:

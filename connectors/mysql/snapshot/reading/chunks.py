@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from connectors.errors import MillraceError, Retriable, Skippable
 from connectors.mysql.config.filters import quote_expression
 from connectors.mysql.position import shards
+from connectors.mysql.schema.catalog import hold_table
 from connectors.mysql.snapshot.model import ReadRows
 from connectors.mysql.snapshot.reading import keys, lookup, split
 from connectors.mysql.snapshot.reading.rows import PacketRows
@@ -130,26 +131,21 @@ class MySqlChunkReader:
         assert table is not None  # noqa: S101 - a job of this kind has one
         layout: SnapshotLayout | None = None
         for _ in range(_ATTEMPTS):
-            before = await lookup.read_shape(self.connection, table.name)
-            matching_tables = (
-                [
-                    table_found
-                    for table_found in await self._source.tables([quote_expression(table.name)])
-                    if table_found.name == table.name
-                ]
-                if before
-                else []
-            )
-            if not matching_tables:
+            before, structure = await self._look_up(table.name)
+            if structure is None:
+                # MariaDB's catalog lacks a table for a moment of an ALTER: only a query of the table waits for that.
+                await query_rows(self.connection, "START TRANSACTION")
+                if await hold_table(self.connection, table.name):
+                    before, structure = await self._look_up(table.name)
+                await self._views.release(self.connection)
+            if structure is None:
                 raise Vanished
-            if shards.sql_filter(matching_tables[0], self._shard) is None:
-                self._planner.prepared(
-                    job, lookup.empty_layout(matching_tables[0], self._source.decoder(matching_tables[0])), owned=False
-                )
+            decoder = self._source.decoder(structure)
+            if shards.sql_filter(structure, self._shard) is None:
+                self._planner.prepared(job, lookup.empty_layout(structure, decoder), owned=False)
                 return
-            decoder = self._source.decoder(matching_tables[0])
             layout = await lookup.read_layout(
-                self.connection, job.share.request, self._shard, matching_tables[0], decoder, before
+                self.connection, job.share.request, self._shard, structure, decoder, before
             )
             layout = await self._with_ranges(job, layout, before)
             if await lookup.read_shape(self.connection, table.name) == before:
@@ -158,6 +154,12 @@ class MySqlChunkReader:
                 self._planner.prepared(job, layout)
                 return
         raise Changed
+
+    async def _look_up(self, name: TableName) -> tuple[Shape, MySqlTable | None]:
+        """The table's structure in the catalog, in both forms."""
+        shape = await lookup.read_shape(self.connection, name)
+        tables = await self._source.tables([quote_expression(name)]) if shape else ()
+        return shape, next((table for table in tables if table.name == name), None)
 
     async def _with_ranges(self, job: TableReadJob, layout: SnapshotLayout, shape: Shape) -> SnapshotLayout:
         settings, name = self._planner.settings, layout.table.name
