@@ -145,9 +145,9 @@ async def _query_definitions(connection: Connection, names: Sequence[TableName])
             except Fatal as error:
                 raise Fatal(f"{name}: {error}") from error
         for name, members in columns.items():
-            if name in keyed and name not in keys:
-                continue  # altered between the two queries
             key, primary = keys.get(name, ((), True))
+            if (name in keyed and name not in keys) or not {column.name for column in members}.issuperset(key):
+                continue  # altered between the two queries
             tables[name] = MySqlTable(name=name, columns=tuple(members), key=key, completed=True, primary=primary)
     return tables
 
