@@ -404,6 +404,13 @@ def test_what_is_created_can_be_followed_to_its_end(url: str, file: str, schema:
     assert 404 in {status for _, status in asked}
 
 
+def test_numbers_of_any_size_reach_a_task_host(url: str) -> None:
+    rows = [{"table": "t", "row": {"n": 10**30}}]
+    request = {"config": {"connector.class": "mysql"}, "rows": rows}
+    status, body = send_request("POST", f"{url}/flows/preview", request, 30)
+    assert (status, "is a source connector" in body["message"]) == (400, True), body
+
+
 def test_the_requests_have_reached_what_they_should(answered: set[tuple[str, int]]) -> None:
     expected = {
         (route.operation.id, status)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import orjson
@@ -34,7 +35,7 @@ class FlowOperations:
 
     async def preview_flow(self, config: Mapping[str, str], request: Mapping[str, Any]) -> dict[str, Any]:
         """Some rows through the steps of a configuration."""
-        return await self._ask_flow("preview", config, request=orjson.dumps(request))
+        return await self._ask_flow("preview", config, request=json.dumps(request).encode())
 
     async def _ask_flow(
         self,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import orjson
@@ -75,7 +76,7 @@ async def ask_logs(ctx: HerderContext, name: str, question: Question, request: M
         raise RestError(400, f"Connector {name} is a sink: it has no rules and no lines")
     try:
         answer: dict[str, Any] = orjson.loads(
-            await ctx.node.pool.ask(AskLogs(config, question, orjson.dumps(request)), ctx.validate_s)
+            await ctx.node.pool.ask(AskLogs(config, question, json.dumps(request).encode()), ctx.validate_s)
         )
     except RemoteError as error:
         raise RestError(_STATUS.get(error.kind, 500), f"Connector {name}: {error}") from error

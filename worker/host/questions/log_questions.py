@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
-import orjson
 
 from connectors.errors import ConfigInvalid, Skippable
 from connectors.logs.config import ID_COLUMN, OUTPUT, PREFIX
@@ -56,7 +56,7 @@ async def answer_question(
     if not issubclass(cls, LogsConnector):
         raise ConfigInvalid(f"{cls.__name__} connectors have no rules and no lines; it must be one of class logs")
     parsed = cls.config_def.parse(config)
-    asked = orjson.loads(request)
+    asked = json.loads(request)
     if question == "unknown":
         return await _read_unknown(config, parsed, worker, plugins, asked["lines"])
     if question == "recent":

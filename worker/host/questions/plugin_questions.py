@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import json
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -178,7 +179,7 @@ class PluginQuestions:
     async def _flow_answer(self, message: AskFlow) -> dict[str, Any]:
         cls, properties = await self._resolve_job(message.config)
         if message.method == "preview":
-            return await cls.preview(properties, orjson.loads(message.request), message.deadline_s)
+            return await cls.preview(properties, json.loads(message.request), message.deadline_s)
         running = None
         if message.running is not None:
             running_class, running = await self._resolve_job(message.running)
