@@ -135,6 +135,8 @@ class Delivery:
         self._control = self.loop.spawn("control")
         #: Tasks whose offsets are being changed: no host may run them.
         self._stopped: set[int] = set()
+        #: Tasks that the last host restarts: a control process asks for one thing of a task at a time.
+        self._restarting: set[int] = set()
         self._segments = [[_Segment(0)] for _ in self._tasks]
 
     async def main(self) -> None:
@@ -161,6 +163,7 @@ class Delivery:
 
     def _start_host(self) -> None:
         number = len(self._hosts)
+        self._restarting.clear()
         host = _Host(self.loop.spawn(f"host-{number}", f"machine-{number}"))
         self._hosts.append(host)
         self.loop.note(f"{host.process.name} starts")
@@ -262,6 +265,8 @@ class Delivery:
         if host.tasks is None:
             return
         task = HostTaskId(_NAME, self._draw.choice(self._tasks))
+        if task.task in self._restarting | self._stopped:
+            return
         actions: dict[str, Coroutine[Any, Any, None]] = {
             "drain": self._drain(host, host.tasks),
             "restart task": self._restart(host.tasks, task),
@@ -273,15 +278,17 @@ class Delivery:
         self.loop.run_in(host.process, action)
 
     async def _drain(self, host: _Host, tasks: TaskHost) -> None:
+        host.tasks = None  # a host that ends is asked for nothing more
         await tasks.close(_STOP_S)
         self.loop.kill(host.process)
         if host is self._hosts[-1]:
             self._start_host()
 
     async def _restart(self, tasks: TaskHost, task: HostTaskId) -> None:
+        self._restarting.add(task.task)
         await tasks.handle(StopTask(task, _STOP_S))
-        if task.task not in self._stopped:
-            await tasks.handle(self._start_message(task.task))
+        await tasks.handle(self._start_message(task.task))
+        self._restarting.discard(task.task)
 
     async def _pause(self, tasks: TaskHost, task: HostTaskId, length: float) -> None:
         await tasks.handle(PauseTask(task, paused=True))
@@ -292,7 +299,8 @@ class Delivery:
 
     def _alter_soon(self, host: _Host, task: int) -> None:
         # At least once fences nothing: what a host sent that is dead may be written behind the change.
-        if host.tasks is not None and task not in self._stopped and (self.exactly_once or len(self._hosts) == 1):
+        fenced = self.exactly_once or len(self._hosts) == 1
+        if host.tasks is not None and task not in self._restarting | self._stopped and fenced:
             self._stopped.add(task)
             self.loop.run_in(self._control, self._alter_offset(host, task))
 
