@@ -8,6 +8,7 @@ from connectors.errors import ConfigInvalid
 from connectors.formats.masks import masking
 from connectors.formats.masks.options import RULES
 from connectors.java_regex import regex_list
+from connectors.mysql.config import options_accepted as accepted_keys
 from connectors.mysql.config import options_events as event_keys
 from connectors.mysql.config import options_reading as reading_keys
 from connectors.mysql.config import options_source as source_keys
@@ -74,7 +75,7 @@ def find_problems(config: Config) -> list[ConfigProblem]:
         complaint = regex_list(name, text_of(config, name))
         if complaint is not None:
             complaints.append(ConfigProblem(name, complaint))
-    for name, reason in event_keys.REFUSED.items():
+    for name, reason in accepted_keys.REFUSED.items():
         if text_of(config, name):
             complaints.append(
                 ConfigProblem(name, f"{name}={config.raw[name]} would give other data than here: {reason}")
@@ -144,7 +145,7 @@ def find_warnings(config: Config) -> list[ConfigProblem]:
     def warn(name: str, reason: str) -> None:
         complaints.append(ConfigProblem(name, reason))
 
-    for name, reason in event_keys.NOTES.items():
+    for name, reason in accepted_keys.NOTES.items():
         value = config.raw.get(name)
         if value is not None and not _is_default(config, name):
             warn(name, f"{name} has no effect: {reason}")
@@ -235,10 +236,10 @@ def _unknown_options(config: Config) -> list[ConfigProblem]:
             or name.startswith(("mask.", f"{reading_keys.SNAPSHOT_SELECTS}.", "topic.creation."))
         ):
             continue
-        family = next((prefix for prefix in event_keys.FAMILIES if name.startswith(prefix)), None)
+        family = next((prefix for prefix in accepted_keys.FAMILIES if name.startswith(prefix)), None)
         if family is not None:
-            complaints.append(ConfigProblem(name, f"{name} has no effect: {event_keys.FAMILIES[family]}"))
-        elif name.startswith(event_keys.COMPLETE):
+            complaints.append(ConfigProblem(name, f"{name} has no effect: {accepted_keys.FAMILIES[family]}"))
+        elif name.startswith(accepted_keys.COMPLETE):
             complaints.append(
                 ConfigProblem(name, f"{name} is no option of this connector and has no effect; is it spelled right?")
             )

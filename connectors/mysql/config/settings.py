@@ -11,6 +11,7 @@ from connectors.errors import ConfigInvalid
 from connectors.formats.masks import masking
 from connectors.formats.masks.options import SOURCE_KEYS as MASK_KEYS
 from connectors.java_regex import compile_java, split_regexes
+from connectors.mysql.config import options_accepted as accepted_keys
 from connectors.mysql.config import options_events as event_keys
 from connectors.mysql.config import options_reading as reading_keys
 from connectors.mysql.config import options_source as source_keys
@@ -49,8 +50,8 @@ CONFIG: Final = ConfigDef(
         *event_keys.EVENT_KEYS,
         *MASK_KEYS,
         *reading_keys.READING_KEYS,
-        *event_keys.ACCEPTED_KEYS,
-        *event_keys.REFUSED_KEYS,
+        *accepted_keys.ACCEPTED_KEYS,
+        *accepted_keys.REFUSED_KEYS,
     ]
 )
 
