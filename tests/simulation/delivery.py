@@ -32,8 +32,6 @@ from worker.host.host import TaskHost
 from worker.protocol import HostTaskId, Init, PauseTask, ReadLease, ReadOffsets, StartTask, StopTask
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine
-
     from tests.simulation.loop import Process
 
 _FAULTS: Final = (
@@ -267,14 +265,12 @@ class Delivery:
         task = HostTaskId(_NAME, self._draw.choice(self._tasks))
         if task.task in self._restarting | self._stopped:
             return
-        actions: dict[str, Coroutine[Any, Any, None]] = {
-            "drain": self._drain(host, host.tasks),
-            "restart task": self._restart(host.tasks, task),
-            "pause task": self._pause(host.tasks, task, length),
-        }
-        action = actions.pop(kind)
-        for other in actions.values():
-            other.close()
+        if kind == "drain":
+            action = self._drain(host, host.tasks)
+        elif kind == "restart task":
+            action = self._restart(host.tasks, task)
+        else:
+            action = self._pause(host.tasks, task, length)
         self.loop.run_in(host.process, action)
 
     async def _drain(self, host: _Host, tasks: TaskHost) -> None:
