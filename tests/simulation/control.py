@@ -193,8 +193,9 @@ class SimulatedControl(ControlProcess):
             self._polling.cancel()
         if self._consumer is not None:
             await self._consumer.stop()
-        await self._stop_node()
-        await self._stop_rest()
+        if self._rest is not None:  # as Faust's app, which stops what it has started
+            await self._stop_node()
+            await self._stop_rest()
 
 
 def worker_properties(addresses: str, *, exactly_once: bool) -> dict[str, str]:

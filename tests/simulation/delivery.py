@@ -12,7 +12,6 @@ import asyncio
 import gc
 import json
 import logging
-import math
 import random
 from dataclasses import dataclass
 from itertools import pairwise, zip_longest
@@ -32,6 +31,8 @@ from worker.host.host import TaskHost
 from worker.protocol import HostTaskId, Init, PauseTask, ReadLease, ReadOffsets, StartTask, StopTask
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from tests.simulation.loop import Process
 
 _FAULTS: Final = (
@@ -46,19 +47,27 @@ _GROUP: Final = "cluster"
 _LETTERS: Final = "letters-"
 _STOP_S: Final = 5.0
 _FENCED_S: Final = 30.0
+_LEASE_S: Final = 0.1
 
 
 class _Channel:
-    """A host's way to its control process: that of saved offsets."""
+    """A host's way to its control process.
 
-    def __init__(self, store: OffsetStore, *, exactly_once: bool) -> None:
+    Args:
+        store: of saved offsets.
+        exactly_once: whether open transactions have to end before they are read.
+        in_group: whether the worker is in its group: another one that has its units has waited until it is not.
+    """
+
+    def __init__(self, store: OffsetStore, *, exactly_once: bool, in_group: Callable[[], bool]) -> None:
         self._store = store
         self._exactly_once = exactly_once
+        self._in_group = in_group
 
     async def request(self, message: Any, deadline_s: float) -> Any:
-        """Read saved offsets as a control process does."""
+        """Answer as a control process does: with the end of its lease, or saved offsets."""
         if isinstance(message, ReadLease):
-            return math.inf
+            return asyncio.get_running_loop().time() + _LEASE_S if self._in_group() else 0.0
         assert isinstance(message, ReadOffsets)
         await self._store.read_to_end(deadline_s, open_transactions=self._exactly_once)
         return self._store.raw(message.connector)
@@ -175,7 +184,7 @@ class Delivery:
                 break
             except Exception:  # noqa: BLE001 - Kafka is unavailable
                 await asyncio.sleep(1)
-        tasks = TaskHost(_Channel(store, exactly_once=self.exactly_once))
+        tasks = TaskHost(_Channel(store, exactly_once=self.exactly_once, in_group=lambda: host is self._hosts[-1]))
         await tasks.handle(Init("machine:8083", 0, self._properties(), {}, "modelled"))
         host.tasks = tasks
         for task in self._tasks:
