@@ -13,6 +13,7 @@ from aiokafka.producer import sender
 
 from tests.support.eventually import patience
 from worker.host.delivery import exactly_once
+from worker.host.delivery.batch_delivery import BatchDelivery
 from worker.host.delivery.exactly_once import TransactionalSession
 from worker.host.delivery.producer import Producer
 from worker.host.saved import write_pairs
@@ -21,6 +22,9 @@ from worker.protocol import HostTaskId, StartConnector, StartTask
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
+
+    from connectors.api import Batch
+    from worker.host.delivery.commits import CommitUnit
 
 EOS = {"exactly_once_source_support": "enabled", "producer_transaction_timeout_ms": 20_000}
 
@@ -125,8 +129,7 @@ async def test_a_fenced_task_starts_again_until_it_was_fenced_too_often(
     await control.start()
     task = await control.start_task(end=100_000, rows=10, pause_ms=2)
     for times in range(1, 5):
-        before = 0 if times == 1 else control.stats(task).written
-        await control.until(partial(_has_written, control, task, before + 30))
+        await control.until(partial(_is_running, control, task, times))
         newer = AIOKafkaProducer(**control.client, transactional_id=f"{control.properties['group.id']}-{task}")
         await newer.start()
         await newer.stop()
@@ -140,9 +143,9 @@ async def test_a_fenced_task_starts_again_until_it_was_fenced_too_often(
     await control.assert_ended(caplog)
 
 
-def _has_written(control: Any, task: HostTaskId, records: int) -> bool:
+def _is_running(control: Any, task: HostTaskId, times: int) -> bool:
     stats = control.stats(task)
-    return stats is not None and stats.written > records
+    return control.states(task).count("RUNNING") == times and stats is not None and stats.written > 30
 
 
 def _was_fenced(control: Any, task: HostTaskId, times: int) -> bool:
@@ -202,6 +205,42 @@ async def test_a_stop_in_the_middle_of_a_commit_loses_no_offsets(
     task = await control.start_task(end=300, **options)
     async with patience(30):
         await blocked.wait()
+    assert await control.stop_task(task)
+    await control.start_task(end=300, **options)
+    await control.saved_is({"0-0": 300})
+    assert await control.numbers(300) == list(range(300))
+
+
+async def test_a_stop_in_the_middle_of_a_batch_commits_nothing_of_it(
+    control_for: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A commit that waits for the batch goes ahead when the batch is cut off; the batch has no offsets yet."""
+    blocked, asked, calls = asyncio.Event(), asyncio.Event(), 0
+    deliver, commit = BatchDelivery.deliver, TransactionalSession.commit
+
+    async def deliver_slowly(delivery: BatchDelivery, batch: Batch, unit: CommitUnit) -> None:
+        nonlocal calls
+        calls += 1
+        await deliver(delivery, batch, unit)
+        if calls == 1:
+            blocked.set()
+            await asyncio.Event().wait()
+
+    async def note_commit(session: TransactionalSession) -> None:
+        if calls:
+            asked.set()
+        await commit(session)
+
+    monkeypatch.setattr(BatchDelivery, "deliver", deliver_slowly)
+    monkeypatch.setattr(TransactionalSession, "commit", note_commit)
+    control = control_for(**EOS)
+    await control.start()
+    options = {"transaction_boundary": "interval", "transaction_boundary_interval_ms": 100, "rows": 50}
+    task = await control.start_task(end=300, **options)
+    async with patience(30):
+        await blocked.wait()
+        await asked.wait()
+    await control.until(lambda: (stats := control.stats(task)) and stats.written == 50)
     assert await control.stop_task(task)
     await control.start_task(end=300, **options)
     await control.saved_is({"0-0": 300})

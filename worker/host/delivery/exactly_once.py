@@ -93,8 +93,8 @@ class TransactionalSession(TaskSession):
             await self.commit()
 
     async def settle(self) -> None:
-        """End the open transaction between two generators: commit it, or drop it where the source repeats its transaction."""
-        if self.plan.boundary != "connector":
+        """End the open transaction between two generators: commit it, or drop it where the source repeats what is in it."""
+        if self.plan.boundary != "connector" and self._whole:
             await self.commit()
             return
         if self._open:
@@ -102,6 +102,7 @@ class TransactionalSession(TaskSession):
             await self.kafka.abort()
             self._open = False
             self._receipts = []
+        self._whole = True
         self.ledger = Ledger(self._acknowledged)
 
     # Transactions.
@@ -144,10 +145,13 @@ class TransactionalSession(TaskSession):
                 self.fail(error)
 
     async def commit(self) -> None:
-        """Commit the open transaction, if there is one."""
+        """Commit the open transaction, if there is one.
+
+        A batch that is cut off by a stop lets a commit go ahead that has waited for it: its records have no offsets yet.
+        """
         async with self._committing:
             await self._wait_ended()
-            if self._open:
+            if self._open and self._whole:
                 await self._end_transaction()
 
     async def _wait_ended(self) -> None:
