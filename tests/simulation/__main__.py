@@ -16,8 +16,9 @@ from itertools import islice
 from multiprocessing import get_context
 from typing import TYPE_CHECKING, Final
 
-from tests.simulation.delivery import Delivered, run_delivery
-from tests.simulation.run import Verdict, run_seed, shorten
+from tests.simulation.delivery import Delivered, run_delivery, run_delivery_plan
+from tests.simulation.run import Verdict, run_plan, run_seed, shorten
+from worker.host.watch import die_with_parent
 from worker.terminal import rewritable, rewrite
 
 if TYPE_CHECKING:
@@ -68,7 +69,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _prepare_process() -> None:
-    """Let the collector look only at what a run leaves behind."""
+    """End with the parent, and let the collector look only at what a run leaves behind."""
+    die_with_parent()
     logging.raiseExceptions = False
     gc.collect()
     gc.freeze()
@@ -137,18 +139,18 @@ def report_runs(outcomes: Iterator[SeedRuns], options: argparse.Namespace) -> in
 
 
 def print_runs(runs: SeedRuns, *, trace: bool, shortest: bool) -> None:
-    """Print which rule a seed broke, with what is wanted of how."""
-    delivered, verdict = runs.delivered, runs.verdict
-    if delivered.broken:
-        print(f"seed {runs.seed}, delivery, exactly once: {delivered.exactly_once}: {delivered.broken}", flush=True)
-    if trace or (delivered.broken and shortest):
-        print_trace(delivered.trace)
-    if trace:
-        print_trace(verdict.trace)
-    if verdict.broken:
-        print(f"seed {runs.seed}: {verdict.broken}", flush=True)
-        if shortest:
-            print_shortest(verdict)
+    """Print what happened in the runs of a seed, and which rule was broken, with what is wanted of how."""
+    for part, outcome in (("delivery", runs.delivered), ("cluster", runs.verdict)):
+        if trace:
+            print_trace(outcome.trace)
+        if outcome.broken:
+            print(f"seed {runs.seed}, {part}: {outcome.broken}", flush=True)
+    if shortest and (runs.delivered.broken or runs.verdict.broken):
+        print("looking for the shortest schedule that fails ...", flush=True)
+    if shortest and runs.delivered.broken:
+        print_shortest(shorten(runs.delivered, run_delivery_plan))
+    if shortest and runs.verdict.broken:
+        print_shortest(shorten(runs.verdict, run_plan))
 
 
 def print_trace(trace: Trace) -> None:
@@ -157,13 +159,11 @@ def print_trace(trace: Trace) -> None:
         print(f"{at - 1000:10.3f} {process:24} {text}")
 
 
-def print_shortest(verdict: Verdict) -> None:
+def print_shortest(shortest: Delivered | Verdict) -> None:
     """Print the shortest plan that fails."""
-    print("looking for the shortest schedule that fails ...", flush=True)
-    shortest = shorten(verdict.plan)
     print_trace(shortest.trace)
     plan = shortest.plan
-    print(f"\nseed {plan.seed}, {plan.workers} workers, exactly once: {plan.exactly_once}; {shortest.broken}")
+    print(f"\n{replace(plan, events=())}; {shortest.broken}")
     for event in plan.events:
         print(f"  {event}")
     print(f"\nreproduce the whole run with ./millrace simulate --seed {plan.seed} --seeds 1 --trace")

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from connectors.errors import MillraceError
 from offsets.cluster import ClusterState
-from tests.simulation.hosts import CONNECTOR
-from tests.simulation.schedule import NAMES, Event
+from tests.simulation.schedule import MOST_TASKS, NAMES, Event
 from worker.rest.facade import RestError
 
 if TYPE_CHECKING:
@@ -83,7 +82,7 @@ class Client:
         loop, kind = self._world.loop, event.kind.removeprefix("request ")
         worker = self._world.workers[event.second % len(self._world.workers)]
         version, target = str(number), _TARGETS.get(kind)
-        config = {"name": name, "connector.class": CONNECTOR, "count": str(1 + number % 3), "version": version}
+        config = self._world.connector_config(name, 1 + number % MOST_TASKS, version)
         calls: dict[str, tuple[Any, ...]] = {
             "create": ("create_connector", name, config, None),
             "change": ("put_connector_config", name, config),

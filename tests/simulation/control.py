@@ -221,4 +221,9 @@ def worker_properties(addresses: str, *, exactly_once: bool) -> dict[str, str]:
         "task.host.restart.backoff.ms": "200",
         "task.host.restart.backoff.max.ms": "2000",
         "listeners": "http://127.0.0.1:8083",
+        "plugin.path": "tests.simulation.source:CountingConnector",
+        "offset.flush.interval.ms": "300",
+        "producer.request.timeout.ms": "5000",
+        "producer.transaction.timeout.ms": "20000",
+        "topic.creation.enable": "false",
     }

@@ -12,7 +12,6 @@ import asyncio
 import gc
 import json
 import logging
-import random
 from dataclasses import dataclass
 from itertools import pairwise, zip_longest
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -25,6 +24,7 @@ from tests.simulation.kafka_connection import connected
 from tests.simulation.kafka_log import TopicLimits
 from tests.simulation.loop import SimulationStuck, VirtualLoop, close_quietly, virtual_world
 from tests.simulation.network import Network
+from tests.simulation.schedule import make_delivery_plan
 from tests.simulation.source import LARGEST_BATCH, LARGEST_REQUEST, TOPIC, TRANSACTION, Numbers
 from worker.control.fencing import fence_producers
 from worker.host.host import TaskHost
@@ -34,11 +34,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tests.simulation.loop import Process
+    from tests.simulation.schedule import DeliveryPlan, Event
 
-_FAULTS: Final = (
-    *("kill", "kill", "drain", "double", "pause", "restart task", "restart task", "pause task", "alter offset"),
-    *("cut", "cut broker", "broker", "leaders", "coordinators", "slow"),
-)
 _LOOK_S: Final = 0.1
 _RECOVERED_S: Final = 120.0
 _NAME: Final = "counter"
@@ -112,8 +109,7 @@ class _Host:
 class Delivered:
     """The outcome of a run: the first broken rule, the records in the topic, the digest of all steps, and the trace."""
 
-    seed: int
-    exactly_once: bool
+    plan: DeliveryPlan
     broken: str | None
     records: int
     digest: int
@@ -121,16 +117,18 @@ class Delivered:
 
 
 class Delivery:
-    """A run from a seed."""
+    """A run.
 
-    def __init__(self, seed: int) -> None:
-        draw = self._draw = random.Random(seed)
-        self.seed = seed
-        self.exactly_once = draw.random() < 0.7
-        self._boundary = draw.choice(("poll", "poll", "interval", "connector")) if self.exactly_once else ""
-        self._numbers = Numbers(early=not self.exactly_once, transactions=self._boundary == "connector")
-        self._tasks = range(draw.choice((1, 1, 2)))
-        self.loop = VirtualLoop(seed)
+    Args:
+        plan: what happens.
+    """
+
+    def __init__(self, plan: DeliveryPlan) -> None:
+        self._plan = plan
+        self.exactly_once = plan.exactly_once
+        self._numbers = Numbers(early=not plan.exactly_once, transactions=plan.boundary == "connector")
+        self._tasks = range(plan.tasks)
+        self.loop = VirtualLoop(plan.seed)
         self.loop.adopt_outside()
         self.network = Network(self.loop)
         self.kafka = Cluster(self.loop, self.network)
@@ -153,11 +151,14 @@ class Delivery:
             self.kafka.create(f"{TOPIC}{task}", 1, TopicLimits(LARGEST_BATCH, keyless=True))
             self.kafka.create(f"{_LETTERS}{task}", 1, TopicLimits(keyless=True))
         self._start_host()
-        loop, end = self.loop, self.loop.time() + self._draw.uniform(8, 20)
-        while loop.time() < end and not self.broken:
-            await asyncio.sleep(self._draw.uniform(0.1, 4))
-            self._fault(self._draw.choice(_FAULTS))
+        loop, start = self.loop, self.loop.time()
+        for event in self._plan.events:
+            await asyncio.sleep(max(0.0, start + event.at_s - loop.time()))
+            self._fault(event)
             self._check()
+            if self.broken:
+                return
+        await asyncio.sleep(max(0.0, start + self._plan.end_s - loop.time()))
         self._heal()
         before, until = list(self._saved), loop.time() + _RECOVERED_S
         while not self.broken and any(self._saved[task] < before[task] + 30 for task in self._tasks):
@@ -209,7 +210,7 @@ class Delivery:
         if self.exactly_once:
             # In a transaction a record that the broker refuses fails the task: records must be refused before.
             config["producer.override.max.request.size"] = str(LARGEST_REQUEST)
-            config["transaction.boundary"] = self._boundary
+            config["transaction.boundary"] = self._plan.boundary
             config["transactions"] = str(self._numbers.transactions).lower()
         else:
             config["early"] = "true"
@@ -232,30 +233,31 @@ class Delivery:
 
     # Faults.
 
-    def _fault(self, kind: str) -> None:
-        loop, draw, host = self.loop, self._draw, self._hosts[-1].process
-        self.loop.note(f"fault: {kind}")
-        length = draw.choice((draw.uniform(0.05, 1), draw.uniform(1, 8)))
+    def _fault(self, event: Event) -> None:
+        loop, kind, length, host = self.loop, event.kind, event.length_s, self._hosts[-1].process
+        loop.note(f"fault: {event}")
         if kind == "kill" or (kind == "double" and not self.exactly_once):
             loop.kill(host)
             self._start_host()
         elif kind == "double":
             self._start_host()  # the earlier one runs too: it must be fenced
         elif kind in ("drain", "restart task", "pause task"):
-            self._ask_host(kind, length)
+            self._ask_host(event)
         elif kind == "alter offset":
-            self._alter_soon(self._hosts[-1], draw.choice(self._tasks))
+            self._alter_soon(self._hosts[-1], event)
         elif kind == "pause":
             host.paused = True
             loop.call_in(self._watcher, length, setattr, host, "paused", False)
         elif kind in ("cut", "cut broker"):
-            brokers = self.kafka.brokers if kind == "cut" else [draw.choice(self.kafka.brokers)]
+            brokers = (
+                self.kafka.brokers if kind == "cut" else [self.kafka.brokers[event.first % len(self.kafka.brokers)]]
+            )
             for broker in brokers:
                 self.network.cut(host.machine, broker.name)
                 loop.call_in(self._watcher, length, self.network.join, host.machine, broker.name)
         elif kind == "broker":
-            number = draw.randrange(len(self.kafka.brokers))
-            self.kafka.stop_broker(number, silent=draw.random() < 0.3)
+            number = event.first % len(self.kafka.brokers)
+            self.kafka.stop_broker(number, silent=event.second % 3 == 0)
             loop.call_in(self._watcher, length, self.kafka.start_broker, number)
         elif kind == "leaders":
             for topic, partition in sorted(self.kafka.leaders):
@@ -266,20 +268,20 @@ class Delivery:
             self.network.slow_s = 2.0
             loop.call_in(self._watcher, length, setattr, self.network, "slow_s", 0.05)
 
-    def _ask_host(self, kind: str, length: float) -> None:
+    def _ask_host(self, event: Event) -> None:
         """Let the last host do something in its own time, if it has started."""
         host = self._hosts[-1]
         if host.tasks is None:
             return
-        task = HostTaskId(_NAME, self._draw.choice(self._tasks))
+        task = HostTaskId(_NAME, event.first % len(self._tasks))
         if task.task in self._restarting | self._stopped:
             return
-        if kind == "drain":
+        if event.kind == "drain":
             action = self._drain(host, host.tasks)
-        elif kind == "restart task":
+        elif event.kind == "restart task":
             action = self._restart(host.tasks, task)
         else:
-            action = self._pause(host.tasks, task, length)
+            action = self._pause(host.tasks, task, event.length_s)
         self.loop.run_in(host.process, action)
 
     async def _drain(self, host: _Host, tasks: TaskHost) -> None:
@@ -302,17 +304,18 @@ class Delivery:
 
     # Offsets that an operator changes.
 
-    def _alter_soon(self, host: _Host, task: int) -> None:
+    def _alter_soon(self, host: _Host, event: Event) -> None:
+        task = event.first % len(self._tasks)
         # At least once fences nothing: what a host sent that is dead may be written behind the change.
         fenced = self.exactly_once or len(self._hosts) == 1
         if host.tasks is not None and task not in self._restarting | self._stopped and fenced:
             self._stopped.add(task)
-            self.loop.run_in(self._control, self._alter_offset(host, task))
+            self.loop.run_in(self._control, self._alter_offset(host, task, event.second))
 
-    async def _alter_offset(self, host: _Host, task: int) -> None:
+    async def _alter_offset(self, host: _Host, task: int, choice: int) -> None:
         """Set the offset of a task, as the herder does: stop it, fence its producer, write."""
         if await self._stop(host, task):
-            position = TRANSACTION * self._draw.randint(0, self._saved[task] // TRANSACTION + 1)
+            position = TRANSACTION * (choice % (self._saved[task] // TRANSACTION + 2))
             store = OffsetStore("offsets", {"bootstrap_servers": self.kafka.addresses})
             while True:
                 try:
@@ -454,7 +457,7 @@ class Delivery:
     def outcome(self) -> Delivered:
         """How it went."""
         records = sum(len(self._records(f"{TOPIC}{task}")) for task in self._tasks)
-        return Delivered(self.seed, self.exactly_once, self.broken, records, self.loop.digest, tuple(self.loop.trace))
+        return Delivered(self._plan, self.broken, records, self.loop.digest, tuple(self.loop.trace))
 
 
 def _difference(numbers: list[int], expected: list[int]) -> str:
@@ -465,16 +468,21 @@ def _difference(numbers: list[int], expected: list[int]) -> str:
 
 
 def run_delivery(seed: int) -> Delivered:
-    """Run a seed."""
+    """Run the plan of a seed."""
+    return run_delivery_plan(make_delivery_plan(seed))
+
+
+def run_delivery_plan(plan: DeliveryPlan) -> Delivered:
+    """Run a plan; the same plan gives the same outcome."""
     collecting = gc.isenabled()
     gc.disable()
-    delivery = Delivery(seed)
+    delivery = Delivery(plan)
     loop = delivery.loop
     level = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
     asyncio.set_event_loop(loop)
     try:
-        with virtual_world(loop, seed), connected(delivery.kafka, current_machine):
+        with virtual_world(loop, plan.seed), connected(delivery.kafka, current_machine):
             try:
                 loop.run_until_complete(loop.run_in(loop.spawn("main"), delivery.main()))
             except SimulationStuck as error:

@@ -103,13 +103,13 @@ class ModelledHost:
                 self._start(Run(Unit(message.name, INSTANCE), message.config, message.generation, message.paused))
             case StartTask():
                 config = {**message.connector_config, **message.config}
-                self._start(Run(Unit(*_pair(message.id)), config, message.generation, message.paused))
+                self._start(Run(unit_of(message.id), config, message.generation, message.paused))
             case StopConnector():
                 return await self._stop(Unit(message.name, INSTANCE), message.deadline_s)
             case StopTask():
-                return await self._stop(Unit(*_pair(message.id)), message.deadline_s)
+                return await self._stop(unit_of(message.id), message.deadline_s)
             case PauseTask():
-                run = self._runs[Unit(*_pair(message.id))]
+                run = self._runs[unit_of(message.id)]
                 run.paused = message.paused
                 if run.working:
                     self._tell(run, "PAUSED" if run.paused else "RUNNING")
@@ -159,8 +159,9 @@ class ModelledHost:
             self._peer.event(TaskStateChanged(HostTaskId(*run.unit), state, run.generation))
 
 
-def _pair(task: HostTaskId) -> tuple[str, int]:
-    return task.connector, task.task
+def unit_of(task: HostTaskId) -> Unit:
+    """The unit that a task is for placement."""
+    return Unit(task.connector, task.task)
 
 
 def current_machine() -> str:

@@ -7,12 +7,15 @@ import gc
 import logging
 import time
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from offsets.status import StatusState
 from tests.simulation.client import Client, snapshot_of
+from tests.simulation.delivery import Delivered
 from tests.simulation.loop import SimulationStuck, VirtualLoop, close_quietly, virtual_world
+from tests.simulation.real_hosts import NumberTopics
 from tests.simulation.schedule import Event, Plan, make_plan
+from tests.simulation.source import TOPIC
 from tests.simulation.world import World
 from worker.control.placement.planning import INSTANCE, Unit
 
@@ -23,9 +26,13 @@ if TYPE_CHECKING:
 
 #: Seconds in which everything must run again when faults are over and clients have their answers.
 SETTLED_S: Final = 90.0
+#: Seconds in which all tasks must deliver further records then, and how many.
+DELIVERED_S: Final = 120.0
+_FURTHER: Final = 10
 _ANSWERED_S: Final = 240.0
 _LOOK_S: Final = 0.5
 _real_time: Final = time.monotonic
+_Outcome = TypeVar("_Outcome", "Verdict", Delivered)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +85,8 @@ class Simulation:
         self._plan = plan
         self.loop = VirtualLoop(plan.seed)
         self.loop.adopt_outside()
-        self.world = World(self.loop, plan.workers, exactly_once=plan.exactly_once)
+        self.world = World(self.loop, plan.workers, exactly_once=plan.exactly_once, real_hosts=plan.real_hosts)
+        self._topics = NumberTopics(self.world.kafka, exactly_once=plan.exactly_once) if plan.real_hosts else None
         self._client: Client | None = None
         self._settled_s = 0.0
 
@@ -132,9 +140,31 @@ class Simulation:
             if not wrong:
                 self._settled_s = loop.time() - began
                 client.check_all()
+                if self._topics is not None:
+                    await self._deliver(self._topics)
                 return
             await asyncio.sleep(_LOOK_S)
         watch.fail(f"{SETTLED_S:g} s after all faults: {wrong}")
+
+    async def _deliver(self, topics: NumberTopics) -> None:
+        """Wait until every task that runs delivers, and look at all that was delivered."""
+        loop, watch = self.loop, self.world.watch
+        running = [
+            unit
+            for unit in watch.running
+            if unit.task != INSTANCE and any(not row.run.paused for row in watch.runs(unit))
+        ]
+        until = loop.time() + DELIVERED_S
+        awaited_ends = {unit: topics.progress(unit) + _FURTHER for unit in running}
+        while not watch.broken:
+            behind = [unit for unit, number in awaited_ends.items() if topics.progress(unit) < number]
+            if not behind:
+                break
+            if loop.time() > until:
+                watch.fail(f"{behind} have not delivered for {DELIVERED_S:g} s")
+            await asyncio.sleep(_LOOK_S)
+        if wrong := topics.wrong():
+            watch.fail(wrong)
 
     # What must be true at the end.
 
@@ -315,7 +345,11 @@ class Simulation:
         return fast
 
     def _compact(self) -> None:
-        for logs in self.world.kafka.topics.values():
+        if self._topics is not None:
+            self._topics.note_positions()
+        for name, logs in self.world.kafka.topics.items():
+            if name.startswith(TOPIC):
+                continue  # what tasks deliver is kept
             for log in logs:
                 log.compact(int(self.loop.random.random() * (log.end + 1)))
 
@@ -376,18 +410,24 @@ def run_seed(seed: int) -> Verdict:
     return run_plan(make_plan(seed))
 
 
-def shorten(plan: Plan, limit_s: float = 120.0) -> Verdict:
-    """The shortest plan that still fails, as far as it is found within ``limit_s`` seconds of real time."""
+def shorten(failed: _Outcome, run: Callable[[Any], _Outcome], limit_s: float = 120.0) -> _Outcome:
+    """The outcome of the shortest plan that still fails, as far as it is found within ``limit_s`` seconds of real time.
+
+    Args:
+        failed: the outcome of the whole plan.
+        run: runs a plan.
+        limit_s: how long to look.
+    """
     until = _real_time() + limit_s
-    best = run_plan(plan)
+    best = failed
     size = max(1, len(best.plan.events) // 2)
     while size >= 1 and _real_time() < until:
         position, shorter = 0, False
         while position < len(best.plan.events) and _real_time() < until:
             events = best.plan.events[:position] + best.plan.events[position + size :]
-            verdict = run_plan(replace(best.plan, events=events))
-            if verdict.broken:
-                best, shorter = verdict, True
+            outcome = run(replace(best.plan, events=events))
+            if outcome.broken:
+                best, shorter = outcome, True
             else:
                 position += size
         if not shorter or size > 1:

@@ -48,19 +48,25 @@ class Numbers:
     Attributes:
         early: whether some records have timestamps in the future.
         transactions: whether the task ends transactions, and drops some.
+        large: whether some records are too large.
     """
 
     early: bool
     transactions: bool
+    large: bool = True
 
     @classmethod
     def of_config(cls, config: Mapping[str, Any]) -> Self:
         """As the options of the connector say."""
-        return cls(config["early"], config["transactions"])
+        return cls(config["early"], config["transactions"], config["large"])
+
+    def is_large(self, number: int) -> bool:
+        """Whether the record of a number is too large."""
+        return self.large and number % _LARGE_EACH == 1
 
     def is_refused(self, number: int) -> bool:
         """Whether Kafka refuses the record of a number."""
-        return number % _LARGE_EACH == 1 or (self.early and number % _EARLY_EACH == 2)
+        return self.is_large(number) or (self.early and number % _EARLY_EACH == 2)
 
     def is_dropped(self, number: int) -> bool:
         """Whether the task drops the transaction of a number."""
@@ -84,12 +90,12 @@ class CountingTask(SourceTask):
         """Give some numbers at a time."""
         config = self.context.config
         numbers, task = Numbers.of_config(config), config["task"]
-        partition = {"source": task}
+        topic, partition = f"{config['topic']}{task}", {"source": task}
         position = (self.context.offsets.get(partition) or {"n": 0})["n"]
         run = f"{random.getrandbits(32):x}"
         while True:
             end, transaction = numbers.end_batch(position, random.randint(1, _MOST_ROWS))
-            records = [_record(number, run, task, partition, numbers) for number in range(position, end)]
+            records = [_record(number, run, topic, partition, numbers) for number in range(position, end)]
             position = end
             yield Batch(records, transaction=transaction)
             await asyncio.sleep(random.random() * 0.5)
@@ -97,11 +103,11 @@ class CountingTask(SourceTask):
                 raise Retriable("the source is unavailable") if random.random() < 0.7 else RuntimeError("a mistake")
 
 
-def _record(number: int, run: str, task: int, partition: dict[str, int], numbers: Numbers) -> SourceRecord:
-    value = f"{number}{_LARGE_ROW if number % _LARGE_EACH == 1 else _ROW}"
+def _record(number: int, run: str, topic: str, partition: dict[str, int], numbers: Numbers) -> SourceRecord:
+    value = f"{number}{_LARGE_ROW if numbers.is_large(number) else _ROW}"
     late_ms = int(time.time() * 1000) + _EARLY_MS
     timestamp = late_ms if numbers.early and number % _EARLY_EACH == 2 else None
-    return SourceRecord(partition, {"n": number + 1}, f"{TOPIC}{task}", value, key=run, timestamp=timestamp)
+    return SourceRecord(partition, {"n": number + 1}, topic, value, key=run, timestamp=timestamp)
 
 
 class CountingConnector(SourceConnector):
@@ -113,6 +119,10 @@ class CountingConnector(SourceConnector):
         [
             ConfigKey(name="early", type=ConfigType.BOOLEAN, default=False, doc="Some timestamps are in the future."),
             ConfigKey(name="transactions", type=ConfigType.BOOLEAN, default=False, doc="Tasks end transactions."),
+            ConfigKey(name="large", type=ConfigType.BOOLEAN, default=True, doc="Some records are too large."),
+            ConfigKey(
+                name="topic", type=ConfigType.STRING, default=TOPIC, doc="The topics' names without the tasks' numbers."
+            ),
             ConfigKey(name="task", type=ConfigType.INT, default=0, doc="The number of the task."),
         ]
     )

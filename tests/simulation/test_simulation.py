@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 import pytest
 
+from tests.simulation.control import worker_properties
 from tests.simulation.delivery import run_delivery
 from tests.simulation.run import Verdict, run_plan, run_seed
 from tests.simulation.schedule import Event, make_plan
+from tests.support.eventually import eventually
+from worker import cli
 from worker.host.delivery.exactly_once import TransactionalSession
 from worker.host.delivery.producer import Producer
+from worker.process_tree import list_children
 
 _ROOT: Final = Path(__file__).resolve().parents[2]
 #: The first seeds are run at each commit, or as many of them as fit into the time on a busy machine.
@@ -54,6 +60,29 @@ def test_all_rules_hold_in_many_runs() -> None:
     assert result.returncode == 0, result.stdout + result.stderr
 
 
+def test_its_processes_end_with_it() -> None:
+    command = [sys.executable, "-m", "tests.simulation", "--seeds", "100000", "--processes", "2"]
+    with subprocess.Popen(
+        command, cwd=_ROOT, env={**os.environ, "PYTHONHASHSEED": "0"}, stdout=subprocess.DEVNULL
+    ) as run:
+        eventually(lambda: len(list_children(run.pid)) == 2, "both processes run")
+        children = list_children(run.pid)
+        run.terminate()
+    eventually(lambda: not any(Path(f"/proc/{pid}").exists() for pid in children), "both processes have ended")
+
+
+@pytest.mark.parametrize("module", ["simulation", "fuzz"])
+def test_the_command_offers_all_options(module: str, capsys: pytest.CaptureFixture[str]) -> None:
+    name = "simulate" if module == "simulation" else module
+    with pytest.raises(SystemExit):
+        cli.main([name, "--help"])
+    offered = re.findall(r"--[a-z]+", capsys.readouterr().out)
+    result = subprocess.run(
+        [sys.executable, "-m", f"tests.{module}", "--help"], cwd=_ROOT, capture_output=True, text=True, check=True
+    )
+    assert set(offered) == set(re.findall(r"--[a-z]+", result.stdout))
+
+
 def test_a_broken_rule_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """A worker that takes a unit before its owner has let it go."""
     monkeypatch.setattr("worker.control.placement.table.is_released", lambda *_: True)
@@ -70,6 +99,16 @@ def test_a_broken_rule_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
         if verdict.broken:
             break
     assert any(verdict.broken and "while it runs in" in verdict.broken for verdict in verdicts)
+
+
+def test_a_record_that_real_hosts_write_twice_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hosts deliver at least once where exactly once is promised."""
+    monkeypatch.setattr(
+        "tests.simulation.world.worker_properties",
+        lambda addresses, exactly_once: worker_properties(addresses, exactly_once=not exactly_once),
+    )
+    plans = (replace(make_plan(seed), real_hosts=True, exactly_once=True) for seed in range(3, 30))
+    assert any("not all numbers once in order" in (run_plan(plan).broken or "") for plan in plans)
 
 
 def _one_fault(kind: str, at_s: float, length_s: float, seed: int) -> Verdict:

@@ -14,11 +14,12 @@ from unittest import mock
 
 from connectors.errors import MillraceError, Retriable
 from tests.simulation.control import SimulatedControl, worker_properties
-from tests.simulation.hosts import ModelledHost, current_machine
+from tests.simulation.hosts import CONNECTOR, ModelledHost, current_machine
 from tests.simulation.kafka_cluster import Cluster
 from tests.simulation.kafka_connection import connected
 from tests.simulation.network import Channel, Network
 from tests.simulation.processes import Children
+from tests.simulation.real_hosts import RealHost, real_config
 from tests.simulation.watch import Watch
 from worker.control.group.membership import return_s
 from worker.rest.facade import NotLeader, RestError
@@ -63,9 +64,10 @@ class World:
         loop: the simulation's.
         workers: how many workers.
         exactly_once: whether tasks are fenced.
+        real_hosts: whether task hosts are real.
     """
 
-    def __init__(self, loop: VirtualLoop, workers: int, *, exactly_once: bool) -> None:
+    def __init__(self, loop: VirtualLoop, workers: int, *, exactly_once: bool, real_hosts: bool) -> None:
         self.loop = loop
         self.network = Network(loop)
         self.kafka = Cluster(loop, self.network)
@@ -73,7 +75,8 @@ class World:
         self.children = Children(loop, self._host_main)
         loop.children = self.children
         self._properties = worker_properties(self.kafka.addresses, exactly_once=exactly_once)
-        self.hosts: dict[int, ModelledHost] = {}
+        self._real_hosts = real_hosts
+        self.hosts: dict[int, ModelledHost | RealHost] = {}
         self.client = loop.spawn("client")
         #: Workers whose REST addresses refuse all connections though they live.
         self.refusing: set[str] = set()
@@ -178,13 +181,19 @@ class World:
     # Hosts.
 
     async def _host_main(self, child: Child) -> None:
-        host = self.hosts[child.get_pid()] = ModelledHost(self.loop, self.watch, child)
+        kind = RealHost if self._real_hosts else ModelledHost
+        host = self.hosts[child.get_pid()] = kind(self.loop, self.watch, child)
         try:
             await host.main()
         finally:
             self.hosts.pop(child.get_pid(), None)
 
-    def live_hosts(self) -> list[ModelledHost]:
+    def connector_config(self, name: str, count: int, version: str) -> dict[str, str]:
+        """A connector's configuration with ``count`` tasks."""
+        config = {"name": name, "connector.class": CONNECTOR, "count": str(count), "version": version}
+        return real_config(config) if self._real_hosts else config
+
+    def live_hosts(self) -> list[ModelledHost | RealHost]:
         """All hosts whose processes are there."""
         return [self.hosts[pid] for pid in sorted(self.hosts) if self.hosts[pid].child in self.children.alive]
 
