@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from compose.demo.run import JOBS, SOURCES
-from compose.local.process.service import wait_until
+from compose.local.process.service import PATIENCE, wait_until
 from compose.soak.processes import list_descendants, read_arguments
 from worker.fetch.errors import StackError
 
@@ -147,8 +147,9 @@ def wait_recovered(demo: Demo) -> float:
             tasks = demo.rest.status(name)["tasks"]
             if not tasks or any(task["state"] != "RUNNING" for task in tasks):
                 down = now
-                if now - begin > _PATIENCE_S:
-                    raise StackError(f"{name} does not run {_PATIENCE_S:g} s after the fault: {demo.rest.status(name)}")
+                if now - begin > _PATIENCE_S * PATIENCE:
+                    seconds = f"{now - begin:.0f} s"
+                    raise StackError(f"{name} does not run {seconds} after the fault: {demo.rest.status(name)}")
         time.sleep(0.2)
     return down - begin
 

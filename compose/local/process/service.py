@@ -191,7 +191,11 @@ class Service:
             self.kill()  # what it may have started
             self.launch()
         code = self._child.returncode if self._child is not None else None
-        problem = f"was not ready after {limit:g} s" if self.running else f"ended while starting (exit code {code})"
+        problem = (
+            f"was not ready after {limit * PATIENCE:g} s (MILLRACE_PATIENCE={PATIENCE * 4:g} waits longer on a busy machine)"
+            if self.running
+            else f"ended while starting (exit code {code})"
+        )
         self.kill()
         raise StackError(f"{self.name} {problem}. End of its log {self.log_path}:\n{log_tail(self.log_path)}")
 
