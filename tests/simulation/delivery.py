@@ -12,6 +12,7 @@ import asyncio
 import gc
 import json
 import logging
+import math
 from dataclasses import dataclass
 from itertools import pairwise, zip_longest
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -81,6 +82,14 @@ class _Record(NamedTuple):
     number: int
 
 
+class _Receipt(NamedTuple):
+    """What a task was told to be delivered, and where its topics ended then."""
+
+    task: int
+    numbers: range
+    ends: dict[str, int]
+
+
 class _Segment(NamedTuple):
     """The time from a change of a task's offset to the next.
 
@@ -132,6 +141,10 @@ class Delivery:
         self.loop.adopt_outside()
         self.network = Network(self.loop)
         self.kafka = Cluster(self.loop, self.network)
+        self.loop.told_delivered = self._note_receipt
+        self._receipts: list[_Receipt] = []
+        #: Topic -> its ends when it was last read, and its records with their offsets.
+        self._read: dict[str, tuple[tuple[int, int], list[tuple[int, _Record]]]] = {}
         self.broken: str | None = None
         self._watcher = self.loop.spawn("watcher")
         self._hosts: list[_Host] = []
@@ -146,7 +159,8 @@ class Delivery:
 
     async def main(self) -> None:
         """Let faults happen, and look at what is delivered."""
-        self.kafka.create("offsets", 2)
+        for topic in sorted({"offsets", self._plan.offsets}):
+            self.kafka.create(topic, 2)
         for task in self._tasks:
             self.kafka.create(f"{TOPIC}{task}", 1, TopicLimits(LARGEST_BATCH, keyless=True))
             self.kafka.create(f"{_LETTERS}{task}", 1, TopicLimits(keyless=True))
@@ -206,6 +220,7 @@ class Delivery:
             "errors.restart.max.delay.ms": "2000",
             "errors.tolerance": "all",
             "errors.deadletterqueue.topic.name": f"{_LETTERS}{task}",
+            "offsets.storage.topic": self._plan.offsets,
         }
         if self.exactly_once:
             # In a transaction a record that the broker refuses fails the task: records must be refused before.
@@ -221,6 +236,7 @@ class Delivery:
             "bootstrap.servers": self.kafka.addresses,
             "group.id": _GROUP,
             "offset.storage.topic": "offsets",
+            "offset.storage.replication.factor": "1",
             "offset.flush.interval.ms": "300",
             "key.converter": "org.apache.kafka.connect.storage.StringConverter",
             "value.converter": "org.apache.kafka.connect.storage.StringConverter",
@@ -316,19 +332,20 @@ class Delivery:
         """Set the offset of a task, as the herder does: stop it, fence its producer, write."""
         if await self._stop(host, task):
             position = TRANSACTION * (choice % (self._saved[task] // TRANSACTION + 2))
-            store = OffsetStore("offsets", {"bootstrap_servers": self.kafka.addresses})
+            client = {"bootstrap_servers": self.kafka.addresses}
+            stores = [OffsetStore(topic, client) for topic in sorted({"offsets", self._plan.offsets})]
             while True:
                 try:
                     if self.exactly_once:
-                        await fence_producers(
-                            {"bootstrap_servers": self.kafka.addresses}, [f"{_GROUP}-{_NAME}-{task}"], _FENCED_S
-                        )
-                    await store.start()
-                    await store.write(_NAME, [({"source": task}, {"n": position})])
+                        await fence_producers(client, [f"{_GROUP}-{_NAME}-{task}"], _FENCED_S)
+                    for store in stores:
+                        await store.start()
+                        await store.write(_NAME, [({"source": task}, {"n": position})])
                     break
                 except Retriable:
                     await asyncio.sleep(1)
-            await store.stop()
+            for store in stores:
+                await store.stop()
             self.loop.note(f"the offset of task {task} is {position}")
             self._segments[task].append(
                 _Segment(
@@ -369,6 +386,7 @@ class Delivery:
     # Rules.
 
     def _check(self) -> None:
+        self._check_receipts()
         for task in self._tasks:
             # Of an offset that is being changed it is not known yet whether it is written.
             if task not in self._stopped:
@@ -382,6 +400,26 @@ class Delivery:
             records, dead = written[segment.records : end.records], letters[segment.letters : end.letters]
             self._check_records(records, segment.start, f"records of task {task}", refused=False)
             self._check_records(dead, segment.start, f"dead letters of task {task}", refused=True)
+
+    def _note_receipt(self, topic: str, numbers: range) -> None:
+        """Remember what a task is told to be delivered, and where the topics end at that moment."""
+        task = int(topic.removeprefix(TOPIC))
+        ends = {name: self.kafka.topics[name][0].end for name in (topic, f"{_LETTERS}{task}")}
+        self._receipts.append(_Receipt(task, numbers, ends))
+
+    def _check_receipts(self) -> None:
+        """Check that what tasks were told to be delivered was in Kafka then, in a transaction that is committed."""
+        receipts, self._receipts = self._receipts, []
+        for receipt in receipts:
+            if any(self.kafka.topics[name][0].stable_end < end for name, end in receipt.ends.items()):
+                self._receipts.append(receipt)  # whether its transaction gets committed is not known yet
+                continue
+            there = {record.number for name, end in receipt.ends.items() for record in self._records(name, end)}
+            missing = [
+                number for number in receipt.numbers if number not in there and not self._numbers.is_dropped(number)
+            ]
+            if missing:
+                self._break(f"task {receipt.task} was told that Kafka has {receipt.numbers}, and it lacks {missing[:5]}")
 
     def _check_positions(self, task: int, delivered: set[int]) -> None:
         """Check that saved positions grow, and that what they pass is delivered."""
@@ -434,22 +472,27 @@ class Delivery:
     def _break(self, rule: str) -> None:
         self.broken = self.broken or rule
 
-    def _records(self, topic: str) -> list[_Record]:
-        """The records in a topic."""
-        return [
-            _Record(key or b"", int(value or b"-1"))
-            for _, key, value in self.kafka.topics[topic][0].records(committed=True)
-        ]
+    def _records(self, topic: str, end: float = math.inf) -> list[_Record]:
+        """The records in a topic before an offset."""
+        log = self.kafka.topics[topic][0]
+        state = log.end, log.stable_end
+        if topic not in self._read or self._read[topic][0] != state:
+            records = [
+                (offset, _Record(key or b"", int(value or b"-1")))
+                for offset, key, value in log.records(committed=True)
+            ]
+            self._read[topic] = state, records
+        return [record for offset, record in self._read[topic][1] if offset < end]
 
     def _producers(self) -> list[int]:
         """Those that have written positions."""
-        return sorted({batch.producer for log in self.kafka.topics["offsets"] for batch in log.batches})
+        return sorted({batch.producer for log in self.kafka.topics[self._plan.offsets] for batch in log.batches})
 
     def _positions(self, task: int, producer: int | None) -> list[tuple[int, int]]:
         """Saved positions of a task in the order in which they were written, by one producer or by all, with their offsets."""
         return [
             (offset, json.loads(value)["n"])
-            for log in self.kafka.topics["offsets"]
+            for log in self.kafka.topics[self._plan.offsets]
             for offset, key, value in log.records(committed=True, producer=producer)
             if value and json.loads(key or b"[]")[1]["source"] == task
         ]

@@ -108,8 +108,8 @@ class VirtualLoop(asyncio.BaseEventLoop):
         #: Folds every step, so that two runs can be compared.
         self.digest = 0
         self.steps = 0
-        #: Called after each step.
-        self.after_step: Callable[[], None] | None = None
+        #: Called with the topic and the numbers of a batch of which the runtime tells its task that Kafka has them.
+        self.told_delivered: Callable[[str, range], None] = lambda _topic, _numbers: None
         #: Tasks of killed processes: they must not be collected, which would run their clean-up.
         self._graves: list[asyncio.Task[Any]] = []
         self.errors: list[dict[str, Any]] = []
@@ -219,8 +219,6 @@ class VirtualLoop(asyncio.BaseEventLoop):
             handle._run()
             self.steps += 1
             self.digest = zlib.crc32(b"%.6f %s" % (self._now, process.name.encode()), self.digest)
-            if self.after_step is not None:
-                self.after_step()
 
     def _all(self) -> list[Process]:
         return self._processes

@@ -104,6 +104,7 @@ class DeliveryPlan:
         exactly_once: whether records are sent in transactions.
         boundary: what ends them: ``poll``, ``interval`` or ``connector``; "" without them.
         tasks: how many there are.
+        offsets: the topic of their positions: the worker's, or the connector's own.
         events: faults by time.
         end_s: when all faults are over.
     """
@@ -112,6 +113,7 @@ class DeliveryPlan:
     exactly_once: bool
     boundary: str
     tasks: int
+    offsets: str
     events: tuple[Event, ...]
     end_s: float
 
@@ -153,10 +155,11 @@ def make_delivery_plan(seed: int) -> DeliveryPlan:
     exactly_once = draw.random() < 0.7
     boundary = draw.choice(("poll", "poll", "interval", "connector")) if exactly_once else ""
     tasks, end = draw.choice((1, 1, 2)), draw.uniform(8, 20)
+    offsets = draw.choice(("offsets", "offsets", "own-offsets"))
     events: list[Event] = []
     at = 0.0
     while (at := at + draw.uniform(0.1, 4)) < end:
         length = draw.choice((draw.uniform(0.05, 1), draw.uniform(1, 8)))
         kind = draw.choice(_DELIVERY_FAULTS)
         events.append(Event(at, kind, draw.randrange(1 << 16), draw.randrange(1 << 16), length))
-    return DeliveryPlan(seed, exactly_once, boundary, tasks, tuple(events), end)
+    return DeliveryPlan(seed, exactly_once, boundary, tasks, offsets, tuple(events), end)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final, Literal, Self
 from connectors.api import Batch, SourceConnector, SourceRecord, SourceTask
 from connectors.errors import Retriable
 from connectors.options import ConfigDef, ConfigKey, ConfigType
+from tests.simulation.loop import VirtualLoop
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Mapping
@@ -95,12 +96,19 @@ class CountingTask(SourceTask):
         run = f"{random.getrandbits(32):x}"
         while True:
             end, transaction = numbers.end_batch(position, random.randint(1, _MOST_ROWS))
-            records = [_record(number, run, topic, partition, numbers) for number in range(position, end)]
+            batch = range(position, end)
+            records = [_record(number, run, topic, partition, numbers) for number in batch]
             position = end
-            yield Batch(records, transaction=transaction)
+            yield Batch(records, transaction=transaction, receipt=(topic, batch))
             await asyncio.sleep(random.random() * 0.5)
             if random.random() * _FAILURE_EACH < 1:
                 raise Retriable("the source is unavailable") if random.random() < 0.7 else RuntimeError("a mistake")
+
+    def delivered(self, receipt: tuple[str, range]) -> None:
+        """Kafka has a batch."""
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, VirtualLoop)
+        loop.told_delivered(*receipt)
 
 
 def _record(number: int, run: str, topic: str, partition: dict[str, int], numbers: Numbers) -> SourceRecord:

@@ -20,6 +20,7 @@ from tests.support.eventually import eventually
 from worker import cli
 from worker.host.delivery.exactly_once import TransactionalSession
 from worker.host.delivery.producer import Producer
+from worker.host.delivery.session import TaskSession
 from worker.process_tree import list_children
 
 _ROOT: Final = Path(__file__).resolve().parents[2]
@@ -165,6 +166,11 @@ def test_a_record_that_overtakes_a_refused_one_is_found(monkeypatch: pytest.Monk
     monkeypatch.setattr("worker.host.delivery.producer.stop_sender", lambda _: None)
     broken = [run_delivery(seed).broken or "" for seed in (2, 6, 15)]
     assert any("is written before" in rule for rule in broken)
+
+
+def test_a_receipt_before_the_commit_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(TransactionalSession, "confirm", TaskSession.confirm)
+    assert any("was told that Kafka has" in (run_delivery(seed).broken or "") for seed in range(1, 40))
 
 
 @pytest.mark.slow  # a minute

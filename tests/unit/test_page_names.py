@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import configparser
+import contextlib
 import re
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 import yaml
 
-from worker.cli import build_parser
+from worker.cli import build_parser, main
 from worker.development.commands import ROOT
 from worker.rest.routes import ROUTES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+    import pytest
 
 CODE: Final = ("worker", "connectors", "offsets", "spark_jobs", "compose")
 #: Pages that people write; docs/reference is made of the declarations.
@@ -83,6 +86,25 @@ def test_variables_of_the_environment_are_on_a_page() -> None:
 def test_every_command_is_on_a_page() -> None:
     _, summaries = build_parser()
     assert [name for name in summaries if f"millrace {name}" not in PROSE] == []
+
+
+def test_commands_on_the_pages_have_the_options_that_they_name(capsys: pytest.CaptureFixture[str]) -> None:
+    _, summaries = build_parser()
+    named: dict[tuple[str, ...], set[str]] = {}
+    for line in re.findall(r"(?:^|`)\./millrace ([^`#|>\n]+)", PROSE, re.MULTILINE):
+        command, *words = line.split()
+        # A benchmark's own options are in the module of the benchmark, pytest's in pytest.
+        if command in summaries and command not in ("bench", "test"):
+            part = [word for word in words[:1] if word.isalpha()]  # such as `job run`
+            named.setdefault((command, *part), set()).update(word for word in words if word.startswith("--"))
+    unknown = {}
+    for command, options in named.items():
+        with contextlib.suppress(SystemExit):
+            main([*command, "--help"])
+        offered = re.findall(r"--[a-z-]+", capsys.readouterr().out)
+        unknown[command] = {name for option in options if (name := option.partition("=")[0]) not in offered}
+    assert sum(map(len, named.values())) > 20
+    assert {command: options for command, options in unknown.items() if options} == {}
 
 
 def test_every_alert_says_what_to_do_first() -> None:
