@@ -83,7 +83,7 @@ class _Record(NamedTuple):
 
 
 class _Receipt(NamedTuple):
-    """What a task was told to be delivered, and where its topics ended then."""
+    """A batch whose delivery was reported to a task, and where its topics ended then."""
 
     task: int
     numbers: range
@@ -141,7 +141,7 @@ class Delivery:
         self.loop.adopt_outside()
         self.network = Network(self.loop)
         self.kafka = Cluster(self.loop, self.network)
-        self.loop.told_delivered = self._note_receipt
+        self.loop.report_delivered = self._note_receipt
         self._receipts: list[_Receipt] = []
         #: Topic -> its ends when it was last read, and its records with their offsets.
         self._read: dict[str, tuple[tuple[int, int], list[tuple[int, _Record]]]] = {}
@@ -402,13 +402,13 @@ class Delivery:
             self._check_records(dead, segment.start, f"dead letters of task {task}", refused=True)
 
     def _note_receipt(self, topic: str, numbers: range) -> None:
-        """Remember what a task is told to be delivered, and where the topics end at that moment."""
+        """Remember what is reported to a task, and where the topics end at that moment."""
         task = int(topic.removeprefix(TOPIC))
         ends = {name: self.kafka.topics[name][0].end for name in (topic, f"{_LETTERS}{task}")}
         self._receipts.append(_Receipt(task, numbers, ends))
 
     def _check_receipts(self) -> None:
-        """Check that what tasks were told to be delivered was in Kafka then, in a transaction that is committed."""
+        """Check that Kafka had what was reported to tasks, in a transaction that is committed."""
         receipts, self._receipts = self._receipts, []
         for receipt in receipts:
             if any(self.kafka.topics[name][0].stable_end < end for name, end in receipt.ends.items()):
@@ -419,7 +419,7 @@ class Delivery:
                 number for number in receipt.numbers if number not in there and not self._numbers.is_dropped(number)
             ]
             if missing:
-                self._break(f"task {receipt.task} was told that Kafka has {receipt.numbers}, and it lacks {missing[:5]}")
+                self._break(f"{receipt.numbers} are reported to task {receipt.task}, and Kafka lacks {missing[:5]}")
 
     def _check_positions(self, task: int, delivered: set[int]) -> None:
         """Check that saved positions grow, and that what they pass is delivered."""
@@ -478,8 +478,7 @@ class Delivery:
         state = log.end, log.stable_end
         if topic not in self._read or self._read[topic][0] != state:
             records = [
-                (offset, _Record(key or b"", int(value or b"-1")))
-                for offset, key, value in log.records(committed=True)
+                (offset, _Record(key or b"", int(value or b"-1"))) for offset, key, value in log.records(committed=True)
             ]
             self._read[topic] = state, records
         return [record for offset, record in self._read[topic][1] if offset < end]

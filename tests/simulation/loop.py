@@ -108,8 +108,8 @@ class VirtualLoop(asyncio.BaseEventLoop):
         #: Folds every step, so that two runs can be compared.
         self.digest = 0
         self.steps = 0
-        #: Called with the topic and the numbers of a batch of which the runtime tells its task that Kafka has them.
-        self.told_delivered: Callable[[str, range], None] = lambda _topic, _numbers: None
+        #: Called with the topic and the numbers of a batch when the runtime reports its delivery to the task.
+        self.report_delivered: Callable[[str, range], None] = lambda _topic, _numbers: None
         #: Tasks of killed processes: they must not be collected, which would run their clean-up.
         self._graves: list[asyncio.Task[Any]] = []
         self.errors: list[dict[str, Any]] = []

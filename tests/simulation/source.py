@@ -108,7 +108,7 @@ class CountingTask(SourceTask):
         """Kafka has a batch."""
         loop = asyncio.get_running_loop()
         assert isinstance(loop, VirtualLoop)
-        loop.told_delivered(*receipt)
+        loop.report_delivered(*receipt)
 
 
 def _record(number: int, run: str, topic: str, partition: dict[str, int], numbers: Numbers) -> SourceRecord:
