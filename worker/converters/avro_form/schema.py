@@ -283,7 +283,9 @@ def _is_avro_default(schema: Schema, value: Any) -> bool:
     match schema.type:
         case Type.MAP if schema.value_schema is not None:
             inner = schema.value_schema
-            return not value or (is_string_map(schema) and all(_is_avro_default(inner, item) for item in value.values()))
+            return not value or (
+                is_string_map(schema) and all(_is_avro_default(inner, item) for item in value.values())
+            )
         case Type.ARRAY if schema.value_schema is not None:
             inner = schema.value_schema
             return all(_is_avro_default(inner, item) for item in value)
