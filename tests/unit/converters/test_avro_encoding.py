@@ -189,6 +189,12 @@ def test_a_type_used_twice_is_written_once() -> None:
     assert fastavro.parse_schema(json.loads(text))
 
 
+def test_a_type_without_a_namespace_is_referred_to_by_its_name_alone() -> None:
+    point = struct("Point", {"x": INT32})
+    fields = json.loads(avro_text(struct("geo.Line", {"from": point, "to": point}), SETTINGS))["fields"]
+    assert [field["type"] for field in fields][1] == "Point"
+
+
 def test_two_types_of_one_name_are_refused() -> None:
     with pytest.raises(Skippable, match=r"Two different types are called geo\.Point"):
         avro_text(struct("geo.Line", {"a": struct("geo.Point", {"x": INT32}), "b": struct("geo.Point", {})}), SETTINGS)

@@ -242,7 +242,7 @@ def _named_type(content: Any, name: str, space: str, names: _Names) -> tuple[str
                 f"Two different types are called {key.lstrip('.')} in one Avro schema. Give each struct's schema a "
                 "name of its own (maps without a name are called MapEntry)."
             )
-        return f'"{simple}"' if namespace == space else f'"{key}"'
+        return f'"{simple}"' if namespace in (space, "") else f'"{key}"'
     names.written[key] = content
     head = f'"name":"{simple}"' + (f',"namespace":"{namespace}"' if namespace != space else "")
     return namespace, simple, head
