@@ -9,13 +9,14 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 from math import isinf
 from typing import TYPE_CHECKING, Any, Final
 
 from connectors.errors import Skippable
 from connectors.schema import (
     BOOLEAN,
+    DATE,
     FLOAT32,
     FLOAT64,
     INT8,
@@ -24,6 +25,7 @@ from connectors.schema import (
     INT64,
     STRING,
     TIME,
+    TIMESTAMP,
     Schema,
     Type,
     date,
@@ -31,7 +33,7 @@ from connectors.schema import (
     time,
     timestamp,
 )
-from worker.converters.javatext import java_text, temporal_moment, to_float32
+from worker.converters.javatext import float_text, java_text, temporal_moment, to_float32
 from worker.converters.json_form.text import base64_text
 
 if TYPE_CHECKING:
@@ -43,13 +45,14 @@ _DAY_MS: Final = 86_400_000
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 #: Days of 400 years.
 _CYCLE_DAYS: Final = 146_097
-_TOKEN: Final = re.compile(r'[:,{}\[\]"]|(?:\\.|[^:,{}\[\]"\\])+|\\\Z', re.DOTALL)
+_TOKEN: Final = re.compile(r'[:,{}\[\]"]|(?:\\.|[^:,{}\[\]"\\]|\\\Z)+', re.DOTALL)
 _NUMBER: Final = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?\Z")
 _DATE: Final = re.compile(r"([0-9]{4})-([0-9]{2})-([0-9]{2})\Z")
 _TIME: Final = re.compile(r"([0-9]{2}):([0-9]{2}):([0-9]{2})\.([0-9]{3})Z\Z")
 #: A time with unescaped colons comes as five tokens.
 _TIME_TOKENS: Final = 5
 _RANKS: Final = (Type.INT8, Type.INT16, Type.INT32, Type.INT64, Type.FLOAT32, Type.FLOAT64)
+_TEMPORAL: Final = (DATE, TIME, TIMESTAMP)
 _INTEGERS: Final = ((7, INT8), (15, INT16), (31, INT32), (63, INT64))
 _BLANK: Final = "".join(map(chr, range(33)))  # what Java's trim removes
 
@@ -207,7 +210,7 @@ class _ValueParser:
         if token[0] != "." and _NUMBER.match(token):
             try:
                 return _parse_number(Decimal(token))
-            except InvalidOperation:  # an exponent that not even a decimal has
+            except ArithmeticError:  # an exponent that not even a decimal has
                 raise _NotThis from None
         raise _NotThis
 
@@ -217,7 +220,7 @@ class _ValueParser:
             if self._take_delimiter("]"):
                 schema = _common_schema([item for item, _ in items])
                 if schema is None:
-                    return Schema(Type.ARRAY), [value for _, value in items]
+                    return Schema(Type.ARRAY), [_keep_digits(item, value) for item, value in items]
                 return Schema(Type.ARRAY, value_schema=schema), [_align_value(schema, value) for _, value in items]
             if self._take_delimiter(","):
                 raise _NotThis
@@ -246,14 +249,20 @@ def _map_of(entries: list[tuple[Parsed, Parsed]]) -> Parsed:
     keys = _common_schema([key for (key, _), _ in entries])
     values = _common_schema([value for _, (value, _) in entries])
     result = {
-        _align_value(keys, key): _align_value(values, value) if keys is not None else value
-        for (_, key), (_, value) in entries
+        _align_value(keys, key): _keep_digits(schema, value)
+        if keys is None or values is None
+        else _align_value(values, value)
+        for (_, key), (schema, value) in entries
     }
     return Schema(Type.MAP, key_schema=keys, value_schema=values if keys is not None else None), result
 
 
 def _common_schema(schemas: list[Schema | None]) -> Schema | None:
-    """The schema that holds the values of all of ``schemas``; null values fit anywhere."""
+    """The schema that holds the values of all of ``schemas``; null values fit anywhere.
+
+    Raises:
+        _NotThis: dates or times are among numbers, which Connect gives up too.
+    """
     common: Schema | None = None
     for schema in schemas:
         if schema is None:
@@ -264,7 +273,22 @@ def _common_schema(schemas: list[Schema | None]) -> Schema | None:
             common = max(common, schema, key=lambda candidate: _RANKS.index(candidate.type))
         else:
             return None
+    if common is not None and common.name is None and any(schema and schema.name in _TEMPORAL for schema in schemas):
+        raise _NotThis
     return common
+
+
+def _keep_digits(schema: Schema | None, value: Any) -> Any:
+    """A value that loses its schema: a single-precision number becomes the one that is written with the same digits."""
+    if schema is None or value is None:
+        return value
+    if schema.type is Type.ARRAY:
+        return [_keep_digits(schema.value_schema, item) for item in value]
+    if schema.type is Type.MAP:
+        return {
+            _keep_digits(schema.key_schema, key): _keep_digits(schema.value_schema, item) for key, item in value.items()
+        }
+    return float(float_text(value)) if schema.type is Type.FLOAT32 else value
 
 
 def _align_value(schema: Schema | None, value: Any) -> Any:

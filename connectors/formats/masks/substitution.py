@@ -15,8 +15,11 @@ from connectors.regex_parser import ops, parse_regex
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-#: What RE2 may understand in another way, or not at all: white space, ends of lines and words, flags, look-around.
-_DIFFERENT: Final = re.compile(r"\\[sSbBZ]|\$|(?<!\[)\^|\(\?(?!:|P<)")
+#: What RE2 may understand in another way, or not at all: no white space, ends, flags, look-around.
+_DIFFERENT: Final = re.compile(r"\\[SBZ]|\(\?(?!:|P<)")
+_ESCAPE: Final = re.compile(r"\\(.)", re.DOTALL)
+#: White space inside of a class, where expressions from Java have it: RE2's lacks the vertical tab.
+_SPACES: Final = r"\t-\r "
 
 
 def make_substitution(pattern: re.Pattern[str], expand: Callable[[Any], str]) -> Callable[[str], str]:
@@ -33,15 +36,18 @@ def make_substitution(pattern: re.Pattern[str], expand: Callable[[Any], str]) ->
     if _DIFFERENT.search(pattern.pattern) or pattern.match("") is not None:
         return substitute
     try:
-        compiled = compile_pattern(pattern.pattern)
+        compiled = compile_pattern(_ESCAPE.sub(lambda part: _SPACES if part[1] == "s" else part[0], pattern.pattern))
     except PatternInvalid:
         return substitute
     limit, find_all = compiled.limit, compiled.find_all
     if limit >= MOST_CHARACTERS or _repeats_nothing(parse_regex(pattern.pattern, pattern.flags)):
         return substitute
 
+    # ``$`` is also before a line feed at the end, which RE2 does not see so.
+    has_end = "$" in pattern.pattern
+
     def substitute_in_time(value: str) -> str:
-        if len(value) <= limit or not _is_unicode(value):
+        if len(value) <= limit or (has_end and value.endswith("\n")) or not _is_unicode(value):
             return pattern.sub(expand, value)
         parts: list[str] = []
         position = 0

@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 import itertools
 import json
+import re
+from dataclasses import replace
 from typing import Any
 
 import fastavro
@@ -187,9 +189,42 @@ def test_a_type_used_twice_is_written_once() -> None:
     assert fastavro.parse_schema(json.loads(text))
 
 
+def test_a_type_without_a_namespace_is_referred_to_by_its_name_alone() -> None:
+    point = struct("Point", {"x": INT32})
+    fields = json.loads(avro_text(struct("geo.Line", {"from": point, "to": point}), SETTINGS))["fields"]
+    assert [field["type"] for field in fields][1] == "Point"
+
+
 def test_two_types_of_one_name_are_refused() -> None:
-    with pytest.raises(Skippable, match=r"Two different types are called io\.confluent\.connect\.avro\.ConnectDefault"):
-        avro_text(struct(None, {"a": struct(None, {"x": INT32})}), SETTINGS)
+    with pytest.raises(Skippable, match=r"Two different types are called geo\.Point"):
+        avro_text(struct("geo.Line", {"a": struct("geo.Point", {"x": INT32}), "b": struct("geo.Point", {})}), SETTINGS)
+
+
+def test_structs_without_a_name_are_numbered() -> None:
+    point = struct(None, {"x": INT32})
+    schema = struct(
+        None, {"a": point, "b": replace(point, optional=True), "c": struct(None, {"y": STRING}), "d": array(point)}
+    )
+    text = avro_text(schema, SETTINGS)
+    assert re.findall(r'"name":"(\w+)"(?:,"namespace":"[\w.]+")?,"fields"', text) == [
+        "ConnectDefault",
+        "ConnectDefault2",
+        "ConnectDefault3",
+    ]
+    value = {"a": {"x": 1}, "b": {"x": 2}, "c": {"y": "z"}, "d": [{"x": 3}]}
+    data = compile_avro(schema, SETTINGS, b"")(value)
+    assert data is not None
+    reader = avro_reader(text, SETTINGS)
+    assert (reader.schema, reader.decode(data)) == (schema, value)
+
+
+@pytest.mark.parametrize(("default", "kept"), [({}, True), ({5: "x"}, False)])
+def test_a_default_of_pairs_is_left_to_connect(default: dict[int, str], kept: bool) -> None:
+    pairs = Schema(Type.MAP, key_schema=INT32, value_schema=STRING, default=default)
+    schema = struct("R", {"pairs": pairs, "lists": replace(array(replace(pairs, default=None)), default=[default])})
+    text = avro_text(schema, SETTINGS)
+    assert ["default" in field for field in json.loads(text)["fields"]] == [kept, kept]
+    assert avro_reader(text, SETTINGS).schema == schema
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from worker.converters.bytearray import ByteArrayConverter
 from worker.converters.json import JsonConverter
 from worker.converters.simple_header import SimpleHeaderConverter
 from worker.converters.string import StringConverter
-from worker.converters.values import parse_text
+from worker.converters.values import parse_text, to_text
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -165,9 +165,28 @@ def test_a_month_beyond_its_range_rolls_over_also_beyond_the_year_9999(text: str
     assert parse_text(f"{text}T00:00:01.000Z")[1] == value * 86_400_000 + 1000
 
 
-@pytest.mark.parametrize("text", ["[" * 2000, "{" * 2000, "1e99999999999999999999", "-1e-99999999999999999999"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[" * 2000,
+        "{" * 2000,
+        "1e99999999999999999999",
+        "-1e-99999999999999999999",
+        "99999999e999999999999",
+        "5\\",
+        "[2024-02-29,70000]",
+        "[5000000000,2024-02-29]",
+        "[1.5,2023-11-14T22:13:20.123Z]",
+        "{1:22:13:20.123Z,2:0.5}",
+    ],
+)
 def test_what_spells_no_value_that_there_can_be_is_a_string(text: str) -> None:
     assert parse_text(text) == (STRING, text)
+
+
+@pytest.mark.parametrize("text", ['["a",0.3]', "[[0.3],1]", '{1:0.3,2:"a"}'])
+def test_a_number_among_other_values_keeps_its_digits(text: str) -> None:
+    assert to_text(*parse_text(text)) == text
 
 
 @given(cases())

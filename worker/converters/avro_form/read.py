@@ -360,7 +360,7 @@ class _AvroMapper:
         own_name = avro.get("connect.name")
         if isinstance(own_name, str):
             name = own_name
-        if name == DEFAULT_NAME:
+        if name is not None and name.startswith(DEFAULT_NAME):
             name = None
         if isinstance(noted_version := avro.get("connect.version"), int):
             version = noted_version

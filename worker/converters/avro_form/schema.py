@@ -86,6 +86,12 @@ class _Names:
 
     settings: AvroSettings
     written: dict[str, Any] = field(default_factory=dict)
+    unnamed: dict[Any, str] = field(default_factory=dict)
+
+    def default_name(self, content: Any) -> str:
+        """The name of a struct without one, as Confluent's converter numbers them: different ones never clash."""
+        number = len(self.unnamed) + 1
+        return self.unnamed.setdefault(content, f"{DEFAULT_NAME}{number if number > 1 else ''}")
 
 
 def avro_text(schema: Schema | None, settings: AvroSettings) -> str:
@@ -234,9 +240,9 @@ def _named_type(content: Any, name: str, space: str, names: _Names) -> tuple[str
         if names.written[key] != content:
             raise Skippable(
                 f"Two different types are called {key.lstrip('.')} in one Avro schema. Give each struct's schema a "
-                "name of its own (structs without a name are called ConnectDefault, maps MapEntry)."
+                "name of its own (maps without a name are called MapEntry)."
             )
-        return f'"{simple}"' if namespace == space else f'"{key}"'
+        return f'"{simple}"' if namespace in (space, "") else f'"{key}"'
     names.written[key] = content
     head = f'"name":"{simple}"' + (f',"namespace":"{namespace}"' if namespace != space else "")
     return namespace, simple, head
@@ -244,7 +250,7 @@ def _named_type(content: Any, name: str, space: str, names: _Names) -> tuple[str
 
 def _record_text(schema: Schema, space: str, names: _Names) -> str:
     content = (schema.fields, schema.version, schema.doc, schema.parameters)
-    named = _named_type(content, schema.name or DEFAULT_NAME, space, names)
+    named = _named_type(content, schema.name or names.default_name(content), space, names)
     if isinstance(named, str):
         return named
     namespace, _, head = named
@@ -263,10 +269,30 @@ def _field_text(name: str, schema: Schema, doc: str | None, space: str, names: _
     if doc is not None:
         field_json += f',"doc":{string_text(doc)}'
     if schema.default is not None:
-        field_json += f',"default":{default_text(schema, schema.default)}'
+        default = default_text(schema, schema.default)
+        field_json += f',"default":{default}' if _is_avro_default(schema, schema.default) else ""
     elif schema.optional:
         field_json += ',"default":null'
     return field_json + "}"
+
+
+def _is_avro_default(schema: Schema, value: Any) -> bool:
+    """Whether registries accept a default: of a map that Avro keeps as records, the pairs are for Connect alone."""
+    if value is None:
+        return True
+    match schema.type:
+        case Type.MAP if schema.value_schema is not None:
+            inner = schema.value_schema
+            return not value or (
+                is_string_map(schema) and all(_is_avro_default(inner, item) for item in value.values())
+            )
+        case Type.ARRAY if schema.value_schema is not None:
+            inner = schema.value_schema
+            return all(_is_avro_default(inner, item) for item in value)
+        case Type.STRUCT:
+            return all(_is_avro_default(member.schema, value.get(member.name)) for member in schema.fields)
+        case _:
+            return True
 
 
 def _map_text(schema: Schema, space: str, names: _Names) -> str:

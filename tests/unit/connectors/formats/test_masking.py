@@ -202,6 +202,9 @@ def test_masks_that_make_text(kind: str, options: dict[str, Any], value: Any, ma
         (r"(\w)\w*@\w+", "é" + "x" * 1_000_000),
         (r"(?<all>\d+)-\d", "1" * 1_000_000),
         ("(?:a|aa)+b", "a" * 100_000),
+        (r"^(\w+\s?)+$", "a" * 1000 + "!"),
+        (r"\s+$", " " * 1_000_000 + "x"),
+        (r"\b(\w+\b)+;", "a" * 1_000_000),
     ],
 )
 def test_a_mask_that_matches_nowhere_in_a_long_value_ends(regex: str, value: str) -> None:
@@ -210,11 +213,14 @@ def test_a_mask_that_matches_nowhere_in_a_long_value_ends(regex: str, value: str
 
 @given(
     st.sampled_from(
-        [r"([^@ ])[^@ ]*@(\w+)", r"\d+-(\d)", "(a|b)+c", r"[\w.]*(x)", r"(?<n>[^,]*),", "(?:(a)|b)*?c", "(.+)é"]
+        [
+            *(r"([^@ ])[^@ ]*@(\w+)", r"\d+-(\d)", "(a|b)+c", r"[\w.]*(x)", r"(?<n>[^,]*),", "(?:(a)|b)*?c", "(.+)é"),
+            *(r"^(\w+\s?)+", r"([^@]+)$", r"[\s,]*\b(\w+)\s$", r"(^|,)[^,]*@", r"(\w+)\s?$", r"(a|b)+(?:c$|\s)"),
+        ]
     ),
     st.lists(st.text("abcx1-,@ .é😀\n\v", max_size=12), min_size=1, max_size=6),
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=90, deadline=None)
 def test_long_values_are_masked_as_short_ones_are(regex: str, words: list[str]) -> None:
     mask = ours("regex", regex=regex, replacement="<$1>")
     value = "".join(words)
