@@ -512,6 +512,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         The exit code: 0 done, 1 failed (the reason is on standard error), 2 wrong arguments, 130 interrupted, 141 when no one
         reads the output any more; ``job`` has further ones.
     """
+    _open_standard_files()
     arguments = sys.argv[1:] if argv is None else list(argv)
     try:
         try:
@@ -524,6 +525,20 @@ def main(argv: Sequence[str] | None = None) -> int:
         # What is still in the buffer goes nowhere, so that the interpreter's own flush does not complain.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
+
+
+def _open_standard_files() -> None:
+    """Let what was closed before the start (as by ``>&-``) lead nowhere: the next file that opens would get its number."""
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)
+            os.set_inheritable(number, True)
+    if sys.stdout is None:
+        sys.stdout = open(1, "w", closefd=False)  # noqa: SIM115 - as long as the process
+    if sys.stderr is None:
+        sys.stderr = open(2, "w", closefd=False)  # noqa: SIM115
 
 
 def _is_output_closed() -> bool:
