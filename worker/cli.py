@@ -30,6 +30,16 @@ def _parse_port(value: str) -> int:
     return int(value)
 
 
+def _parse_seconds(value: str) -> float:
+    try:
+        seconds = float(value)
+    except ValueError:
+        seconds = 0.0
+    if not 0 < seconds < float("inf"):
+        raise argparse.ArgumentTypeError(f"'{value}' is not a number of seconds above 0")
+    return seconds
+
+
 def _run_worker(options: argparse.Namespace) -> int:
     from worker.launch import main as run
 
@@ -228,7 +238,7 @@ def _add_verify(commands: Any) -> None:
     verify.add_argument("--examples", type=int, default=5, metavar="N", help="keys to show of each kind (default 5)")
     verify.add_argument(
         "--timeout",
-        type=float,
+        type=_parse_seconds,
         default=300.0,
         metavar="SECONDS",
         help="how long the connector may take to reach the place of comparison (default 300)",
@@ -275,7 +285,7 @@ def _add_migrate_check(commands: Any) -> None:
     )
     command.add_argument(
         "--timeout",
-        type=float,
+        type=_parse_seconds,
         default=60.0,
         metavar="SECONDS",
         help="for reading a topic, and for each connector's check of its source (default 60)",
