@@ -6,6 +6,7 @@ Kafka Connect answers a body it can't read with 500 and its parser's text; here 
 from __future__ import annotations
 
 import json
+import math
 import re
 from functools import cache
 from typing import Any, Final, NoReturn
@@ -64,7 +65,7 @@ def read_json(data: bytes, subject: str = _BODY, *, numbers_as_text: bool = Fals
         if numbers_as_text:
             value = json.loads(text, parse_int=_Number, parse_float=_Number, parse_constant=_no_constant)
         else:
-            value = json.loads(text, parse_constant=_no_constant)
+            value = json.loads(text, parse_float=_read_float, parse_constant=_no_constant)
         if "\\u" in text:
             json.dumps(value, ensure_ascii=False).encode()
     except UnicodeEncodeError:
@@ -377,6 +378,13 @@ def _compile_pattern(pattern: str) -> re.Pattern[str]:
 def _require_object(value: Any, subject: str) -> dict[str, Any]:
     if not isinstance(value, dict):
         refuse_body(f"{subject} must be a JSON object")
+    return value
+
+
+def _read_float(digits: str) -> float:
+    value = float(digits)
+    if math.isinf(value):  # it would be saved as null
+        refuse_body(f"The number {digits[:20]} is too large: numbers with a fraction or an exponent are doubles")
     return value
 
 
