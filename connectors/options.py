@@ -214,7 +214,8 @@ class KeyGroup:
 
 
 _RANGES: Final = {ConfigType.INT: 31, ConfigType.SHORT: 15, ConfigType.LONG: 63}
-_INTEGER: Final = re.compile(r"[+-]?\d+\Z", re.ASCII)
+#: Of more digits Python makes no number.
+_INTEGER: Final = re.compile(r"[+-]?\d{1,4300}\Z", re.ASCII)
 _NOUN: Final = {ConfigType.INT: "INT", ConfigType.SHORT: "SHORT", ConfigType.LONG: "LONG", ConfigType.DOUBLE: "DOUBLE"}
 
 

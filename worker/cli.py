@@ -30,6 +30,16 @@ def _parse_port(value: str) -> int:
     return int(value)
 
 
+def _parse_seconds(value: str) -> float:
+    try:
+        seconds = float(value)
+    except ValueError:
+        seconds = 0.0
+    if not 0 < seconds < float("inf"):
+        raise argparse.ArgumentTypeError(f"'{value}' is not a number of seconds above 0")
+    return seconds
+
+
 def _run_worker(options: argparse.Namespace) -> int:
     from worker.launch import main as run
 
@@ -228,7 +238,7 @@ def _add_verify(commands: Any) -> None:
     verify.add_argument("--examples", type=int, default=5, metavar="N", help="keys to show of each kind (default 5)")
     verify.add_argument(
         "--timeout",
-        type=float,
+        type=_parse_seconds,
         default=300.0,
         metavar="SECONDS",
         help="how long the connector may take to reach the place of comparison (default 300)",
@@ -275,7 +285,7 @@ def _add_migrate_check(commands: Any) -> None:
     )
     command.add_argument(
         "--timeout",
-        type=float,
+        type=_parse_seconds,
         default=60.0,
         metavar="SECONDS",
         help="for reading a topic, and for each connector's check of its source (default 60)",
@@ -518,6 +528,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         The exit code: 0 done, 1 failed (the reason is on standard error), 2 wrong arguments, 130 interrupted, 141 when no one
         reads the output any more; ``job`` has further ones.
     """
+    _open_standard_files()
     arguments = sys.argv[1:] if argv is None else list(argv)
     try:
         try:
@@ -530,6 +541,20 @@ def main(argv: Sequence[str] | None = None) -> int:
         # What is still in the buffer goes nowhere, so that the interpreter's own flush does not complain.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
+
+
+def _open_standard_files() -> None:
+    """Let what was closed before the start (as by ``>&-``) lead nowhere: the next file that opens would get its number."""
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)
+            os.set_inheritable(number, True)
+    if sys.stdout is None:
+        sys.stdout = open(1, "w", closefd=False)  # noqa: SIM115 - as long as the process
+    if sys.stderr is None:
+        sys.stderr = open(2, "w", closefd=False)  # noqa: SIM115
 
 
 def _is_output_closed() -> bool:

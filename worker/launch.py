@@ -99,10 +99,10 @@ def _read_body(data: bytes) -> dict[str, str]:
     Raises:
         RestError: it is not understood, or asks for what holds for ``POST /connectors`` alone.
     """
-    body = bodies.read_json(data)
+    body = bodies.read_json(data, bodies.FILE, numbers_as_text=True)
     if not isinstance(body, dict) or not isinstance(body.get("config"), dict):
-        return check_no_nulls(bodies.read_config(data))
-    request = bodies.read_create(data)
+        return check_no_nulls(bodies.read_config(data, bodies.FILE))
+    request = bodies.read_create(data, bodies.FILE)
     if request.initial_state not in (None, "RUNNING"):
         raise RestError(
             400,

@@ -21,7 +21,7 @@ from offsets.admin import TopicAdmin
 from offsets.store import OffsetStore
 from worker.config.job_config import job_form
 from worker.config.validation.answers import validate_config
-from worker.config.worker_config import parse_worker
+from worker.config.worker_config import exactly_once, parse_worker
 from worker.control import clients
 from worker.control.state.stores import ConfigStore
 from worker.plugins.catalog import PluginCatalog
@@ -33,11 +33,12 @@ from worker.plugins.registry import PluginRegistry
 from worker.properties import load_properties
 from worker.secrets.masking import SecretMasker
 from worker.secrets.providers import ConfigTransformer, build_providers, find_references
+from worker.secrets.rotation import build_keeper
 from worker.terminal import progress
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
     from pathlib import Path
 
     from offsets.cluster import ClusterSnapshot
@@ -106,11 +107,20 @@ async def check_migration(properties: Mapping[str, str], deadline_s: float = 60.
     snapshot, offsets = await _read_topics(
         config["config.storage.topic"], config["offset.storage.topic"], client, deadline_s
     )
+    own_clients = clients.ConnectorClients(
+        resolved, build_keeper(providers, masker.add, resolved), exactly_once=exactly_once(config)
+    )
     registry = await asyncio.to_thread(PluginRegistry, resolved.get("plugin.path", ""))
     catalog, unusable = await plugins_of(registry, resolved.get("plugin.path", ""))
     findings = []
     for name, connector in sorted(snapshot.connectors.items()):
-        finding = Finding(name, connector.get(_CLASS, ""), snapshot.target_state(name), offsets.get(name, 0))
+        finding = Finding(name, connector.get(_CLASS, ""), snapshot.target_state(name), len(offsets[name]))
+        try:
+            finding.offsets = len(offsets[name] | await _read_own_offsets(own_clients, name, connector, deadline_s))
+        except (MillraceError, KafkaError) as error:
+            finding.notes.append(
+                masker.scrub(f"offsets of its own topic ({clients.OFFSETS_TOPIC}) can't be read: {error}")
+            )
         selection = catalog.select(connector, resolved)
         refused = selection.problems.get(_CLASS, "")
         if refused and not refused.startswith(_NOT_FOUND):
@@ -155,7 +165,7 @@ async def plugins_of(registry: PluginRegistry, plugin_path: str) -> tuple[Plugin
 
 async def _read_topics(
     config_topic: str, offsets_topic: str, client: Mapping[str, Any], deadline_s: float
-) -> tuple[ClusterSnapshot, dict[str, int]]:
+) -> tuple[ClusterSnapshot, dict[str, set[bytes]]]:
     # A worker would create what is missing; here a missing topic is a mistake in the file.
     async with TopicAdmin(client, deadline_s) as admin:
         for named_by, topic in (("config.storage.topic", config_topic), ("offset.storage.topic", offsets_topic)):
@@ -183,10 +193,31 @@ async def _read_topics(
         snapshot = configs.snapshot
     finally:
         await configs.log.stop()
-    store = OffsetStore(offsets_topic, client)
+    keys = await _read_offset_keys(offsets_topic, client, snapshot.connectors, deadline_s)
+    return snapshot, keys
+
+
+async def _read_own_offsets(
+    own_clients: clients.ConnectorClients, name: str, connector: Mapping[str, str], deadline_s: float
+) -> set[bytes]:
+    """The keys in a connector's own offsets topic, where its tasks continue."""
+    own_topic = await own_clients.own_offsets(connector)
+    if own_topic is None:
+        return set()
+    topic, client = own_topic
+    async with TopicAdmin(client, deadline_s) as admin:
+        if await admin.partitions(topic) is None:
+            return set()  # the connector has not run yet
+    return (await _read_offset_keys(topic, client, [name], deadline_s))[name]
+
+
+async def _read_offset_keys(
+    topic: str, client: Mapping[str, Any], names: Iterable[str], deadline_s: float
+) -> dict[str, set[bytes]]:
+    store = OffsetStore(topic, client)
     await store.start(deadline_s)
     try:
-        return snapshot, {name: len(store.raw(name)) for name in snapshot.connectors}
+        return {name: {key for key, _ in store.raw(name)} for name in names}
     finally:
         await store.stop()
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import msgspec
 
-from connectors.errors import MillraceError
+from connectors.errors import ConfigInvalid, Fatal, Fenced, MillraceError, Retriable, Skippable
 from worker.protocol import HostMessage, RemoteError
 
 if TYPE_CHECKING:
@@ -22,6 +22,7 @@ _LENGTH: Final = struct.Struct("<I")
 #: Requests and events that are taken before the event loop gets its turn: of thousands that came at once, each begins a task.
 #: Not fewer: whether the other side lives is asked in the same line.
 _SLICE: Final = 256
+_KINDS: Final = (ConfigInvalid, Fatal, Fenced, Retriable, Skippable)
 _REQUEST, _ANSWER, _ERROR, _EVENT = range(4)
 
 
@@ -162,7 +163,7 @@ class Peer:
             if kind == _REQUEST:
                 # A name of a file, for example, may hold bytes that are no UTF-8.
                 reason = self._scrub(str(error)).encode("utf-8", "backslashreplace").decode()
-                self._send_frame(_ERROR, number, self._encode((type(error).__name__, reason)))
+                self._send_frame(_ERROR, number, self._encode((_kind_of(error), reason)))
             else:
                 asyncio.get_running_loop().call_exception_handler(
                     {"message": f"handling {type(message).__name__} failed", "exception": error}
@@ -177,3 +178,8 @@ class Peer:
             if not future.done():
                 future.set_exception(PipeClosed("the process at the other end of the pipe has gone"))
         self._writer.close()
+
+
+def _kind_of(error: Exception) -> str:
+    """The name that the other side decides by: an error of a connector's own counts as the kind it is derived from."""
+    return next((kind.__name__ for kind in _KINDS if isinstance(error, kind)), type(error).__name__)

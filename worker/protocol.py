@@ -517,7 +517,7 @@ class RemoteError(MillraceError):
     """The other side refused a request.
 
     Attributes:
-        kind: class name of the error there (``ConfigInvalid``, ``NotFound`` ...).
+        kind: class name of the error there; of one derived from ``ConfigInvalid`` and its like that of its base.
     """
 
     def __init__(self, kind: str, message: str) -> None:

@@ -29,6 +29,15 @@ def test_an_output_that_is_closed_ends_the_command_without_a_complaint(arguments
     assert (done.returncode, done.stderr) == (141, "")
 
 
+@pytest.mark.parametrize(("command", "code"), [("help >&-", 0), ("worker /none.properties >&- 2>&-", 2)])
+def test_files_that_are_closed_before_the_start_change_no_exit_code(command: str, code: int) -> None:
+    """As by a supervisor that gives its programs no output."""
+    done = subprocess.run(
+        ["sh", "-c", f'"$0" -m worker.cli {command}', sys.executable], stderr=subprocess.PIPE, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (code, "")
+
+
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
@@ -36,6 +45,12 @@ def test_an_output_that_is_closed_ends_the_command_without_a_complaint(arguments
         (("worker", "worker.properties", "--processes", "x"), "argument --processes: 'x' is not a number from 0 on"),
         (("console", "--connect", "http://127.0.0.1:1", "--port", "65536"), "argument --port: '65536' is not a port"),
         (("console", "--connect", "http://127.0.0.1:1", "--port", "-1"), "argument --port: '-1' is not a port"),
+        (
+            ("migrate-check", "worker.properties", "--timeout", "-1"),
+            "argument --timeout: '-1' is not a number of seconds",
+        ),
+        (("verify", "--timeout", "nan"), "argument --timeout: 'nan' is not a number of seconds"),
+        (("verify", "--timeout", "soon"), "argument --timeout: 'soon' is not a number of seconds"),
     ],
 )
 def test_numbers_that_can_not_work_are_refused(

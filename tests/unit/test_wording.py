@@ -194,3 +194,14 @@ def test_the_command_reports_findings_until_they_are_fixed(checkout: Path, capsy
     assert main([str(module)], checkout) == 1
     module.write_text("table = 1\n")
     assert main([], checkout) == main([str(module)], checkout) == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"), [("/dev/null", "is not in the checkout"), ("docs/none.md", "does not exist")]
+)
+def test_a_file_that_can_not_be_checked_is_named(
+    checkout: Path, capsys: pytest.CaptureFixture[str], name: str, reason: str
+) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main([str(checkout / name)], checkout)
+    assert f"{checkout / name} {reason}" in capsys.readouterr().err

@@ -82,7 +82,13 @@ def main(argv: Sequence[str] | None = None, root: Path = ROOT) -> int:
     options = parser.parse_args(argv)
     if not options.files:
         return report(root, checked_files(root))
-    names = [path.resolve().relative_to(root).as_posix() for path in options.files]
+    paths = [path.resolve() for path in options.files]
+    for path in paths:
+        if not path.is_relative_to(root):
+            parser.error(f"{path} is not in the checkout {root}")
+        if not path.exists():
+            parser.error(f"{path} does not exist")
+    names = [path.relative_to(root).as_posix() for path in paths]
     return report(root, [name for name in names if is_checked(name)])
 
 

@@ -7,7 +7,7 @@ through the alias tables of the parts they belong to, and collects a warning for
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from connectors.errors import ConfigInvalid
 from connectors.options import Config, invalid
@@ -20,6 +20,10 @@ from worker.rest.settings import RestSettings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+_HEARTBEAT: Final = "heartbeat.interval.ms"
+_SESSION: Final = "session.timeout.ms"
+_JAVAS_SESSION_MS: Final = "10000"
 
 
 def is_known(name: str) -> bool:
@@ -45,6 +49,7 @@ def parse_worker(properties: Mapping[str, str]) -> tuple[Config, list[str]]:
             "offset.storage.topic and status.storage.topic (with *.storage.replication.factor=1 on a single broker), then "
             "run: millrace worker WORKER.properties CONNECTOR.properties"
         )
+    properties = _with_javas_session(properties)
     problems = [message for value in WORKER_CONFIG.values(properties).values() for message in value.errors]
     if not problems:
         problems = _cross_checks(WORKER_CONFIG.parse(properties))
@@ -61,15 +66,22 @@ def parse_worker(properties: Mapping[str, str]) -> tuple[Config, list[str]]:
     return WORKER_CONFIG.parse(properties), warnings
 
 
+def _with_javas_session(properties: Mapping[str, str]) -> Mapping[str, str]:
+    """The properties with Kafka Connect's ``session.timeout.ms`` where a file relies on it.
+
+    A file that names Kafka Connect's default of ``heartbeat.interval.ms`` and no session would not fit to the default here.
+    """
+    interval = properties.get(_HEARTBEAT, "").strip()
+    if _SESSION in properties or not interval.isdecimal() or int(interval) * 3 <= WORKER_CONFIG.keys[_SESSION].default:
+        return properties
+    return {**properties, _SESSION: _JAVAS_SESSION_MS}
+
+
 def _cross_checks(config: Config) -> list[str]:
     problems: list[str] = []
-    if config["heartbeat.interval.ms"] * 3 > config["session.timeout.ms"]:
+    if config[_HEARTBEAT] * 3 > config[_SESSION]:
         problems.append(
-            invalid(
-                "heartbeat.interval.ms",
-                config["heartbeat.interval.ms"],
-                f"Value must be at most a third of session.timeout.ms ({config['session.timeout.ms']})",
-            )
+            invalid(_HEARTBEAT, config[_HEARTBEAT], f"Value must be at most a third of {_SESSION} ({config[_SESSION]})")
         )
     topics: dict[str, str] = {}
     for topic_option in ("config.storage.topic", "offset.storage.topic", "status.storage.topic"):

@@ -175,8 +175,9 @@ WORKER_CONFIG: Final = ConfigDef(
         _CLUSTER.high.integer(
             "session.timeout.ms",
             "A worker that Kafka has not heard of for this long is lost: its tasks run elsewhere. A worker that has "
-            "not heard of Kafka for two thirds of it stops its own tasks. Kafka Connect's default is 10000; the "
-            "brokers' group.min.session.timeout.ms (6000 by default) bounds it.",
+            "not heard of Kafka for two thirds of it stops its own tasks. Kafka Connect's default is 10000, which holds "
+            "where it is not set and heartbeat.interval.ms is above 2000; the brokers' "
+            "group.min.session.timeout.ms (6000 by default) bounds it.",
             default=6000,
             unit="ms",
             validator=at_least(1000),

@@ -1,7 +1,7 @@
 """From the numbers that a worker keeps to the values of its metrics: one entity per connector, task, host, client ...
 
-Pure functions of a snapshot. What grows with the number of tasks is a generator that stops between tasks, so that whoever
-drives it can let other work in.
+Pure functions of a snapshot, but for the sums of Kafka clients (``clients.py``), which must not fall. What grows with the
+number of tasks is a generator that stops between tasks, so that whoever drives it can let other work in.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 _STATES: Final = ("running", "paused", "failed", "unassigned", "destroyed", "restarting")
 #: Tasks that are worked out between two pauses of ``task_groups``: about a millisecond.
 _STEP: Final = 50
-_OTHER: Final = "other"
+#: The control process among the task hosts' numbers.
+_CONTROL: Final = -1
 #: Connect's attribute -> field of ``ClientStats``, for those with a total and a rate.
 TRAFFIC: Final = {
     "connection-creation": "connections_made",
@@ -280,20 +281,13 @@ def _host_entities(table: TaskTable) -> list[Entity]:
 
 def _client_groups(table: TaskTable, process: ProcessNumbers, max_clients: int) -> Iterator[tuple[str, list[Entity]]]:
     """Kafka clients of all of the worker's processes, by kind and client id."""
-    kinds: dict[str, dict[str, ClientStats]] = {kind: {} for kind in _KIND_GROUPS}
-    for clients in (process.clients, *(host.clients for _, host in sorted(table.hosts.items()))):
-        for stats in clients:
-            by_client = kinds.get(stats.kind)
-            if by_client is None:
-                continue  # it has only asked for metadata so far
-            name = stats.client_id if stats.client_id in by_client or len(by_client) < max_clients else _OTHER
-            summed = by_client.get(name)
-            if summed is None:
-                summed = by_client[name] = ClientStats(name, stats.kind)
-            summed.add(stats)
-    for kind, by_client in kinds.items():
-        entities: list[Entity] = [((("client_id", name),), _traffic_values(stats)) for name, stats in by_client.items()]
-        yield _KIND_GROUPS[kind], entities
+    processes = {_CONTROL: process.clients, **{host: table.hosts[host].clients for host in sorted(table.hosts)}}
+    sums = table.clients.sum_up(processes, max_clients)
+    for kind, group in _KIND_GROUPS.items():
+        entities: list[Entity] = [
+            ((("client_id", name),), _traffic_values(stats)) for name, stats in sums.get(kind, {}).items()
+        ]
+        yield group, entities
         if kind == "producer":
             yield registry.PRODUCER_NODE, entities
 

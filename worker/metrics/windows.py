@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from worker.metrics.clients import ClientSeries
 from worker.protocol import ClientStats, HostTaskId, ProcessStats, Stats, TaskStats
 
 if TYPE_CHECKING:
@@ -228,6 +229,7 @@ class TaskTable:
         self.tasks: dict[HostTaskId, TaskWindow] = {}
         self.hosts: dict[int, HostNumbers] = {}
         self.lags: dict[str, MetricHistogram] = {}
+        self.clients = ClientSeries()
         self._host_lags: dict[int, Maximum] = {}
 
     def observe(self, host: int, stats: Stats, now: float) -> None:

@@ -149,7 +149,9 @@ class WorkerClient:
                 response.headers[name] = answered[name]
         if "Location" in answered:
             # The client knows this worker, not the leader.
-            response.headers["Location"] = f"{request.scheme}://{request.host}{URL(answered['Location']).raw_path}"
+            response.headers["Location"] = (
+                f"{request.scheme}://{request.host}{URL(answered['Location'], encoded=True).raw_path}"
+            )
         return response
 
     async def _call_for(

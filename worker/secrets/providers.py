@@ -128,7 +128,7 @@ class FileConfigProvider(ConfigProvider):
             return ConfigData({})
         try:
             properties = parse_properties(allowed.read_text("utf-8"))
-        except (OSError, UnicodeDecodeError, ConfigInvalid) as error:
+        except (OSError, ValueError, ConfigInvalid) as error:  # a ValueError: not UTF-8, or a path with a NUL
             raise ConfigInvalid(f"Could not read properties from file {path}: {error}") from error
         return ConfigData({key: properties[key] for key in keys if key in properties})
 
@@ -159,7 +159,7 @@ class DirectoryConfigProvider(ConfigProvider):
             if not key or file.parent != directory or key in (".", "..") or not file.is_file():
                 continue
             try:
-                data[key] = file.read_text("utf-8")
+                data[key] = file.read_bytes().decode()  # with its line ends as they are
             except (OSError, UnicodeDecodeError) as error:
                 raise ConfigInvalid(f"Could not read file {file} for property {key}: {error}") from error
         return ConfigData(data)

@@ -47,7 +47,7 @@ DIFFERENCES: Mapping[str, Difference] = {
         name: Difference(_MALFORMED, message=message)
         for name, message in (
             ("create-empty-object", "The field 'config' is missing"),
-            ("create-no-body", "The request has no body"),
+            ("create-no-body", "The request body is empty"),
             ("create-null", "The request body must be a JSON object"),
             ("create-list", "The request body must be a JSON object"),
             ("create-malformed", "The request body is not valid JSON: .* line 1 column 12"),

@@ -88,6 +88,41 @@ def test_each_connector_gets_a_short_reason(
     assert "planted-secret" not in shown
 
 
+def test_offsets_in_a_topic_of_the_connectors_own_count(
+    bootstrap: str, unique: Callable[[str], str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Tasks continue there: it must not say that they start from the beginning."""
+    group = unique("own")
+    source = {"connector.class": "FileStreamSource", "topic": "none", "file": str(tmp_path / "lines.txt")}
+    separate, missing = f"{group}-separate", f"{group}-missing"
+    asyncio.run(
+        plant(
+            bootstrap,
+            group,
+            {"own": {**source, "offsets.storage.topic": separate}, "new": {**source, "offsets.storage.topic": missing}},
+        )
+    )
+
+    async def plant_offset() -> None:
+        async with TopicAdmin({"bootstrap_servers": bootstrap}) as admin:
+            await admin.create(separate, 1, 1, {"cleanup.policy": "compact"})
+        async with AIOKafkaProducer(bootstrap_servers=bootstrap) as producer:
+            key = json.dumps(["own", {"filename": source["file"]}]).encode()
+            await producer.send_and_wait(separate, b'{"position":7}', key=key)
+
+    async def is_missing() -> bool:
+        async with TopicAdmin({"bootstrap_servers": bootstrap}) as admin:
+            return await admin.partitions(missing) is None
+
+    asyncio.run(plant_offset())
+    assert cli.main(["migrate-check", files(tmp_path, bootstrap, group), "--json"]) == 0
+    findings = {finding["name"]: finding for finding in json.loads(capsys.readouterr().out)["findings"]}
+    assert (findings["own"]["offsets"], findings["own"]["notes"]) == (1, [])
+    assert findings["new"]["offsets"] == 0
+    assert any("it starts from the beginning" in note for note in findings["new"]["notes"])
+    assert asyncio.run(is_missing()), "the check has made a topic"
+
+
 def test_a_topic_that_is_not_there_is_named_at_once_and_not_made(
     bootstrap: str, unique: Callable[[str], str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -147,9 +147,9 @@ async def test_a_reset_reaches_the_offsets_of_a_connector_that_writes_to_another
     async def nothing(*_: object) -> None:
         """It is so already."""
 
-    async def ask(message: object, deadline_s: float) -> bool:
+    async def ask(message: object, deadline_s: float, environments: object) -> bool:
         assert message
-        assert deadline_s
+        assert (deadline_s, environments) == (5.0, None)
         return True
 
     monkeypatch.setattr(offsets, "OffsetStore", Store)

@@ -51,11 +51,14 @@ def test_numbers_keep_their_digits(tmp_path: Path) -> None:
         ({"name": "lines", "config": CONFIG, "states": "STOPPED"}, "Unknown field 'states'"),
         ({"config": CONFIG}, "'name' is missing"),
         ({"name": "lines", "topic": ["a"]}, "'topic'"),
-        ("[]", "must be a JSON object"),
-        ("{", "not valid JSON"),
+        ("[]", "The file must be a JSON object"),
+        ("{", "The file is not valid JSON"),
+        ("", "The file is empty"),
+        ('{"name": "\\ud800"}', "The file is not valid JSON"),
     ],
 )
 def test_a_file_that_would_do_something_else_is_refused(tmp_path: Path, body: Any, message: str) -> None:
     with pytest.raises(ConfigInvalid, match=message) as caught:
         read_connector(written(tmp_path / "lines.json", body))
     assert str(caught.value).startswith(str(tmp_path / "lines.json"))
+    assert "request" not in str(caught.value)

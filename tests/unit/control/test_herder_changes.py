@@ -75,8 +75,8 @@ class Cluster:
     async def wait_stopped(self, name: str, deadline_s: float) -> None:
         """It has."""
 
-    async def ask(self, message: object, deadline_s: float) -> bool:
-        del message, deadline_s
+    async def ask(self, message: object, deadline_s: float, environments: object) -> bool:
+        del message, deadline_s, environments
         await pass_turns()
         return True
 

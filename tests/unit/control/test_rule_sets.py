@@ -81,8 +81,8 @@ class Cluster:
         values = [("rules.name", self.errors), ("file", ["it is of no interest"])]
         return {"configs": [{"value": {"name": name, "errors": errors}} for name, errors in values]}
 
-    async def ask(self, message: AskLogs, deadline_s: float) -> bytes:
-        assert (message.question, deadline_s) == ("schemas", 5.0)
+    async def ask(self, message: AskLogs, deadline_s: float, environments: object) -> bytes:
+        assert (message.question, deadline_s, environments) == ("schemas", 5.0, None)
         if self.failure is not None:
             raise self.failure
         return orjson.dumps({"problems": self.refusals, "warnings": []})

@@ -74,7 +74,8 @@ class Cluster:
         for key, value in placement:
             assert self.instructions.apply(key, value)
 
-    async def ask(self, message: CheckSnapshot | ConnectorView, deadline_s: float) -> bytes:
+    async def ask(self, message: CheckSnapshot | ConnectorView, deadline_s: float, environments: object) -> bytes:
+        assert environments is None
         assert deadline_s == 5.0
         await pass_turns()
         if self.answer is not None:

@@ -55,6 +55,13 @@ def test_a_mistake_is_named(name: str, value: str, complaint: str) -> None:
     assert complaint in str(caught.value)
 
 
+def test_a_file_with_javas_default_of_heartbeats_works() -> None:
+    config, warnings = parse_worker({**REQUIRED, "heartbeat.interval.ms": "3000"})
+    assert (config["heartbeat.interval.ms"], config["session.timeout.ms"], warnings) == (3000, 10_000, [])
+    config, _ = parse_worker({**REQUIRED, "heartbeat.interval.ms": "2000"})
+    assert config["session.timeout.ms"] == 6000
+
+
 def test_standalone_files_are_refused_with_the_command_to_run() -> None:
     with pytest.raises(ConfigInvalid, match=r"millrace worker WORKER\.properties CONNECTOR\.properties"):
         parse_worker({**REQUIRED, "offset.storage.file.filename": "/tmp/offsets"})

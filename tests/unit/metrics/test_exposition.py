@@ -399,6 +399,26 @@ def test_clients_beyond_the_bound_share_a_series() -> None:
     }
 
 
+def test_the_series_of_all_other_clients_never_falls() -> None:
+    numbers = TaskTable()
+
+    def count_others(host: int, **sent: int) -> float:
+        clients = [ClientStats(name, "producer", 1, bytes_out=count) for name, count in sent.items()]
+        numbers.observe(host, Stats([], cpu_s=0, rss_bytes=0, loop_lag_s=0, connectors=0, clients=clients), now=50.0)
+        options = Options((Family.A,), most_clients=1)
+        text = render_exposition(worker(), [], numbers, PROCESS, options=options, now=50.0, wall=WALL)
+        samples = parse(text)["kafka_producer_outgoing_byte_total"].samples
+        return {labels[0][1]: count for (_, labels), count in samples.items()}.get("other", 0)
+
+    assert count_others(0, first=100) == 0
+    assert count_others(1, second=1000, third=10) == 1010
+    assert count_others(1, second=1000, third=15) == 1015
+    assert count_others(0) == 1015, "another one has the first client's series, and leaves its part"
+    assert count_others(1, second=1100, third=16) == 1016
+    assert count_others(1, second=3, third=2) == 1018, "the host was replaced: its clients count from 0"
+    assert count_others(1) == 1018
+
+
 def test_both_generations_of_the_exporter() -> None:
     metrics = exposed(Family.B)
     for name in ("kafka_connect_app_info", "kafka_connect_app"):

@@ -125,6 +125,12 @@ def test_offsets_keep_their_types() -> None:
     ]
 
 
+def test_a_number_that_would_be_saved_as_null_is_refused() -> None:
+    with pytest.raises(RestError, match="The number 1e400 is too large") as caught:
+        read_offsets(b'{"offsets": [{"partition": {}, "offset": {"n": 1e400}}]}')
+    assert caught.value.status == 400
+
+
 @pytest.mark.parametrize("body", [{}, {"offsets": None}, {"offsets": []}])
 def test_no_offsets(body: Any) -> None:
     with pytest.raises(RestError) as caught:

@@ -55,6 +55,9 @@ async def test_a_follower_answers_with_the_leaders_answer(start: Start) -> None:
     assert created.headers["Content-Type"] == "application/json"
     assert herder.calls == [("create", "a/b", {**CONFIG, "n": "1.5", "name": "a/b"}, "PAUSED")]
     assert other.configs == {}
+    dots = await follower("POST", "/connectors", {"name": "..", "config": CONFIG})
+    assert dots.headers["Location"] == f"{follower.url}/connectors/.."
+    del herder.configs[".."]
     repeated = await follower("POST", "/connectors", {"name": "a/b", "config": CONFIG})
     assert (repeated.status, repeated.error) == (409, "Connector a/b already exists")
     patched = await follower("PATCH", "/connectors/a%2Fb/config", {"n": None})

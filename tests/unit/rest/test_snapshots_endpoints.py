@@ -72,7 +72,7 @@ async def test_a_follower_forwards_what_changes_something(start: Start) -> None:
 @pytest.mark.parametrize(
     ("body", "text"),
     [
-        (b"", "has no body"),
+        (b"", "body is empty"),
         (b"[]", "must be a JSON object"),
         (b'{"table": ["t"]}', "Unknown field 'table'"),
         (b'{"tables": "t"}', "'tables' must be a list"),

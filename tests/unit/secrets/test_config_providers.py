@@ -189,6 +189,16 @@ def test_directory_provider(tmp_path: Path) -> None:
     assert provider.get(str(mounted / "password"), {"x"}) == ConfigData({})
 
 
+def test_a_file_keeps_its_line_ends(tmp_path: Path) -> None:
+    (tmp_path / "certificate").write_bytes(b"a\r\nb\r")
+    assert DirectoryConfigProvider({}).get(str(tmp_path), {"certificate"}).data == {"certificate": "a\r\nb\r"}
+
+
+def test_a_path_that_no_file_can_have_is_a_mistake_in_the_configuration() -> None:
+    with pytest.raises(ConfigInvalid, match="Could not read properties from file a"):
+        FileConfigProvider({}).get("a\0b", {"key"})
+
+
 def test_environment_provider() -> None:
     provider = EnvVarConfigProvider(
         {"allowlist.pattern": "APP_.*|HOME"}, {"APP_KEY": "k", "HOME": "/h", "OTHER": "o", "XAPP_": "x", "HOMES": "y"}

@@ -34,7 +34,12 @@ def evaluate_options(registry: PluginRegistry, definition: ConfigDef, raw: Mappi
     result: dict[str, ConfigValue] = {}
     for key in definition.keys.values():
         value, errors = given_value(key, raw)
-        complaint = None if key.validator is None else key.validator(key.name, value)
+        try:
+            complaint = None if key.validator is None else key.validator(key.name, value)
+        except (TypeError, AttributeError):
+            if not errors:
+                raise
+            complaint = None  # it does not expect null: one complaint is enough
         if complaint is not None:
             errors.append(complaint)
         if key.type is ConfigType.CLASS and value is not None:

@@ -8,22 +8,22 @@ from urllib.parse import quote
 
 import orjson
 
-from connectors.errors import ConfigInvalid, Retriable
+from connectors.errors import ConfigInvalid
 from offsets.records import logger_record, topic_status_record
+from worker.control.herder.base import ask_host
 from worker.control.herder.explanation import explain_connector
 from worker.control.herder.verify import verify_numbers
 from worker.control.placement.planning import INSTANCE, Unit
 from worker.metrics.exporter import ConnectorNumbers, Options, collect_parts, render_parts
 from worker.metrics.registry import Family
 from worker.plugins.model import list_plugins
-from worker.protocol import ListTables, PluginConfig, RemoteError
+from worker.protocol import ListTables, PluginConfig
 from worker.rest.facade import REBALANCE_TEXT, RestError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from worker.control.herder.base import HerderContext
-    from worker.protocol import ToHost
 
 #: The version of Kafka Connect whose API this is. Clients compare it with the version that brought a call, and leave the call
 #: out if it is older; so Millrace's own version is in ``commit``.
@@ -67,7 +67,9 @@ class AdminOperations:
             raise RestError(400, str(error)) from error
         environments = (match.environment,) if match is not None and match.environment else ()
         answer: list[dict[str, Any]] = orjson.loads(
-            await self._ask_host(PluginConfig(plugin, version, catalog.others(environments)), environments)
+            await ask_host(
+                self.ctx, PluginConfig(plugin, version, catalog.others(environments)), environments=environments
+            )
         )
         return answer
 
@@ -101,24 +103,15 @@ class AdminOperations:
         selection = self.ctx.node.plugins.select(dict(config))
         if "connector.class" in selection.problems:
             raise RestError(400, selection.problems["connector.class"])
-        tables: dict[str, Any] = orjson.loads(await self._ask_host(ListTables(dict(config)), selection.environments))
+        tables: dict[str, Any] = orjson.loads(
+            await ask_host(self.ctx, ListTables(dict(config)), environments=selection.environments)
+        )
         return tables
 
     async def config_providers(self) -> list[str]:
         """Names of the config providers that configurations may refer to."""
         names = self.ctx.properties.get("config.providers", "")
         return sorted({name.strip() for name in names.split(",") if name.strip()})
-
-    async def _ask_host(self, message: ToHost, environments: tuple[str, ...] = ()) -> Any:
-        try:
-            return await self.ctx.node.pool.ask(message, self.ctx.validate_s, environments)
-        except RemoteError as error:
-            status = {"LookupError": 404, "NotFound": 404, "ConfigInvalid": 400}.get(error.kind, 500)
-            raise RestError(status, str(error)) from error
-        except TimeoutError:
-            raise RestError(500, f"No task host answered within {self.ctx.validate_s:g} s") from None
-        except Retriable as error:
-            raise RestError(503, str(error)) from error
 
     async def connector_topics(self, name: str) -> list[str]:
         """Topics a connector has written to."""

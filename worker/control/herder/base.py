@@ -24,12 +24,15 @@ if TYPE_CHECKING:
     from offsets.cluster import ClusterSnapshot
     from worker.control.herder.verify import VerificationRun
     from worker.control.node import WorkerNode
+    from worker.protocol import ToHost
 
 #: How long a request waits for a leader that is just taking over.
 _TAKE_OVER_S: Final = 5.0
 #: So long after a request was forwarded a client may know more than this worker.
 _BEHIND_S: Final = 2.0
 _CATCH_UP_S: Final = 2.0
+#: The kind of a task host's error -> the status of the answer.
+_STATUS: Final = {"ConfigInvalid": 400, "LookupError": 404, "Retriable": 503}
 
 
 def with_problems(infos: dict[str, Any], problems: Mapping[str, str]) -> dict[str, Any]:
@@ -53,6 +56,40 @@ def lock_of(locks: weakref.WeakValueDictionary[str, asyncio.Lock], name: str) ->
     if lock is None:
         lock = locks[name] = asyncio.Lock()
     return lock
+
+
+async def ask_host(
+    ctx: HerderContext,
+    message: ToHost,
+    subject: str = "",
+    environments: tuple[str, ...] | None = None,
+    statuses: Mapping[str, int] = _STATUS,
+) -> Any:
+    """The answer of a task host.
+
+    Args:
+        ctx: the worker's.
+        message: the question.
+        subject: begins the messages of refusals.
+        environments: what the host must have; None: what the configuration in the message needs.
+        statuses: the kind of a host's error -> the status of the answer.
+
+    Raises:
+        RestError: 400 for a refusal, 404 for what does not exist, 503 for what is unavailable now, the hosts included, 500 for
+            anything else, such as no answer in time.
+    """
+    try:
+        return await ctx.node.pool.ask(message, ctx.validate_s, environments)
+    except RemoteError as error:
+        raise RestError(statuses.get(error.kind, 500), f"{subject}{error}") from error
+    except TimeoutError:
+        raise RestError(
+            500,
+            f"{subject}no answer within {ctx.validate_s:g} s (validate.timeout.ms). "
+            "Check that the systems which the answer needs are available",
+        ) from None
+    except Retriable as error:
+        raise RestError(503, f"{subject}{error}") from error
 
 
 class HerderContext:
@@ -166,22 +203,11 @@ class HerderContext:
             self._with_rules(config, rules), plugin, self.node.plugins.catalog.others(selection.environments)
         )
         try:
-            answer: dict[str, Any] = orjson.loads(
-                await self.node.pool.ask(message, self.validate_s, selection.environments)
-            )
-        except TimeoutError:
-            raise RestError(
-                500,
-                f"The connector did not finish to validate its configuration within {self.validate_s:g} s "
-                "(validate.timeout.ms). Check that the systems it has to reach answer",
-            ) from None
-        except Retriable as error:
-            if selection.problems:  # no host would make the configuration a good one
+            answer: dict[str, Any] = orjson.loads(await ask_host(self, message, environments=selection.environments))
+        except RestError as error:
+            if error.status == 503 and selection.problems:  # no host would make the configuration a good one
                 raise RestError(400, selection.problem or "") from error
-            raise RestError(503, str(error)) from error
-        except RemoteError as error:
-            status = 404 if error.kind == "LookupError" else 400 if error.kind == "ConfigInvalid" else 500
-            raise RestError(status, str(error)) from error
+            raise
         hide_rules(answer)
         return with_problems(answer, {**self._rule_problems(config, rules), **selection.problems})
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 import orjson
 
-from connectors.errors import Retriable
-from worker.protocol import AskFlow, RemoteError
+from worker.control.herder.base import ask_host
+from worker.protocol import AskFlow
 from worker.rest.facade import RestError
 
 if TYPE_CHECKING:
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
 #: What is left of the time for the way of the answer, seconds.
 _MARGIN_S: Final = 1.0
-_STATUS: Final = {"ConfigInvalid": 400, "LookupError": 404, "Retriable": 503}
 
 
 class FlowOperations:
@@ -56,14 +55,5 @@ class FlowOperations:
             None if running is None else dict(running),
             request,
         )
-        try:
-            answer: dict[str, Any] = orjson.loads(
-                await self.ctx.node.pool.ask(message, limit_s, selection.environments)
-            )
-        except RemoteError as error:
-            raise RestError(_STATUS.get(error.kind, 500), str(error)) from error
-        except TimeoutError:
-            raise RestError(500, f"The {method} was not done within {limit_s:g} s (validate.timeout.ms)") from None
-        except Retriable as error:
-            raise RestError(503, str(error)) from error
+        answer: dict[str, Any] = orjson.loads(await ask_host(self.ctx, message, environments=selection.environments))
         return answer

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 
-from connectors.errors import MillraceError, Retriable
+from connectors.errors import MillraceError
 from offsets.positions import to_canonical
 from offsets.store import OffsetStore
 from worker.control.clients import OFFSETS_TOPIC
-from worker.control.herder.base import lock_of
-from worker.protocol import AlterOffsets, JobOffsets, RemoteError
+from worker.control.herder.base import ask_host, lock_of
+from worker.protocol import AlterOffsets, JobOffsets
 from worker.rest.facade import RestError
 
 if TYPE_CHECKING:
@@ -102,17 +102,7 @@ class OffsetOperations:
             message = AlterOffsets(self.ctx.snapshot.connectors[name], orjson.dumps(changes))
         except orjson.JSONEncodeError as error:
             raise RestError(400, f"The offsets of connector {name} can't be saved: {error}") from error
-        try:
-            return bool(await self.ctx.node.pool.ask(message, self.ctx.validate_s))
-        except RemoteError as error:
-            raise RestError(
-                400 if error.kind == "ConfigInvalid" else 500,
-                f"Failed to alter connector offsets for connector {name}: {error}",
-            ) from error
-        except (Retriable, TimeoutError) as error:
-            raise RestError(
-                500, f"The connector did not check the change of its offsets within {self.ctx.validate_s:g} s: {error}"
-            ) from error
+        return bool(await ask_host(self.ctx, message, f"Failed to alter connector offsets for connector {name}: "))
 
     async def _read_offsets(self, name: str) -> list[tuple[Position, Position]]:
         """Positions in the cluster's topic, and over them those in the connector's own; a sink's are where it says."""
@@ -120,11 +110,8 @@ class OffsetOperations:
 
     async def _read_sink(self, name: str) -> list[tuple[Position, Position]]:
         message = JobOffsets(self.ctx.snapshot.connectors[name])
-        try:
-            answer = orjson.loads(await self.ctx.node.pool.ask(message, self.ctx.validate_s))
-        except (RemoteError, Retriable, TimeoutError) as error:
-            raise RestError(500, f"Failed to retrieve consumer group offsets for connector {name}: {error}") from error
-        return [(partition, offset) for partition, offset in answer]
+        subject = f"Failed to retrieve consumer group offsets for connector {name}: "
+        return [(partition, offset) for partition, offset in orjson.loads(await ask_host(self.ctx, message, subject))]
 
     async def _write_offsets(self, name: str, changes: Sequence[tuple[Position, Position | None]]) -> None:
         for store in await _open_stores(self.ctx, name):

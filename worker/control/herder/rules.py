@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 import orjson
 
-from connectors.errors import Retriable
+from worker.control.herder.base import ask_host
 from worker.control.placement.planning import Unit
-from worker.protocol import AskLogs, RemoteError
+from worker.protocol import AskLogs
 from worker.rest.facade import REBALANCE_TEXT, NotLeader, RestError
 
 if TYPE_CHECKING:
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 #: How long lines of an input are read before what was found is answered, seconds.
 _READ_S: Final = 8.0
 Question = Literal["unknown", "recent", "schemas"]
-_STATUS: Final = {"ConfigInvalid": 400, "LookupError": 404, "Retriable": 503}
 
 
 class RuleOperations:
@@ -66,26 +65,10 @@ class RuleOperations:
 
 
 async def ask_logs(ctx: HerderContext, name: str, question: Question, request: Mapping[str, Any]) -> dict[str, Any]:
-    """The answer of a task host about a connector.
-
-    Raises:
-        RestError: 400 for a refusal, 503 while something does not answer, 500 for anything else.
-    """
+    """The answer of a task host about a connector."""
     config = ctx.snapshot.connectors[name]
     if ctx.connector_type(config) == "sink":
         raise RestError(400, f"Connector {name} is a sink: it has no rules and no lines")
-    try:
-        answer: dict[str, Any] = orjson.loads(
-            await ctx.node.pool.ask(AskLogs(config, question, json.dumps(request).encode()), ctx.validate_s)
-        )
-    except RemoteError as error:
-        raise RestError(_STATUS.get(error.kind, 500), f"Connector {name}: {error}") from error
-    except TimeoutError:
-        raise RestError(
-            503,
-            f"Connector {name} did not answer within {ctx.validate_s:g} s (validate.timeout.ms): ask for fewer "
-            "lines, or check that Kafka answers",
-        ) from None
-    except Retriable as error:
-        raise RestError(503, str(error)) from error
+    message = AskLogs(config, question, json.dumps(request).encode())
+    answer: dict[str, Any] = orjson.loads(await ask_host(ctx, message, f"Connector {name}: "))
     return answer

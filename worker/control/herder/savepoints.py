@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import orjson
 
-from connectors.errors import Retriable
+from worker.control.herder.base import ask_host
 from worker.control.placement.planning import Unit
-from worker.protocol import JobSavepoints, RemoteError
+from worker.protocol import JobSavepoints
 from worker.rest.facade import REBALANCE_TEXT, NotLeader, RestError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from worker.control.herder.base import HerderContext
+
+_STATUS: Final = {"ConfigInvalid": 400, "Retriable": 409}
 
 
 class SavepointOperations:
@@ -43,7 +45,7 @@ class SavepointOperations:
 
         Raises:
             NotLeader: another worker runs it.
-            RestError: 400 for a refusal, 409 where the job does not run, 500 for anything else.
+            RestError: 400 for a refusal, 409 where the job does not run, 503 without a task host, 500 for anything else.
         """
         await self.ctx.require_connector(name)
         config = self.ctx.snapshot.connectors[name]
@@ -56,13 +58,5 @@ class SavepointOperations:
             if url is None:
                 raise RestError(409, REBALANCE_TEXT)
             raise NotLeader(url)
-        try:
-            message = JobSavepoints(config, action, orjson.dumps(dict(request)))
-            return orjson.loads(await self.ctx.node.pool.ask(message, self.ctx.validate_s))
-        except RemoteError as error:
-            status = {"ConfigInvalid": 400, "Retriable": 409}.get(error.kind, 500)
-            raise RestError(status, f"Connector {name}: {error}") from error
-        except (TimeoutError, Retriable) as error:
-            raise RestError(
-                500, f"Connector {name} did not answer within {self.ctx.validate_s:g} s: {error}"
-            ) from error
+        message = JobSavepoints(config, action, orjson.dumps(dict(request)))
+        return orjson.loads(await ask_host(self.ctx, message, f"Connector {name}: ", statuses=_STATUS))

@@ -19,11 +19,11 @@ import orjson
 from connectors.api import SNAPSHOT_ENDED
 from connectors.errors import ConfigInvalid, Retriable
 from connectors.source_options.start_times import start_ms
-from worker.control.herder.base import lock_of
+from worker.control.herder.base import ask_host, lock_of
 from worker.control.herder.offsets import read_positions
 from worker.control.state.instructions import KEPT, MOST_BYTES, instructions_record, prune_rows, with_state
 from worker.control.state.rule_sets import with_earlier_rules
-from worker.protocol import CheckSnapshot, ConnectorView, RemoteError
+from worker.protocol import CheckSnapshot, ConnectorView
 from worker.rest.facade import RestError
 from worker.schedule import START_MS
 
@@ -217,24 +217,8 @@ class SnapshotOperations:
         )
 
     async def _ask_class(self, name: str, message: ToHost) -> Any:
-        """Return the answer of the connector's class.
-
-        Raises:
-            RestError: 400 for a refusal, 503 while the source or the task hosts are unavailable, 500 for anything else.
-        """
-        try:
-            return orjson.loads(await self.ctx.node.pool.ask(message, self.ctx.validate_s))
-        except RemoteError as error:
-            status = {"ConfigInvalid": 400, "Retriable": 503}.get(error.kind, 500)
-            raise RestError(status, f"Connector {name}: {error}") from error
-        except TimeoutError:
-            raise RestError(
-                500,
-                f"Connector {name} did not answer within {self.ctx.validate_s:g} s (validate.timeout.ms). "
-                "Check that the systems it has to reach answer",
-            ) from None
-        except Retriable as error:
-            raise RestError(503, str(error)) from error
+        """Return the answer of the connector's class."""
+        return orjson.loads(await ask_host(self.ctx, message, f"Connector {name}: "))
 
 
 def _read_timing(request: Mapping[str, Any]) -> dict[str, Any]:

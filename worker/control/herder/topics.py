@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 import orjson
 
-from connectors.errors import Retriable
 from worker.config.worker_config import placement_topic
-from worker.protocol import ReadTopic, Redrive, RemoteError
+from worker.control.herder.base import ask_host
+from worker.protocol import ReadTopic, Redrive
 from worker.rest.facade import RestError
 
 if TYPE_CHECKING:
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
     from worker.control.herder.base import HerderContext
 
-_STATUS: Final = {"ConfigInvalid": 400, "LookupError": 404, "Retriable": 503}
 _DEAD_LETTERS: Final = "errors.deadletterqueue.topic.name"
 #: What the answer's way takes of the time that a request has.
 _SHARE: Final = 0.7
@@ -57,21 +56,10 @@ class TopicOperations:
             )
         config = self.ctx.snapshot.connectors.get(connector, {}) if connector else {}
         seconds = self.ctx.validate_s * _SHARE
-        try:
-            answer: dict[str, Any] = orjson.loads(
-                await self.ctx.node.pool.ask(
-                    ReadTopic(
-                        dict(config), msgspec.json.encode({**request, "topic": topic, "seconds": min(8.0, seconds)})
-                    ),
-                    self.ctx.validate_s,
-                )
-            )
-        except RemoteError as error:
-            raise RestError(_STATUS.get(error.kind, 500), str(error)) from error
-        except (TimeoutError, Retriable) as error:
-            raise RestError(
-                503, f"Topic {topic} can't be read now: {error or 'no answer in time'}; retry in a moment"
-            ) from error
+        asked = {**request, "topic": topic, "seconds": min(8.0, seconds)}
+        answer: dict[str, Any] = orjson.loads(
+            await ask_host(self.ctx, ReadTopic(dict(config), msgspec.json.encode(asked)))
+        )
         return answer
 
     async def redrive(self, name: str, partition: int, offset: int) -> dict[str, Any]:
@@ -100,12 +88,12 @@ class TopicOperations:
         }
         try:
             answer: dict[str, Any] = orjson.loads(
-                await self.ctx.node.pool.ask(Redrive(config, msgspec.json.encode(request)), self.ctx.validate_s)
+                await ask_host(self.ctx, Redrive(config, msgspec.json.encode(request)))
             )
-        except RemoteError as error:
-            raise RestError(_STATUS.get(error.kind, 500), str(error)) from error
-        except (TimeoutError, Retriable) as error:
-            raise RestError(503, f"It is not known whether it was sent: {error or 'no answer in time'}") from error
+        except RestError as error:
+            if error.status < 500:
+                raise
+            raise RestError(error.status, f"It is not known whether it was sent: {error}") from error
         return answer
 
     def _is_internal(self, topic: str) -> bool:

@@ -6,6 +6,7 @@ Kafka Connect answers a body it can't read with 500 and its parser's text; here 
 from __future__ import annotations
 
 import json
+import math
 import re
 from functools import cache
 from typing import Any, Final, NoReturn
@@ -26,6 +27,8 @@ from worker.rest.shapes.schemas import ConfigBody, CreateConnector, OffsetsReque
 from worker.rest.shapes.verify_schemas import VerifyRequest
 
 _BODY: Final = "The request body"
+#: A file with what would be a body.
+FILE: Final = "The file"
 _SCALAR: Final = "must be a string, a number or a boolean"
 
 
@@ -43,52 +46,55 @@ class CreateRequest(Struct, frozen=True):
     initial_state: str | None
 
 
-def read_json(data: bytes, *, numbers_as_text: bool = False) -> Any:
+def read_json(data: bytes, subject: str = _BODY, *, numbers_as_text: bool = False) -> Any:
     """The parsed body.
+
+    Args:
+        data: as it came.
+        subject: begins the sentences of refusals.
+        numbers_as_text: keep the digits of numbers.
 
     Raises:
         RestError: 400.
     """
     if not data.strip():
-        refuse_body("The request has no body; a JSON document is expected")
+        refuse_body(f"{subject} is empty; a JSON document is expected")
     try:
         # Decoded here: json decodes bytes with halves of surrogate pairs, too.
         text = data.decode(json.detect_encoding(data))
         if numbers_as_text:
             value = json.loads(text, parse_int=_Number, parse_float=_Number, parse_constant=_no_constant)
         else:
-            value = json.loads(text, parse_constant=_no_constant)
+            value = json.loads(text, parse_float=_read_float, parse_constant=_no_constant)
         if "\\u" in text:
             json.dumps(value, ensure_ascii=False).encode()
     except UnicodeEncodeError:
-        refuse_body(
-            "The request body is not valid JSON: it has a string with half of a surrogate pair (\\ud800 to \\udfff)"
-        )
+        refuse_body(f"{subject} is not valid JSON: it has a string with half of a surrogate pair (\\ud800 to \\udfff)")
     except (ValueError, RecursionError) as error:
         reason = "it is nested too deeply" if isinstance(error, RecursionError) else _error_position(error)
-        refuse_body(f"The request body is not valid JSON: {reason}")
+        refuse_body(f"{subject} is not valid JSON: {reason}")
     return value
 
 
-def read_config(data: bytes) -> dict[str, str | None]:
+def read_config(data: bytes, subject: str = _BODY) -> dict[str, str | None]:
     """A configuration: an object of strings. Numbers and booleans become strings, null stays None.
 
     Raises:
         RestError: 400.
     """
     config: dict[str, str | None] = _read_value(
-        read_json(data, numbers_as_text=True), _declared_type(ConfigBody), _BODY
+        read_json(data, subject, numbers_as_text=True), _declared_type(ConfigBody), subject
     )
     return config
 
 
-def read_create(data: bytes) -> CreateRequest:
+def read_create(data: bytes, subject: str = _BODY) -> CreateRequest:
     """The body of ``POST /connectors``; the name is trimmed, and empty where it isn't given.
 
     Raises:
         RestError: 400.
     """
-    body = _read_value(read_json(data, numbers_as_text=True), _declared_type(CreateConnector), _BODY)
+    body = _read_value(read_json(data, subject, numbers_as_text=True), _declared_type(CreateConnector), subject)
     return CreateRequest(body["name"].strip(), body["config"], body.get("initial_state"))
 
 
@@ -330,7 +336,7 @@ def _read_struct(body: dict[str, Any], kind: inspect.StructType, where: str) -> 
             refuse_body(extra["missing"])
         if value is not None or struct_field.required:
             result[name] = _read_value(
-                value, struct_field.type, f"The field '{name}'" if where == _BODY else f"{where}: '{name}'"
+                value, struct_field.type, f"The field '{name}'" if where in {_BODY, FILE} else f"{where}: '{name}'"
             )
     return result
 
@@ -372,6 +378,13 @@ def _compile_pattern(pattern: str) -> re.Pattern[str]:
 def _require_object(value: Any, subject: str) -> dict[str, Any]:
     if not isinstance(value, dict):
         refuse_body(f"{subject} must be a JSON object")
+    return value
+
+
+def _read_float(digits: str) -> float:
+    value = float(digits)
+    if math.isinf(value):  # it would be saved as null
+        refuse_body(f"The number {digits[:20]} is too large: numbers with a fraction or an exponent are doubles")
     return value
 
 

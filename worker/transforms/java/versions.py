@@ -6,6 +6,7 @@ A version without brackets must be met exactly, as in Kafka Connect.
 from __future__ import annotations
 
 import re
+from decimal import Decimal
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from connectors.errors import ConfigInvalid
@@ -33,12 +34,12 @@ _QUALIFIERS: Final = {
 }
 
 
-def version_key(version: str) -> tuple[tuple[int, int, str], ...]:
+def version_key(version: str) -> tuple[tuple[int, int | Decimal, str], ...]:
     """A key by which versions sort as Maven sorts them."""
-    parts: list[tuple[int, int, str]] = []
+    parts: list[tuple[int, int | Decimal, str]] = []
     for part in _PART.findall(version):
         if part.isdigit():
-            parts.append((1, int(part), ""))
+            parts.append((1, Decimal(part), ""))  # an int has 4,300 digits at most
         else:
             while parts and parts[-1] == (1, 0, ""):
                 parts.pop()  # 1.0-rc1 is a candidate of 1 as well
