@@ -6,6 +6,7 @@ import asyncio
 import os
 import random
 import secrets
+import time
 from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -44,6 +45,8 @@ class TableHistory(History):
         self.udts = draw_udts(self.chance, keyspace, prefix=f"u{secrets.token_hex(3)}")
         self.tables: list[RandomTable] = []
         self.altered: set[str] = set()
+        #: Number of the first record that may be of the newest table of a name.
+        self.from_record: dict[str, int] = {}
 
     def create(self, images: bool) -> None:
         """Create types and tables, to be read from the newest generation on."""
@@ -112,7 +115,9 @@ class TableHistory(History):
         table = chance.choice(self.tables)
         name = f"Later {secrets.token_hex(2)}"
         regular = [column for column in table.others if column.kind == "regular" and not column.type.is_multicell]
-        match chance.choice(["add", "add", "drop", "field"]):
+        match chance.choice(["add", "add", "drop", "field", "cdc"]):
+            case "cdc":
+                self._switch_cdc(table)
             case "add":
                 column = RandomColumn(name, draw_type(chance, table.udts), "regular")
                 self.client.alter_table(f"ALTER TABLE {table.full} ADD {column.define()}")
@@ -135,10 +140,30 @@ class TableHistory(History):
                     self.altered.add(other.name)
                 self.udts = self.tables[0].udts
 
+    def _switch_cdc(self, table: RandomTable) -> None:
+        """Other options of the log, whose changes may first be logged no more for a moment."""
+        chance = self.chance
+        if chance.random() < 0.5:
+            self.client.alter_table(f"ALTER TABLE {table.full} WITH cdc = {{'enabled': false}}")
+            time.sleep(chance.choice([0.0, 0.3]))
+        preimage = chance.choice(["'full'", "true", "false"])
+        options = f"'enabled': true, 'preimage': {preimage}, 'postimage': {chance.choice(['true', 'false'])}"
+        self.client.alter_table(f"ALTER TABLE {table.full} WITH cdc = {{{options}, 'ttl': {chance.choice([3600, 0])}}}")
+
+    def recreate(self) -> None:
+        """Another table of the same name; all of the first was read."""
+        table = self.chance.choice(self.tables)
+        self.client.drop_table(table.bare)
+        newer = self._draw(table.name)
+        self._create_table(newer, self.chance.random() < 0.3)
+        self.tables[self.tables.index(table)] = newer
+        self.from_record[table.name] = len(self.records)
+        self.altered.discard(table.name)
+
     def compare(self) -> None:
         """Assert that what the materializer makes of the records is what SELECT shows."""
         for table in self.tables:
-            records = records_of(self.records, table.name)
+            records = records_of(self.records[self.from_record.get(table.name, 0) :], table.name)
             rows = self.client.base_rows(table.bare)
             extra, missing = unlike_rows(self.chance, table, records, rows, altered=table.name in self.altered)
             assert (extra, missing) == ([], []), f"{table.full}: only merged, only selected"
@@ -166,7 +191,9 @@ async def run_history(client: Emulation, keyspace: str, seed: int) -> None:
         else:
             history.change_topology()
 
-    for _ in range(2):
+    for number in range(2):
+        if number and alters and history.chance.random() < 0.5:
+            await asyncio.to_thread(history.recreate)
         await history.go(2, missing, between)
         await asyncio.to_thread(history.compare)
 
