@@ -361,4 +361,6 @@ class CassandraHistory:
     def _without_ghosts(self, table: RandomTable, rows: Rows) -> Rows:
         """With snapshots a row may stay that an UPDATE made and that has lost its last cell."""
         names = [column.name for column in table.others if column.kind == "regular"]
-        return [row for row in rows if not self.snapshots or any(row[name] is not None for name in names)]
+        if not self.snapshots or not names:
+            return rows
+        return [row for row in rows if any(row[name] is not None for name in names)]
