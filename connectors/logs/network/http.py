@@ -70,6 +70,7 @@ class HttpServer:
         self._address = address
         self._intake = intake
         self._config = context.config
+        self._log = context.log
         self._limits = limits
         self._make_origin = make_origin
         self._refused = refused
@@ -157,6 +158,9 @@ class HttpServer:
             response = _make_failure(request.path, 503, reason, 9)
             response.headers["Retry-After"] = "5"
             return response
+        except ConnectionError as error:
+            self._log.info("%s: the connection of %s has ended: %r", self._address.text, request.remote, error)
+            return _make_failure(request.path, 400, "the connection ended within the request", 6)
 
     async def _deliver_lines(
         self, request: web.Request, read: Callable[[bytes, LineOrigin], Sequence[NetworkLine]]

@@ -27,6 +27,7 @@ from connectors.logs.network.documents import beat_identity
 from connectors.logs.network.lines import LineLimits
 from connectors.logs.network.otlp import RequestInvalid, decode_json, decode_protobuf, log_lines
 from connectors.logs.rules.records import LineOrigin
+from tests.support.eventually import eventually_async
 from tests.unit.connectors.logs.network_world import connected, listening
 
 if TYPE_CHECKING:
@@ -412,6 +413,20 @@ async def test_nothing_is_answered_before_kafka_has_it() -> None:
         assert not (await asyncio.wait({request}, timeout=0.2))[0]
         confirmed[0].confirm()
         assert await request == (200, {"accepted": 1})
+
+
+async def test_a_connection_that_is_cut_within_a_request_is_no_error(caplog: pytest.LogCaptureFixture) -> None:
+    head = b"POST /lines HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n"
+    async with client() as http:
+        async with connected(http.listener.port) as (_, writer):
+            writer.write(head + b"one\ntwo\n")
+            await writer.drain()
+            await http.listener.run.take(0.2)
+            writer.transport.abort()
+        await eventually_async(lambda: "has ended" in http.listener.run.log.text(), "the log says so")
+        rows, _, _ = await http.post("/lines", b"next\n", 1)
+    assert [row["line"] for row in rows] == ["next"]
+    assert "Error handling request" not in caplog.text
 
 
 async def test_https(tmp_path: Path) -> None:
