@@ -62,9 +62,13 @@ class ScyllaConnector(SourceConnector):
         self._watch: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Begin to watch generations. The cluster is asked first by ``task_configs``: it may be away now."""
-        if problem := next(iter(find_problems(self.context.config)), None):
-            raise ConfigInvalid(problem.message)
+        """Begin to watch generations. The cluster is asked first by ``task_configs``: it may be unavailable now.
+
+        Raises:
+            ConfigInvalid: options can't be used together.
+        """
+        if problems := find_problems(self.context.config):
+            raise ConfigInvalid("\n".join(problem.message for problem in problems))
         self._watch = asyncio.create_task(self._watch_tables())
 
     async def stop(self) -> None:

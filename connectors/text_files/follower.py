@@ -109,7 +109,6 @@ class Follower:
         self._waiting_head = b""
         self._target = 0
         self._corrupt = False
-        self._was_idle = False
         self._quiet_since: float | None = None
         self._next_look = 0.0
         self._missing = False
@@ -196,7 +195,6 @@ class Follower:
         self._fd = self._queue.popleft()
         self._corrupt = False
         self._quiet_since = None
-        self._was_idle = False
         self.head = read_head(self._fd, self._compression, HEAD)
         stream = open_stream(self._fd, self._compression)
         self._target = 0
@@ -235,7 +233,6 @@ class Follower:
             return self._take_data(stream, data)
         if stream.shrunk():
             return self._find_copy(stream.at) or self._restart_file("is shorter than before")
-        self._was_idle = True
         self._look(now)
         if stream.at < self._target and stream.complete():
             return self._restart_file(f"has no position {self._target}")
@@ -252,20 +249,19 @@ class Follower:
 
     def _take_data(self, stream: TextStream, data: bytes) -> FollowerStep:
         self._quiet_since = None
-        if self._was_idle and isinstance(stream, PlainStream):
-            # A file that was truncated and has grown past the old position again looks longer, but begins differently.
-            self._was_idle = False
-            if not self._begins_alike():
-                return self._find_copy(stream.at - len(data)) or self._restart_file("begins differently than before")
+        before = stream.at - len(data)
+        # A file that was truncated and has grown past the old position again looks longer, but begins differently.
+        if isinstance(stream, PlainStream) and not self._begins_alike():
+            return self._find_copy(before) or self._restart_file("begins differently than before")
         if stream.at == len(data) and isinstance(stream, PlainStream) and is_gzip(self._fd, self._compression):
             # The file was empty when it was opened.
             self._stream = open_stream(self._fd, self._compression)
             return FollowerStep(StepKind.BUSY)
         if len(self.head) < HEAD:
-            self.head = read_head(self._fd, self._compression, HEAD)
+            # Not of the file, which may be truncated since.
+            self.head = (self.head[:before] + data)[:HEAD]
         if stream.at <= self._target:
             return FollowerStep(StepKind.BUSY)
-        before = stream.at - len(data)
         if before < self._target:
             data = data[self._target - before :]
         self._target = 0
@@ -290,7 +286,6 @@ class Follower:
         self._fd = copy
         self._corrupt = False
         self._quiet_since = None
-        self._was_idle = False
         # It is the same text: no line ends here.
         stream = open_stream(copy, self._compression)
         if isinstance(stream, PlainStream):

@@ -85,13 +85,20 @@ def byte_order(name: str, head: bytes) -> str:
 
 def mark_length(name: str, head: bytes) -> int:
     """How many bytes of ``head`` are a byte order mark that ``name`` leaves out of the text."""
+    return next((len(prefix) for prefix in _skipped_marks(name) if head.startswith(prefix)), 0)
+
+
+def is_part_of_mark(name: str, head: bytes) -> bool:
+    """Whether ``head``, all that there is of a file so far, may become a byte order mark that ``name`` leaves out."""
+    return any(len(head) < len(prefix) and prefix.startswith(head) for prefix in _skipped_marks(name))
+
+
+def _skipped_marks(name: str) -> tuple[bytes, ...]:
     canonical = codecs.lookup(name).name
     if canonical == "utf-8-sig":
-        return 3 if head.startswith(codecs.BOM_UTF8) else 0
+        return (codecs.BOM_UTF8,)
     variants = _BYTE_ORDER_MARKS.get(canonical)
-    if variants is None:
-        return 0
-    return len(variants[0]) if head.startswith((variants[0], variants[2])) else 0
+    return () if variants is None else (variants[0], variants[2])
 
 
 class LineSplitter:

@@ -15,7 +15,15 @@ from connectors.backoff import Backoff
 from connectors.errors import Fatal, Skippable
 from connectors.text_files.follower import Follower, FollowerStep, StepKind
 from connectors.text_files.joining import LineJoiner
-from connectors.text_files.lines import BadLine, LineSplitter, TextLines, byte_order, mark_length
+from connectors.text_files.lines import (
+    NOTHING,
+    BadLine,
+    LineSplitter,
+    TextLines,
+    byte_order,
+    is_part_of_mark,
+    mark_length,
+)
 from connectors.text_files.rotation import HEAD, fingerprint_head
 
 if TYPE_CHECKING:
@@ -166,6 +174,8 @@ class TextFileReader:
             clock=time.monotonic,
         )
         self._splitter: LineSplitter | None = None
+        #: All of the file so far, if it may become a byte order mark.
+        self._mark_part = b""
         #: The first bytes of the file that the lines are of. The follower may have the next file already.
         self._head = b""
         self._joiner = LineJoiner(joining) if joining is not None else None
@@ -204,7 +214,8 @@ class TextFileReader:
         """Close the file until it changes, if no part of a line or of an event is held."""
         if self._joiner is not None and self._joiner.holds_lines:
             return
-        if self._splitter is None or self._splitter.fed == self._splitter.position:
+        fed = len(self._mark_part) if self._splitter is None else self._splitter.fed - self._splitter.position
+        if not fed:
             self.follower.park(self._current_position())
 
     def take(self, step: FollowerStep) -> Iterable[Batch]:
@@ -259,25 +270,33 @@ class TextFileReader:
         return batches
 
     def _split_lines(self, data: bytes) -> TextLines:
-        splitter = self._splitter
-        if splitter is None:
-            options = self._options
-            head = self.follower.head
-            skipped = 0 if self._start else mark_length(options.encoding, head)
-            splitter = LineSplitter(
-                byte_order(options.encoding, head),
-                position=self._start + skipped,
-                limit=options.line_limit,
-                replace=options.replace_malformed,
-                cut=options.split_long,
-            )
-            self._splitter = splitter
-            self._event_end = self._start + skipped
-            data = data[skipped:]
-        return splitter.feed(data)
+        if self._splitter is None:
+            data = self._mark_part + data
+            if not self._start and is_part_of_mark(self._options.encoding, data):
+                self._mark_part = data
+                return NOTHING
+            return self._begin_splitting(data)
+        return self._splitter.feed(data)
+
+    def _begin_splitting(self, data: bytes) -> TextLines:
+        """The lines in the first data of a file."""
+        options = self._options
+        skipped = 0 if self._start else mark_length(options.encoding, data)
+        self._splitter = LineSplitter(
+            byte_order(options.encoding, self._head),
+            position=self._start + skipped,
+            limit=options.line_limit,
+            replace=options.replace_malformed,
+            cut=options.split_long,
+        )
+        self._mark_part = b""
+        self._event_end = self._start + skipped
+        return self._splitter.feed(data[skipped:])
 
     def _finish_file(self) -> list[Batch]:
         """The unfinished last line of a file that ended, and the event that it ends."""
+        if self._mark_part:
+            self._begin_splitting(self._mark_part)
         if self._splitter is None:
             return []
         start = self._splitter.position

@@ -13,7 +13,7 @@ from tests.support.cql_values import ODD_NAMES, draw_type, draw_value, literal
 
 if TYPE_CHECKING:
     import random
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from compose.local.scylla.writes import Write
 
@@ -195,16 +195,24 @@ class RandomTable:
 
     def extend(self, udt: CqlType, name: str, field: CqlType) -> None:
         """A type has got a field."""
+        self._change_type(udt, lambda names: (*names, name), field)
 
-        def extended(kind: CqlType) -> CqlType:
-            kind = replace(kind, arguments=tuple(map(extended, kind.arguments)))
+    def rename_field(self, udt: CqlType, old: str, name: str) -> None:
+        """A field of a type has got another name."""
+        self._change_type(udt, lambda names: tuple(name if field == old else field for field in names))
+        for column in (*self.key, *self.clustering):
+            column.values = [rename_in_value(column.type, udt.udt_name, value, old, name) for value in column.values]
+
+    def _change_type(self, udt: CqlType, change: Callable[[tuple[str, ...]], tuple[str, ...]], *more: CqlType) -> None:
+        def changed(kind: CqlType) -> CqlType:
+            kind = replace(kind, arguments=tuple(map(changed, kind.arguments)))
             if kind.udt_name != udt.udt_name:
                 return kind
-            return replace(kind, arguments=(*kind.arguments, field), field_names=(*kind.field_names, name))
+            return replace(kind, arguments=(*kind.arguments, *more), field_names=change(kind.field_names))
 
         for column in (*self.key, *self.clustering, *self.others):
-            column.type = extended(column.type)
-        self.udts = [extended(kind) for kind in self.udts]
+            column.type = changed(column.type)
+        self.udts = [changed(kind) for kind in self.udts]
 
     # -- CQL
 
@@ -330,6 +338,29 @@ def _using(write: Write) -> str:
     if isinstance(write, Insert | Update) and write.ttl is not None:
         parts.append(f"TTL {write.ttl}")
     return f" USING {' AND '.join(parts)}" if parts else ""
+
+
+def rename_in_value(kind: CqlType, udt: str, value: Any, old: str, name: str) -> Any:
+    """A value of a type, one of whose fields has got another name."""
+
+    def renamed(member: CqlType, part: Any) -> Any:
+        return rename_in_value(member, udt, part, old, name)
+
+    if value is None:
+        return None
+    match kind.name:
+        case "list" | "set" | "vector":
+            return [renamed(kind.arguments[0], element) for element in value]
+        case "map":
+            key, element = kind.arguments
+            return [{"key": renamed(key, entry["key"]), "value": renamed(element, entry["value"])} for entry in value]
+        case "tuple" | "udt":
+            parts = zip(value.items(), kind.arguments, strict=False)
+            return {
+                (name if kind.udt_name == udt and field == old else field): renamed(member, part)
+                for (field, part), member in parts
+            }
+    return value
 
 
 def draw_udts(chance: random.Random, keyspace: str, *, prefix: str = "udt", vectors: bool = True) -> list[CqlType]:

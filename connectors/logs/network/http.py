@@ -16,6 +16,7 @@ import msgspec
 from aiohttp import web
 
 from connectors.logs.network.bodies import BulkItem, bulk_answer, read_bulk, read_events, read_ndjson, read_raw
+from connectors.logs.network.encodings import BodyDecoder
 from connectors.logs.network.lines import clean_text
 from connectors.logs.network.options import CONNECTIONS, FORMAT, REQUEST_LIMIT, TOKENS
 from connectors.logs.network.otlp import RequestInvalid, decode_json, decode_protobuf, log_lines
@@ -69,13 +70,20 @@ class HttpServer:
         self._address = address
         self._intake = intake
         self._config = context.config
+        self._log = context.log
         self._limits = limits
         self._make_origin = make_origin
         self._refused = refused
         self._recognise = context.config[FORMAT] == "auto"
         self._server: asyncio.AbstractServer | None = None
         self._runner = web.AppRunner(
-            self._make_app(), access_log=None, handle_signals=False, shutdown_timeout=_STOP_S, keepalive_timeout=75
+            self._make_app(),
+            access_log=None,
+            handle_signals=False,
+            shutdown_timeout=_STOP_S,
+            keepalive_timeout=75,
+            # It takes bodies without their end, and those of encodings that it does not know as they are.
+            auto_decompress=False,
         )
 
     async def start(self, context: ssl.SSLContext | None) -> None:
@@ -150,6 +158,9 @@ class HttpServer:
             response = _make_failure(request.path, 503, reason, 9)
             response.headers["Retry-After"] = "5"
             return response
+        except ConnectionError as error:
+            self._log.info("%s: the connection of %s has ended: %r", self._address.text, request.remote, error)
+            return _make_failure(request.path, 400, "the connection ended within the request", 6)
 
     async def _deliver_lines(
         self, request: web.Request, read: Callable[[bytes, LineOrigin], Sequence[NetworkLine]]
@@ -179,19 +190,22 @@ class HttpServer:
 
         Raises:
             HTTPRequestEntityTooLarge: it is larger than a request may be.
-            RequestInvalid: it can't be decompressed.
+            RequestInvalid: it can't be read, or decompressed.
         """
         max_size = self._config[REQUEST_LIMIT]
+        decoder = BodyDecoder(request.headers.get("Content-Encoding", ""))
         body = bytearray()
         try:
             async for chunk in request.content.iter_any():
-                await self._room.grow(lease, len(chunk))
-                body += chunk
-                if len(body) > max_size:
-                    raise web.HTTPRequestEntityTooLarge(max_size=max_size, actual_size=len(body))
+                for part in decoder.feed(chunk):
+                    await self._room.grow(lease, len(part))
+                    body += part
+                    if len(body) > max_size:
+                        raise web.HTTPRequestEntityTooLarge(max_size=max_size, actual_size=len(body))
         except web.RequestPayloadError as error:
             reason = " ".join(str(error).split())
-            raise RequestInvalid(f"the body is not what Content-Encoding says: {reason}") from error
+            raise RequestInvalid(f"the body can't be read: {reason}") from error
+        decoder.finish()
         return bytes(body)
 
     async def _take_ndjson(self, request: web.Request) -> web.Response:

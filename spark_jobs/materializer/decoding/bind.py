@@ -10,6 +10,7 @@ from connectors.cql.values import make_decoder
 from spark_jobs.materializer.decoding.catalog import GONE, describe_column
 from spark_jobs.materializer.engine.keys import clustering_encoder, order_encoder
 from spark_jobs.materializer.engine.merge import BoundColumns, Multi
+from spark_jobs.materializer.events.field_names import field_key, make_serializer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -119,7 +120,7 @@ def _bind_part(part: ColumnPart, slots: dict[str, int], count: int, live: frozen
         plain = plain and read is None
         simple.append((index, slot, read))
         names[column.name] = (slot, column.field)
-        serialize[slot] = make_encoder(kind)
+        serialize[slot] = make_serializer(kind)
     return BoundColumns(
         count,
         tuple(simple),
@@ -135,12 +136,14 @@ def _bind_multicell(index: int, slot: int, kind: CqlType, part: ColumnPart) -> M
     reads = part.element_readers[index]
     if kind.name == "udt":
         fields = tuple(
-            (field, name, name.encode(), reads.get(name), make_encoder(member))
-            for name, field, member in zip(kind.field_names, part.udt_fields[index], kind.arguments, strict=True)
+            (field, name, field_key(position), reads.get(name), make_serializer(member))
+            for position, (name, field, member) in enumerate(
+                zip(kind.field_names, part.udt_fields[index], kind.arguments, strict=True)
+            )
         )
-        return Multi(index, slot, "udt", str.encode, make_encoder(kind.arguments[0]), None, None, fields)
+        return Multi(index, slot, "udt", str.encode, make_serializer(kind.arguments[0]), None, None, fields)
     order = order_encoder(_TIMEUUID if kind.name == "list" else kind.arguments[0])
-    serialize = _encode_nothing if kind.name == "set" else make_encoder(kind.arguments[-1])
+    serialize = _encode_nothing if kind.name == "set" else make_serializer(kind.arguments[-1])
     return Multi(index, slot, kind.name, order, serialize, reads.get("value"), reads.get("path"))
 
 

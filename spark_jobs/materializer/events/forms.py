@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from connectors.formats.cql_schema import typed_schema
 from connectors.formats.names import schema_part
 from connectors.schema import INT64, OPTIONAL_INT64, STRING, Schema, struct
+from spark_jobs.materializer.events.field_names import NamedFieldsCodec, make_row_namer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -194,8 +195,13 @@ def make_codec(options: MergeOptions, shape: TableShape, register: Callable[[str
             a rule names can't be masked.
         Retriable, Skippable: as ``register``.
     """
-    if not options.masks:
-        return _plain_codec(options, shape, register)
+    codec = _masked_codec(options, shape, register) if options.masks else _plain_codec(options, shape, register)
+    if make_row_namer(shape.columns) is None:
+        return codec
+    return NamedFieldsCodec(codec, shape)
+
+
+def _masked_codec(options: MergeOptions, shape: TableShape, register: Callable[[str, str], int]) -> EventCodec:
     from connectors.formats.masks.masking import parse_rules
     from spark_jobs.materializer.events.masked import MaskedCodec, masked_shape, masks_of
 

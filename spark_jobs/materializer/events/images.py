@@ -9,6 +9,7 @@ import msgspec
 from connectors.schema import Type
 from spark_jobs.materializer.contract import LiveRow
 from spark_jobs.materializer.engine.rowstate import forget_cells
+from spark_jobs.materializer.events.field_names import field_key, make_row_namer
 from spark_jobs.materializer.events.forms import column_schema
 from spark_jobs.materializer.events.json import make_image_encoder as json_images
 
@@ -121,12 +122,13 @@ def live_rows(shape: TableShape) -> Callable[[Sequence[Any], int], LiveRow]:
         for name, schema in zip(names, schemas, strict=True)
         if schema is not None and schema.type in {Type.FLOAT32, Type.FLOAT64}
     ]
-    encode = json_images(columns)
+    encode, name_fields = json_images(columns), make_row_namer(columns)
     constants = dict(shape.constants)
     table = f"{constants.get('keyspace', '')}.{constants.get('table', '')}"
 
     def make(values: Sequence[Any], time: int) -> LiveRow:
-        values_by_name = dict(zip(names, msgspec.json.decode(encode(values)).values(), strict=True))
+        named_values = values if name_fields is None else name_fields(values)
+        values_by_name = dict(zip(names, msgspec.json.decode(encode(named_values)).values(), strict=True))
         for name in floats:
             if values_by_name[name] is not None:
                 values_by_name[name] = float(values_by_name[name])
@@ -142,7 +144,7 @@ def make_assembler(column: StateColumn) -> Assemble:
     """
     kind = column.type
     if kind is not None and kind.name == "udt":
-        names = [(name, name.encode()) for name in kind.field_names]
+        names = [(name, field_key(position)) for position, name in enumerate(kind.field_names)]
 
         def fields(elements: Mapping[bytes, Element]) -> dict[str, Any] | None:
             fields_by_name = {name: element.value for name, key in names if (element := elements.get(key)) is not None}

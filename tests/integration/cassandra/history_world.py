@@ -182,7 +182,15 @@ class CassandraHistory:
     async def alter(self) -> None:
         """Change a table or a type in some way."""
         self.alters += 1
-        changes = [self._add, self._add, self._drop, self._add_again, self._rename, self._extend_type]
+        changes = [
+            self._add,
+            self._add,
+            self._drop,
+            self._add_again,
+            self._rename,
+            self._extend_type,
+            self._rename_field,
+        ]
         changes.append(self.pause_cdc if self.snapshots else self._recreate)
         await self.chance.choice(changes)(self.chance.choice(self.tables))
 
@@ -230,6 +238,15 @@ class CassandraHistory:
             for other in self.tables:
                 self.altered.add(other.name)
                 other.extend(udt, name, field)
+
+    async def _rename_field(self, table: RandomTable) -> None:
+        udt, name = self.chance.choice(table.udts), f"Later {self.alters}"
+        field = self.chance.choice(udt.field_names)
+        type_name = f"{quote_name(self.keyspace)}.{quote_name(udt.udt_name)}"
+        if await self.execute(f"ALTER TYPE {type_name} RENAME {quote_name(field)} TO {quote_name(name)}"):
+            for other in self.tables:
+                self.altered.add(other.name)
+                other.rename_field(udt, field, name)
 
     async def _recreate(self, table: RandomTable) -> None:
         """Another table of the same name."""
@@ -344,4 +361,6 @@ class CassandraHistory:
     def _without_ghosts(self, table: RandomTable, rows: Rows) -> Rows:
         """With snapshots a row may stay that an UPDATE made and that has lost its last cell."""
         names = [column.name for column in table.others if column.kind == "regular"]
-        return [row for row in rows if not self.snapshots or any(row[name] is not None for name in names)]
+        if not self.snapshots or not names:
+            return rows
+        return [row for row in rows if any(row[name] is not None for name in names)]

@@ -180,6 +180,51 @@ def test_a_truncation_while_nobody_reads_is_found_before_the_next_block(path: Pa
     follower.close()
 
 
+@pytest.mark.parametrize("copied", [False, True])
+def test_a_truncation_between_two_blocks_is_found_in_the_second(path: Path, clock: ManualClock, copied: bool) -> None:
+    path.write_bytes(b"one\n")
+    follower = follow(path, clock)
+    while follower.advance().kind is not StepKind.DATA:
+        pass
+    if copied:
+        path.with_name("app.log.1").write_bytes(b"one\ntwo\n")
+    path.write_bytes(b"another beginning\n")
+    steps = read(follower, clock)
+    assert steps == [
+        *[(StepKind.DATA, b"two\n")] * copied,
+        (StepKind.BEGIN, 0),
+        (StepKind.DATA, b"another beginning\n"),
+    ]
+    follower.close()
+
+
+def test_a_truncation_behind_a_read_does_not_change_what_the_file_is_known_by(
+    path: Path, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path.write_bytes(b"one\n")
+    follower = follow(path, clock)
+    read(follower, clock)
+    with path.open("ab") as file:
+        file.write(b"two\n")
+    compare = Follower._begins_alike
+
+    def truncate_behind(follower: Follower) -> bool:
+        alike = compare(follower)
+        monkeypatch.undo()
+        path.write_bytes(b"another beginning\n")
+        return alike
+
+    clock.now -= 1.0  # no look before the read
+    follower._next_look = clock.now + 1.0
+    monkeypatch.setattr(Follower, "_begins_alike", truncate_behind)
+    assert read(follower, clock) == [
+        (StepKind.DATA, b"two\n"),
+        (StepKind.BEGIN, 0),
+        (StepKind.DATA, b"another beginning\n"),
+    ]
+    follower.close()
+
+
 def test_a_truncation_of_a_file_that_waits_for_its_turn(path: Path, clock: ManualClock) -> None:
     """While the rest of a copy is read, the file itself is copied and truncated once more."""
     path.write_bytes(b"one\n")

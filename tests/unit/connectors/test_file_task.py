@@ -158,6 +158,24 @@ async def test_encodings(path: Path, encoding: str) -> None:
     assert await lines_of(config, 2, saved(path, records[0].source_offset)) == text[1:]
 
 
+@pytest.mark.parametrize(
+    ("encoding", "written_as"), [("utf-16", "utf-16-be"), ("utf-32", "utf-32-be"), ("utf-8-sig", "utf-8")]
+)
+async def test_a_byte_order_mark_may_come_byte_by_byte(path: Path, encoding: str, written_as: str) -> None:
+    text = "\ufeffgr\u00fc\u00dfe\nend\n".encode(written_as)
+    path.write_bytes(b"")
+    async with Run(File, config_for(path, file_encoding=encoding, poll_interval_max_ms="10")) as run:
+        for byte in text[:4]:
+            with path.open("ab") as file:
+                file.write(bytes([byte]))
+            assert await run.take(0.1) is None
+        with path.open("ab") as file:
+            file.write(text[4:])
+        records = await run.read(2)
+    assert [record.value for record in records] == ["gr\u00fc\u00dfe", "end"]
+    assert records[-1].source_offset == {"position": len(text)}
+
+
 async def test_a_compressed_file_ends_with_its_last_line(path: Path) -> None:
     path.write_bytes(gzip.compress(b"one\ntwo"))
     config = config_for(path)

@@ -15,6 +15,7 @@ from decimal import Decimal
 from typing import Any
 
 from connectors.cql.types import CqlType
+from connectors.cql.values import fixed_width
 
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _MILLISECOND = dt.timedelta(milliseconds=1)
@@ -30,10 +31,6 @@ _NANOS = {
     "µs": 1000,
     "ns": 1,
 }
-#: Bytes of a value, for types whose values all have the same number.
-FIXED = {
-    "bigint": 8, "boolean": 1, "counter": 8, "double": 8, "float": 4, "int": 4, "timestamp": 8, "timeuuid": 16, "uuid": 16,
-}  # fmt: skip
 
 
 def encode_varint(value: int) -> bytes:
@@ -202,7 +199,7 @@ def _encode_vector(kind: CqlType, value: Sequence[Any]) -> bytes:
     cells = [_encode_present(kind.arguments[0], element) for element in value]
     if len(cells) != kind.dimension:
         raise ValueError(f"it has {len(cells)} elements, not {kind.dimension}")
-    if kind.arguments[0].name in FIXED:
+    if fixed_width(kind.arguments[0]) is not None:
         return b"".join(cells)
     return b"".join(part for cell in cells for part in (_encode_unsigned(len(cell)), cell))
 

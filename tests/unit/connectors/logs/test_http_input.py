@@ -6,6 +6,7 @@ import asyncio
 import gzip
 import json
 import ssl
+import zlib
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +27,7 @@ from connectors.logs.network.documents import beat_identity
 from connectors.logs.network.lines import LineLimits
 from connectors.logs.network.otlp import RequestInvalid, decode_json, decode_protobuf, log_lines
 from connectors.logs.rules.records import LineOrigin
+from tests.support.eventually import eventually_async
 from tests.unit.connectors.logs.network_world import connected, listening
 
 if TYPE_CHECKING:
@@ -156,6 +158,45 @@ async def test_a_body_that_can_not_be_decompressed_is_refused() -> None:
             status, answer = await http.ask("POST", path, data=b"no gzip at all", headers={"Content-Encoding": "gzip"})
             assert status == 400
             assert "not what Content-Encoding says" in json.dumps(answer)
+
+
+@pytest.mark.parametrize(
+    ("encoding", "data", "message"),
+    [
+        ("gzip", gzip.compress(b"one\ntwo\n")[:-1], "its end is missing"),
+        ("gzip", gzip.compress(b"one\ntwo\n" * 1000)[:-20], "its end is missing"),
+        ("deflate", zlib.compress(b"one\ntwo\n")[:-1], "its end is missing"),
+        ("deflate", zlib.compress(b"one\n") + b"two\n", "more behind its end"),
+        ("gzip", gzip.compress(b"one\n") + b"two\n", "not what Content-Encoding says"),
+        ("snappy", b"\x04\x0cone\n", "Content-Encoding: snappy can't be read"),
+        ("gzip, gzip", gzip.compress(gzip.compress(b"one\n")), "can't be read"),
+    ],
+    ids=["no trailer", "half", "deflate", "behind", "behind gzip", "snappy", "twice"],
+)
+async def test_a_body_without_its_end_or_of_an_unknown_encoding_is_refused(
+    encoding: str, data: bytes, message: str
+) -> None:
+    async with client() as http:
+        status, answer = await http.ask("POST", "/lines", data=data, headers={"Content-Encoding": encoding})
+        assert status == 400
+        assert message in answer["error"]["reason"]
+        assert (await http.post("/lines", b"next\n", 1))[0][0]["line"] == "next"
+
+
+async def test_bodies_of_all_encodings() -> None:
+    large = "".join(f"line {number}\n" for number in range(50_000)).encode()
+    raw = zlib.compressobj(wbits=-15)
+    bodies = {
+        "gzip": gzip.compress(large[:500_000]) + gzip.compress(large[500_000:]),
+        "X-Gzip": gzip.compress(large),
+        "deflate": zlib.compress(large),
+        "Deflate": raw.compress(large) + raw.flush(),
+        "identity": large,
+    }
+    async with client() as http:
+        for encoding, data in bodies.items():
+            rows, status, _ = await http.post("/lines", data, 50_000, headers={"Content-Encoding": encoding})
+            assert (status, len(rows), rows[-1]["line"]) == (200, 50_000, "line 49999")
 
 
 async def test_documents_that_are_nested_too_deep_are_lines_or_refused() -> None:
@@ -372,6 +413,20 @@ async def test_nothing_is_answered_before_kafka_has_it() -> None:
         assert not (await asyncio.wait({request}, timeout=0.2))[0]
         confirmed[0].confirm()
         assert await request == (200, {"accepted": 1})
+
+
+async def test_a_connection_that_is_cut_within_a_request_is_no_error(caplog: pytest.LogCaptureFixture) -> None:
+    head = b"POST /lines HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n"
+    async with client() as http:
+        async with connected(http.listener.port) as (_, writer):
+            writer.write(head + b"one\ntwo\n")
+            await writer.drain()
+            await http.listener.run.take(0.2)
+            writer.transport.abort()
+        await eventually_async(lambda: "has ended" in http.listener.run.log.text(), "the log says so")
+        rows, _, _ = await http.post("/lines", b"next\n", 1)
+    assert [row["line"] for row in rows] == ["next"]
+    assert "Error handling request" not in caplog.text
 
 
 async def test_https(tmp_path: Path) -> None:

@@ -296,10 +296,10 @@ async def test_an_absent_cluster_is_passing(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 async def test_options_against_each_other_fail_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
-    world = World(monkeypatch, VNODE, **{keys.USER: "u"})
-    with pytest.raises(ConfigInvalid, match=r"scylla\.password"):
+    world = World(monkeypatch, VNODE, **{keys.USER: "u", keys.BEFORE: "full"})
+    with pytest.raises(ConfigInvalid, match=r"(?s)scylla\.password.*cdc\.include\.before"):
         await world.connector.start()
-    assert [problem.name for problem in await ScyllaConnector.validate(world.config)] == [keys.PASSWORD]
+    assert [problem.name for problem in await ScyllaConnector.validate(world.config)] == [keys.PASSWORD, keys.BEFORE]
 
 
 async def test_changed_offsets_are_checked(monkeypatch: pytest.MonkeyPatch) -> None:

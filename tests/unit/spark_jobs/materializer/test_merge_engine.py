@@ -9,14 +9,16 @@ from __future__ import annotations
 
 import itertools
 import json
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from connectors.cql.types import parse_type
+from connectors.cql.types import CqlType, parse_type
 from connectors.errors import Fatal, Skippable
+from connectors.formats import timeuuid
 from connectors.formats.partition_update import (
     Cell,
     CellStamp,
@@ -32,6 +34,7 @@ from spark_jobs.materializer.engine.model import state_key_parts
 from tests.support.materializer import (
     ALONE,
     PLAIN,
+    UDT,
     WIDE,
     Bench,
     Chance,
@@ -461,6 +464,43 @@ def test_a_row_that_lived_by_a_dropped_column_is_deleted_when_it_is_touched() ->
     engine_bench.apply(first.record(cell("v", "old", 100)))
     engine_bench.apply(without.record(cell("n", None, 101)))
     assert operations(engine_bench) == "cd"
+
+
+def test_values_of_a_type_keep_their_fields_when_these_are_renamed() -> None:
+    """The second version has another name of a field, and a third field."""
+    registry = MemoryRegistry()
+    engine_bench = Bench(registry=registry, input_encoding="avro")
+    engine_bench.chained = False
+    renamed = replace(UDT, arguments=(*UDT.arguments, parse_type("int")), field_names=("other", "b c", "late"))
+    written = []
+    for version, kind in (("1", UDT), ("2", renamed)):
+        frozen = replace(kind, frozen=True)
+        types = {"f": frozen, "lf": CqlType("list", (frozen,)), "u": kind, "n": parse_type("int")}
+        columns = [PLAIN[0], *(Column(name, type_, "regular") for name, type_ in types.items())]
+        written.append(Written(columns, registry, source(version=version)))
+    first, second = written
+    value = {"a": "x", "b c": b""}
+    cells = [
+        ("f", None, value),
+        ("lf", timeuuid.format_uuid(timeuuid.make_uuid(1_000_000, 1)), value),
+        ("u", "a", "x"),
+        ("u", "b c", b"y"),
+    ]
+    row = UpdateRow((), stamp(100), None, tuple(Cell(*parts, stamp(100)) for parts in cells))
+    engine_bench.apply(first.record(update(row, at=100)))
+
+    engine_bench.apply(second.record(cell("n", 1, 101)))
+    whole = {"other": "x", "_x622063": "", "late": None}
+    assert engine_bench.events[-1]["after"] == {
+        "pk": "a", "f": whole, "lf": [whole], "u": {**whole, "_x622063": "eQ=="}, "n": 1
+    }  # fmt: skip
+    later = UpdateRow(
+        (), None, None, (Cell("u", "a", "w", stamp(102)), Cell("f", None, {**value, "a": "w"}, stamp(100)))
+    )
+    engine_bench.apply(first.record(update(later, at=102)))
+    after = engine_bench.events[-1]["after"]
+    assert (after["u"]["other"], after["f"]["other"]) == ("w", "x")
+    assert [row.values for row in engine_bench.engine.rows(engine_bench.store)] == [after]
 
 
 def test_another_table_of_the_same_name_begins_from_scratch() -> None:
