@@ -242,10 +242,10 @@ async def play(pipeline: Pipeline) -> None:
                 if report.missing + report.different and NO_KEY not in pipeline.rows.get(table, {})
             }
             await pipeline.send(await pipeline.read_source(repaired))
-            again = await pipeline.check_reports()
+            afterwards = await pipeline.check_reports()
             for table, condition in repaired.items():
-                assert (again[table].missing, again[table].different) == (0, 0), (table, condition)
-                assert again[table].extra == reports[table].extra
+                assert (afterwards[table].missing, afterwards[table].different) == (0, 0), (table, condition)
+                assert afterwards[table].extra == reports[table].extra
         finally:
             forwarding.cancel()
             outcome = (await asyncio.gather(forwarding, return_exceptions=True))[0]

@@ -190,3 +190,34 @@ def test_a_large_target_is_not_read_into_memory(server_db: Database, unique: Cal
     # The rest is not read where a verification ends early.
     parts.close()  # type: ignore[attr-defined]  # it is a generator
     database.query(f"DROP TABLE {database.quote(table)}")
+
+
+@pytest.mark.parametrize("messages", [[], [plain("d", 1, "")]])
+def test_rows_of_a_target_whose_topic_has_no_rows(
+    messages: list[tuple[Any, Any]],
+    sqlite: Database,
+    bootstrap: str,
+    unique: Callable[[str], str],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    topic = unique("orders")
+    sqlite.query("CREATE TABLE target (id INTEGER PRIMARY KEY, name TEXT, ums_id_ INTEGER, ums_active_ INTEGER)")
+    sqlite.query("INSERT INTO target VALUES (2, 'two', 1, 1)")
+    send(bootstrap, topic, messages)
+    flow = {
+        "name": "flow",
+        "connector.class": "spark",
+        "source.topics": topic,
+        "source.format": "plain",
+        "sink.type": "jdbc",
+        "sink.jdbc.table": "target",
+        **sqlite.options,
+    }
+    path = tmp_path / "flow.json"
+    path.write_text(json.dumps(flow))
+    command = ["verify", "--connector-config", str(path), "--bootstrap-servers", bootstrap, "--settle", "0.2", "--json"]
+    code = main(command)
+    (report,) = json.loads(capsys.readouterr().out)["tables"]
+    # Messages say which table they are of.
+    assert (code, report["extra"], "was not read" in report["note"]) == ((1, 1, False) if messages else (0, 0, True))
