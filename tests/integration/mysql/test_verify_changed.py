@@ -10,12 +10,12 @@ import pytest
 from tests.integration.mysql.verify_world import ROWS, VerifyWorld
 from worker.verify.command import build_verification
 from worker.verify.messages import VerificationRequest
+from worker.verify.rows import RowVerification
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from worker.verify.rows import RowVerification
 
 KEYS = (
     "VARCHAR(20) COLLATE utf8mb4_bin",
@@ -64,7 +64,8 @@ def test_rows_are_sent_again_by_keys_of_any_collation(world: VerifyWorld, capsys
 
 def begin(world: VerifyWorld) -> RowVerification:
     request = VerificationRequest(includes=lambda _name: True, settle_s=0.2, folder=str(world.folder))
-    verification: Any = build_verification(world.config, {"bootstrap.servers": world.kafka}, request)
+    verification = build_verification(world.config, {"bootstrap.servers": world.kafka}, request)
+    assert isinstance(verification, RowVerification)
     return verification
 
 
@@ -95,7 +96,7 @@ def test_a_change_of_a_table_leaves_the_others_compared(world: VerifyWorld, chan
     verification = begin(world)
 
     async def verify() -> dict[str, Any]:
-        results = {}
+        results: dict[str, Any] = {}
         async for report in verification.reports():
             if not results:
                 world.sql(change)

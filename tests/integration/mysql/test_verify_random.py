@@ -249,7 +249,7 @@ async def play(pipeline: Pipeline) -> None:
         finally:
             forwarding.cancel()
             outcome = (await asyncio.gather(forwarding, return_exceptions=True))[0]
-            if not isinstance(outcome, asyncio.CancelledError):
+            if isinstance(outcome, BaseException) and not isinstance(outcome, asyncio.CancelledError):
                 raise outcome
 
 

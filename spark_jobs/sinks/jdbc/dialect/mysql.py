@@ -143,6 +143,8 @@ _DATA: Final = frozenset(
 class _StreamCursor(SSCursor):
     """Leaves rows that are not fetched to the end of the connection; the driver would read them all."""
 
+    _result: Any
+
     def close(self) -> None:
         if self._result is not None:
             self._result.unbuffered_active = False
