@@ -6,13 +6,14 @@ that two forms of one value don't count as a difference.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from struct import Struct
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 from pymysql.err import MySQLError, raise_mysql_exception
 
-from connectors.errors import ConfigInvalid, Fatal, Skippable
+from connectors.errors import ConfigInvalid, Fatal, Retriable, Skippable
 from connectors.formats import ums
 from connectors.mysql import events
 from connectors.mysql.config import settings as config
@@ -21,6 +22,7 @@ from connectors.mysql.model import RowSource, TableName
 from connectors.mysql.position.positions import file_number, position_number
 from connectors.mysql.rows import text_rows
 from connectors.mysql.schema import catalog, columns
+from connectors.mysql.schema.types import ColumnKind, kind_of
 from connectors.mysql.source import connection
 from connectors.mysql.source.driver import read_packet, send_query, stream_of
 from connectors.mysql.stream.lag import saved_place
@@ -33,8 +35,8 @@ if TYPE_CHECKING:
 
     from connectors.api import Position, SourceRecord
     from connectors.mysql.events.contract import MySqlEventSettings, MySqlTableEvents
-    from connectors.mysql.model import BinlogPosition, MySqlTable
-    from connectors.mysql.schema.columns import ColumnLayout
+    from connectors.mysql.model import BinlogPosition, MySqlColumn, MySqlTable
+    from connectors.mysql.schema.columns import ColumnLayout, FieldPlan
     from connectors.mysql.schema.types import ValueOptions
     from connectors.mysql.source.connection import ServerInfo
     from connectors.options import Config
@@ -50,6 +52,15 @@ _FULL_FRAME: Final = (1 << 24) - 1
 _ERROR, _EOF, _LONGEST_EOF = b"\xff", b"\xfe", 9
 #: Rows that are handed over at once, at least.
 _ROWS: Final = 1000
+#: Of the view's transaction, before it has read a table.
+_SAVEPOINT: Final = "view"
+#: Errors of a query about a table that was altered or dropped after the view was opened: no such column, no such table,
+#: another structure.
+_TABLE_CHANGED: Final = frozenset({1054, 1146, 1412})
+
+
+class TableChanged(Retriable):
+    """A table was altered or dropped after the view was opened: only a newer view can read it."""
 
 
 class MessageChange(msgspec.Struct, frozen=True, gc=False):
@@ -135,7 +146,12 @@ class SourceView:
         """Find the tables and open the view; see ``find`` for the arguments and errors."""
         await self.find(is_selected)
         settings, options = self._event_shape()
+        if self._info.mariadb:
+            # MariaDB gives locks of tables back before the end of a transaction only where the binlog is off for the session.
+            with suppress(Fatal):  # which needs BINLOG ADMIN
+                await connection.query_rows(self._connection, "SET SESSION sql_log_bin = 0")
         self.position = await open_view(self._connection, self._info)
+        await connection.query_rows(self._connection, f"SAVEPOINT {_SAVEPOINT}")
         for name, table in (await catalog.read_definitions(self._connection, self._names)).items():
             self.tables[str(name)] = TableEntry(table, settings, options)
 
@@ -235,7 +251,18 @@ class SourceView:
                 if packets:
                     yield packets
         except (MySQLError, OSError, EOFError, RuntimeError) as error:
-            raise connection.explain_failure(error, f"running {sql[:200]}") from error
+            failure = connection.explain_failure(error, f"running {sql[:200]}")
+            if isinstance(error, MySQLError) and error.args and error.args[0] in _TABLE_CHANGED:
+                raise TableChanged(str(failure)) from error
+            raise failure from error
+
+    async def release(self) -> None:
+        """Give the locks of the tables back that were read, for which a change of a structure waits. The view stays.
+
+        Raises:
+            Retriable: the connection is lost.
+        """
+        await connection.query_rows(self._connection, f"ROLLBACK TO SAVEPOINT {_SAVEPOINT}")
 
     async def close(self) -> None:
         """Give the view up."""
@@ -317,12 +344,9 @@ def key_condition(entry: TableEntry, keys: Sequence[str]) -> str:
 
     Only whole numbers and plain strings are taken: other types have another form in SQL than in a message.
     """
-    fields = {field.name: field for field in entry.layout.key}
-    plain = all(
-        field.transform is None and field.schema.name is None and field.schema.type in _PLAIN
-        for field in fields.values()
-    )
-    if not fields or not plain:
+    columns = {column.name: column for column in entry.table.columns}
+    fields = {field.name: (field, columns[field.column]) for field in entry.layout.key}
+    if not fields or not all(_has_literals(field, column) for field, column in fields.values()):
         return ""
     rows: list[str] = []
     for key_json in keys:
@@ -334,19 +358,31 @@ def key_condition(entry: TableEntry, keys: Sequence[str]) -> str:
             return ""
         rows.append(
             " AND ".join(
-                f"{_quote_name(fields[name].column)} = {_format_literal(value)}" for name, value in key.items()
+                f"{_quote_name(column.name)} = {_format_literal(key[name], column)}"
+                for name, (_, column) in fields.items()
             )
         )
     return " OR ".join(f"({row})" for row in rows)
+
+
+def _has_literals(field: FieldPlan, column: MySqlColumn) -> bool:
+    """Whether values of a key's field can be written in SQL. Bytes may be strings in a message, in hexadecimal or base64."""
+    schema = field.schema
+    unchanged = field.transform is None and schema.name is None and schema.type in _PLAIN
+    return unchanged and kind_of(column) is not ColumnKind.BYTES
 
 
 def _quote_name(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
 
 
-def _format_literal(value: int | str) -> str:
-    """In hexadecimal, so that no mode of the server gives a character a meaning."""
-    return str(value) if isinstance(value, int) else f"CONVERT(X'{value.encode().hex()}' USING utf8mb4)"
+def _format_literal(value: int | str, column: MySqlColumn) -> str:
+    """A key's value in SQL: strings in hexadecimal, so that no mode of the server gives a character a meaning."""
+    if isinstance(value, str):
+        # A literal is compared by the column's collation; a call such as CONVERT has one of its own, and the two may not fit.
+        return f"_utf8mb4 X'{value.encode().hex()}'"
+    # In a message, numbers from 2^63 on are negative.
+    return str(value + (1 << 64) if value < 0 and column.unsigned else value)
 
 
 # What events say.

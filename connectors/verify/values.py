@@ -81,14 +81,14 @@ def is_same_value(message: Any, target: Any) -> bool:
         return str(message).lower() == str(target)
     if isinstance(target, str):
         return _same_string(message, target)
-    return bool(_to_plain(message) == _to_plain(target))
+    return _same_document(_to_plain(message), _to_plain(target))
 
 
 def _same_number(message: Any, target: float | Decimal) -> bool:
     if isinstance(message, bool):
         return int(message) == target
     if isinstance(message, float) or isinstance(target, float):
-        with suppress(TypeError, ValueError):
+        with suppress(TypeError, ValueError, OverflowError):
             left, right = float(message), float(target)
             return (
                 left == right
@@ -114,8 +114,10 @@ def _is_single(number: float, written: float) -> bool:
 
 
 def _is_unscaled(message: str, target: int | Decimal) -> bool:
-    """Whether a string is Connect's Decimal: the bytes of the number without its point, in base64."""
+    """Whether a string is Connect's Decimal: the bytes of the number without its point, in base64; zero has one, too."""
     with suppress(ValueError):
+        if not message:
+            return False
         message_digits = int.from_bytes(base64.b64decode(message, validate=True), "big", signed=True)
         sign, digits, exponent = Decimal(target).as_tuple()
         # Of any length: Decimal's arithmetic rounds to 28 digits.
@@ -210,8 +212,19 @@ def _same_json(message: Any, target: str) -> bool:
     """Whether both are the same object or array: JSON has many spellings."""
     with suppress(msgspec.DecodeError):
         decoded = msgspec.json.decode(target)
-        return isinstance(decoded, dict | list) and bool(_to_plain(message) == decoded)
+        return isinstance(decoded, dict | list) and _same_document(_to_plain(message), decoded)
     return False
+
+
+def _same_document(left: Any, right: Any) -> bool:
+    """Whether two decoded documents are equal; to Python, true is 1."""
+    if isinstance(left, bool) or isinstance(right, bool):
+        return left is right
+    if isinstance(left, dict) and isinstance(right, dict):
+        return left.keys() == right.keys() and all(_same_document(value, right[name]) for name, value in left.items())
+    if isinstance(left, list) and isinstance(right, list):
+        return len(left) == len(right) and all(map(_same_document, left, right))
+    return bool(left == right)
 
 
 def _to_plain(value: Any) -> Any:
@@ -232,7 +245,9 @@ def _key_part(value: Any) -> str:
     if isinstance(value, bool):
         return str(int(value))
     if isinstance(value, Decimal):
-        return format(value.normalize(), "f")
+        # With all digits: Decimal's arithmetic rounds to 28.
+        text = format(value, "f")
+        return text.rstrip("0").rstrip(".") if "." in text else text
     if isinstance(value, dt.datetime):
         return str(_to_micros(value))
     if isinstance(value, dt.date):

@@ -160,7 +160,12 @@ class TopicReader:
         """Find the partitions of topics; a topic that is not there is noted, and looked for again with each ``read``."""
         self._missing = set(topics)
         self._next = await self._look_for(self._missing)
-        self._notes += [_no_topic(topic) for topic in sorted(self._missing)]
+        for topic in sorted(self._missing):
+            self._note_once(_no_topic(topic))
+
+    def _note_once(self, note: str) -> None:
+        if note not in self._notes:
+            self._notes.append(note)
 
     async def _look_for(self, topics: Collection[str]) -> dict[TopicPartition, int]:
         """The partitions of those of the missing topics that are there by now, with their first message."""
@@ -199,7 +204,7 @@ class TopicReader:
         Raises:
             Retriable: they are not quiet in time.
         """
-        self._notes.append(
+        self._note_once(
             "the connector's position was not asked (give --rest and --connector): the topics were read once "
             f"they had been quiet for {settle_s:g} s"
         )

@@ -81,6 +81,7 @@ async def compare_tables(connector: Mapping[str, str], worker: Mapping[str, str]
         timeout_s=request["timeout_s"],
         settle_s=request.get("settle_s"),
         examples=request["examples"],
+        folder=request.get("folder"),
         progress=SentProgress(),
         rows_per_s=request.get("rows_per_s", 0),
     )

@@ -10,7 +10,7 @@ import time
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from connectors.errors import ConfigInvalid, Retriable
-from connectors.mysql.verify import SourceView, is_delivered, is_ums, key_condition
+from connectors.mysql.verify import SourceView, TableChanged, is_delivered, is_ums, key_condition
 from connectors.verify.differences import differing_common_columns, row_difference
 from connectors.verify.events import is_envelope
 from connectors.verify.rows import Comparison, TableReport, key_identity, split_position
@@ -27,7 +27,7 @@ from worker.verify.messages import (
 from worker.verify.topics import TopicSide, read_in_process, read_messages
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+    from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 
     from connectors.api import SourceRecord
     from connectors.mysql.model import BinlogPosition
@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 MANY_ROWS: Final = 100_000
 #: A table with at most this many rows is read once more where its keys can't be conditions, to show rows that differ.
 _FEW_ROWS: Final = 100_000
+#: Further views for tables that are altered while they are compared.
+_MOST_VIEWS: Final = 3
 #: Without offsets: how long the topics must have been quiet.
 _SETTLE_S: Final = 5.0
 
@@ -104,9 +106,12 @@ class RowVerification:
         Raises:
             MillraceError: the source can't be asked.
         """
+        return await self._find_names(self._asked.includes)
+
+    async def _find_names(self, includes: Callable[[str], bool]) -> list[str]:
         view = SourceView(self._config)
         try:
-            return await view.find(self._asked.includes)
+            return await view.find(includes)
         finally:
             await view.close()
 
@@ -117,30 +122,73 @@ class RowVerification:
     async def reports(self) -> AsyncIterator[TableReport]:
         """Compare all tables in one view, and give the report of each as soon as it is compared; tables in one topic together.
 
+        Tables that are altered meanwhile are compared in a view of their own at the end.
+
         Raises:
             MillraceError: the source, Kafka or the worker can't be asked, or the topics did not reach the place in time.
         """
-        view = SourceView(self._config)
         topics = TopicReader(self._worker, self._progress, self.notes)
         try:
             with kafka_refusals(self._worker):
-                await view.open(self._asked.includes)
                 await topics.start()
-                homes = {name: find_home(entry, view.position, self._pipeline) for name, entry in view.tables.items()}
-                _check_homes(homes)
-                if self._asked.offsets is not None:
-                    await self._wait_delivered(view.position, self._asked.offsets)
-                await topics.open({table.topic for table in homes.values()})
-                if self._asked.offsets is None:
-                    await topics.quiet(self._settle_s, self._asked.timeout_s)
-                for names in tables_by_topic(homes):
-                    for report in await self._compare_tables(view, topics, {name: homes[name] for name in names}):
+                changed: dict[str, TableChanged] = {}
+                async for report in self._compare_view(topics, self._asked.includes, changed):
+                    yield report
+                for _ in range(_MOST_VIEWS):
+                    names = await self._keep_existing(changed)
+                    if not names:
+                        return
+                    changed = {}
+                    async for report in self._compare_view(topics, names.__contains__, changed):
                         yield report
+                if changed:
+                    raise Retriable(
+                        f"{', '.join(changed)}: altered whenever the comparison came to it, the last time: "
+                        f"{next(iter(changed.values()))}. Verify again when its structure stays as it is"
+                    )
         finally:
             self._progress.end()
             await topics.stop()
-            await view.close()
             await self._forms.close()
+
+    async def _keep_existing(self, changed: Collection[str]) -> frozenset[str]:
+        """Those of the tables that are still there; the others are noted."""
+        if not changed:
+            return frozenset()
+        try:
+            names = await self._find_names(changed.__contains__)
+        except ConfigInvalid:
+            names = []
+        self.notes += [
+            f"{name} was dropped or renamed before it could be compared" for name in changed if name not in names
+        ]
+        return frozenset(names)
+
+    async def _compare_view(
+        self, topics: TopicReader, includes: Callable[[str], bool], changed: dict[str, TableChanged]
+    ) -> AsyncIterator[TableReport]:
+        """Compare tables in one view; those that have changed since it was opened go into ``changed``."""
+        view = SourceView(self._config)
+        try:
+            await view.open(includes)
+            homes = {name: find_home(entry, view.position, self._pipeline) for name, entry in view.tables.items()}
+            _check_homes(homes)
+            if self._asked.offsets is not None:
+                await self._wait_delivered(view.position, self._asked.offsets)
+            await topics.open({table.topic for table in homes.values()})
+            if self._asked.offsets is None:
+                await topics.quiet(self._settle_s, self._asked.timeout_s)
+            for names in tables_by_topic(homes):
+                reports: list[TableReport] = []
+                try:
+                    reports = await self._compare_tables(view, topics, {name: homes[name] for name in names})
+                except TableChanged as error:
+                    changed.update(dict.fromkeys(names, error))
+                await view.release()
+                for report in reports:
+                    yield report
+        finally:
+            await view.close()
 
     async def _wait_delivered(self, position: BinlogPosition, offsets: Callable[[], list[dict[str, Any]]]) -> None:
         """Wait until the connector says that everything before ``position`` is delivered."""

@@ -214,6 +214,10 @@ class TargetVerification:
             report.source_table = self._tables[topic][0]
             report.topics = [self._target.name(report.source_table)]
             report.condition = ""
+        else:
+            report.note = (
+                "no message of the topic is about a row, so its table in the target is unknown and was not read"
+            )
         return swap_sides(report)
 
     async def _add_messages(self, add: Any, messages: Sequence[Any]) -> None:

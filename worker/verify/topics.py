@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import multiprocessing
-from concurrent.futures import ProcessPoolExecutor
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from connectors.errors import Skippable
+from connectors.errors import Retriable, Skippable
 from connectors.mysql.verify import MessageReader
 from connectors.verify.rows import TopicRows, message_position
 from worker.verify.forms import Forms
@@ -17,6 +16,7 @@ from worker.verify.messages import TopicReader, VerifyProgress, kafka_refusals, 
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from multiprocessing.connection import Connection
 
     from connectors.mysql.model import BinlogPosition
     from connectors.mysql.stream.logical import Logical
@@ -80,16 +80,39 @@ async def read_messages(reader: MessageReader, forms: Forms, rows: TopicRows, me
 async def read_in_process(side: TopicSide) -> Mapping[str, Structures]:
     """Read the topics to their present end in a process of its own; the structures that rows have there.
 
+    The process ends with this call, also where it is cancelled.
+
     Raises:
-        MillraceError: they can't be read.
+        MillraceError: they can't be read, or the process was killed.
     """
     # Spawned: a fork would take the event loop and open connections along.
-    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
-        return await asyncio.get_running_loop().run_in_executor(pool, _read_side, side)
+    spawning = multiprocessing.get_context("spawn")
+    receiving, sending = spawning.Pipe(duplex=False)
+    process = spawning.Process(target=_read_side, args=(side, sending), daemon=True)
+    process.start()
+    sending.close()
+    try:
+        outcome: Mapping[str, Structures] | Exception = await asyncio.to_thread(receiving.recv)
+    except EOFError:
+        await asyncio.to_thread(process.join)
+        raise Retriable(
+            f"the process that reads the topics ended (exit code {process.exitcode}): was it killed, or is memory short?"
+        ) from None
+    finally:
+        process.kill()
+        await asyncio.to_thread(process.join)
+        receiving.close()
+    if isinstance(outcome, Exception):
+        raise outcome
+    return outcome
 
 
-def _read_side(side: TopicSide) -> Mapping[str, Structures]:
-    return asyncio.run(_read_all(side))
+def _read_side(side: TopicSide, results: Connection) -> None:
+    try:
+        outcome: Mapping[str, Structures] | Exception = asyncio.run(_read_all(side))
+    except Exception as error:  # noqa: BLE001 - raised where they were asked for
+        outcome = error
+    results.send(outcome)
 
 
 async def _read_all(side: TopicSide) -> Mapping[str, Structures]:

@@ -187,7 +187,7 @@ def _convert_moment(column: MySqlColumn, kind: ColumnKind, default: str, options
     if unit == "text":
         return f"{temporal.iso_date(days)}T{temporal.clock_text(hour << 12 | minute << 6 | second, micros)}"
     factor = temporal.unit_factor(unit)
-    return (days * temporal.DAY_SECONDS + clock) * factor + micros * factor // 1_000_000
+    return temporal.in_int64((days * temporal.DAY_SECONDS + clock) * factor + micros * factor // 1_000_000)
 
 
 def missing_value(column: MySqlColumn, options: ValueOptions) -> Any:

@@ -213,6 +213,9 @@ class Dialect(Protocol):
     def connect(self, login: Login) -> Connection:
         """A connection that commits only on an explicit commit, in READ COMMITTED or stricter."""
 
+    def stream(self, connection: Connection) -> Any:
+        """A cursor whose rows stay on the server until they are fetched, however long that takes."""
+
     def classify(self, error: BaseException) -> Fault | None:
         """Return the reaction to an error; None for one that is not the database's."""
 

@@ -63,10 +63,10 @@ class JdbcTables:
                 present = self._dialect.describe(connection, schema, table)
                 if present is None:
                     return
-                with closing(connection.cursor()) as cursor:
+                with closing(self._dialect.stream(connection)) as cursor:
                     cursor.execute(f"SELECT {self._select_list(present)} FROM {quoted}")  # noqa: S608 - names are quoted
-                    names = [column[0] for column in cursor.description]
                     while rows := cursor.fetchmany(ROWS_AT_ONCE):
+                        names = [column[0] for column in cursor.description]
                         yield select_present(dict(zip(names, row, strict=True)) for row in rows)
         except Exception as error:
             fault = self._dialect.classify(error)

@@ -4,20 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
-import uuid
 from typing import TYPE_CHECKING, Any
 
-import pymysql
 import pytest
-from aiokafka import AIOKafkaProducer
 
 from connectors.errors import Retriable
-from connectors.mysql.config.settings import CONFIG
-from connectors.mysql.model import RowSource
-from connectors.mysql.verify import SourceView
+from tests.integration.mysql.verify_world import ROWS, VerifyWorld
 from worker.cli import main
-from worker.converters.json import JsonConverter
-from worker.transforms.pipeline import build_pipeline
 from worker.verify import rows as verify_rows
 from worker.verify.command import build_verification
 from worker.verify.messages import VerificationRequest
@@ -26,142 +19,18 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from connectors.api import SourceRecord
-
-ROWS = 3000
-
-
-class World:
-    """A database of its own with three tables, and topics of its own."""
-
-    def __init__(self, mariadb: Any, kafka: Any, folder: Path) -> None:
-        self.kafka: str = kafka.bootstrap
-        self.folder = folder
-        self.database = f"verify_{uuid.uuid4().hex[:10]}"
-        self.prefix = self.database
-        self.server = pymysql.connect(
-            host="127.0.0.1",
-            port=mariadb.port,
-            user=mariadb.user,
-            password=mariadb.password,
-            autocommit=True,
-            charset="utf8mb4",
-        )
-        self.config = {
-            "name": self.prefix,
-            "connector.class": "io.debezium.connector.mariadb.MariaDbConnector",
-            "database.hostname": "127.0.0.1",
-            "database.port": str(mariadb.port),
-            "database.user": mariadb.user,
-            "database.password": mariadb.password,
-            "topic.prefix": self.prefix,
-            "database.server.id": "7001",
-            "database.include.list": self.database,
-            "key.converter": "JsonConverter",
-            "key.converter.schemas.enable": "false",
-            "value.converter": "JsonConverter",
-            "value.converter.schemas.enable": "false",
-        }
-        self.sql(f"CREATE DATABASE {self.database}")
-        self.sql(
-            "CREATE TABLE t (id BIGINT PRIMARY KEY, name VARCHAR(40), price DECIMAL(20,4), at DATETIME(6), raw BLOB, "
-            "doc JSON, f FLOAT, flags SET('a','b'))"
-        )
-        self.sql("CREATE TABLE pair (a VARCHAR(20) COLLATE utf8mb4_bin, b INT, v DOUBLE, PRIMARY KEY (a, b))")
-        self.sql("CREATE TABLE loose (v VARCHAR(10))")
-        self.sql(
-            "INSERT INTO t SELECT seq, CONCAT('näme ', seq), seq / 7, '2026-01-02 03:04:05.678901' + INTERVAL seq SECOND, "
-            "UNHEX(MD5(seq)), JSON_OBJECT('n', seq), seq / 3, 'a,b' FROM seq_1_to_3000"
-        )
-        self.sql("INSERT INTO pair SELECT CONCAT('k', seq DIV 10), seq MOD 10, seq / 9 FROM seq_1_to_500")
-        self.sql("INSERT INTO loose VALUES ('x'), ('x'), ('y'), (NULL)")
-
-    def sql(self, statement: str) -> None:
-        with self.server.cursor() as cursor:
-            if not statement.startswith("CREATE DATABASE"):
-                cursor.execute(f"USE {self.database}")
-            cursor.execute(statement)
-
-    def close(self) -> None:
-        self.sql(f"DROP DATABASE {self.database}")
-        self.server.close()
-
-    async def records(self, **config: str) -> list[SourceRecord]:
-        """The records that a snapshot would send now."""
-        raw = {**self.config, **config}
-        view, pipeline, collected = SourceView(CONFIG.parse(raw)), build_pipeline(raw), []
-        try:
-            await view.open(lambda _table: True)
-            for entry in view.tables.values():
-                async for records in view.records(entry):
-                    collected += [sent for sent in map(pipeline.apply, records) if sent is not None]
-        finally:
-            await view.close()
-        return collected
-
-    async def changed(self, table: str, op: str, rows: list[Any]) -> list[SourceRecord]:
-        """The records that the stream would send for a change that is already in the binlog."""
-        view = SourceView(CONFIG.parse(self.config))
-        out: list[SourceRecord] = []
-        try:
-            await view.open(lambda name: name.endswith(f".{table}"))
-            entry = view.tables[f"{self.database}.{table}"]
-            source = RowSource(ts_ms=1, ts_us=1, server_id=1, file=view.position.file, pos=view.position.pos - 1)
-            entry.builder.changes(op, rows, source, 0, {}, {}, out)  # type: ignore[arg-type]
-        finally:
-            await view.close()
-        return out
-
-    async def send(self, records: list[SourceRecord], *, schemas: bool = False) -> None:
-        converter = JsonConverter({"schemas.enable": "true" if schemas else "false"})
-        async with AIOKafkaProducer(bootstrap_servers=self.kafka) as producer:
-            for record in records:
-                await producer.send(
-                    record.topic,
-                    converter.from_connect("", record.value_schema, record.value),
-                    converter.from_connect("", record.key_schema, record.key),
-                )
-            await producer.flush()
-
-    def verify(self, capsys: pytest.CaptureFixture[str], *more: str, **config: str) -> tuple[int, Any, str]:
-        """Run the command: its exit code, its JSON, its complaint without lines that say how far it is."""
-        path = self.folder / "connector.json"
-        path.write_text(json.dumps({"config": {**self.config, **config}}))
-        capsys.readouterr()
-        code = main(
-            [
-                "verify",
-                "--connector-config",
-                str(path),
-                "--bootstrap-servers",
-                self.kafka,
-                "--settle",
-                "0.2",
-                "--json",
-                "--tmp",
-                str(self.folder),
-                *more,
-            ]
-        )
-        out, error = capsys.readouterr()
-        assert [item.name for item in self.folder.iterdir()] == ["connector.json"]  # nothing is left behind
-        return (
-            code,
-            {table["table"].rpartition(".")[2]: table for table in json.loads(out)["tables"]} if out else None,
-            "".join(line for line in error.splitlines(keepends=True) if not line.startswith("millrace: verifying")),
-        )
-
 
 @pytest.fixture
-def world(mariadb: Any, kafka: Any, tmp_path: Path) -> Iterator[World]:
-    world = World(mariadb, kafka, tmp_path)
+def world(mariadb: Any, kafka: Any, tmp_path: Path) -> Iterator[VerifyWorld]:
+    """A database of the test's own, with topics of its own, for ``millrace verify``."""
+    world = VerifyWorld(mariadb, kafka, tmp_path)
     try:
         yield world
     finally:
         world.close()
 
 
-def test_equal_and_then_not(world: World, capsys: pytest.CaptureFixture[str]) -> None:
+def test_equal_and_then_not(world: VerifyWorld, capsys: pytest.CaptureFixture[str]) -> None:
     async def fill() -> None:
         await world.send(await world.records())
         await world.send(
@@ -204,7 +73,7 @@ def test_equal_and_then_not(world: World, capsys: pytest.CaptureFixture[str]) ->
 
 @pytest.mark.parametrize("older", [False, True])
 def test_topics_are_read_by_another_process_where_they_are_long(
-    world: World, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, *, older: bool
+    world: VerifyWorld, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, *, older: bool
 ) -> None:
     monkeypatch.setattr(verify_rows, "MANY_ROWS", 0)
     asyncio.run(world.send(asyncio.run(world.records())))
@@ -222,7 +91,7 @@ def test_topics_are_read_by_another_process_where_they_are_long(
     assert tables["loose"]["equal"]
 
 
-def test_rows_of_before_a_new_column(world: World, capsys: pytest.CaptureFixture[str]) -> None:
+def test_rows_of_before_a_new_column(world: VerifyWorld, capsys: pytest.CaptureFixture[str]) -> None:
     asyncio.run(world.send(asyncio.run(world.records())))
     world.sql("ALTER TABLE t ADD COLUMN more INT NOT NULL DEFAULT 5 FIRST, DROP COLUMN doc")
     code, tables, _ = world.verify(capsys)
@@ -256,7 +125,7 @@ def test_rows_of_before_a_new_column(world: World, capsys: pytest.CaptureFixture
     ],
     ids=["ums", "schemas", "plain", "masked", "sharded-ums", "sharded"],
 )
-def test_other_forms(world: World, capsys: pytest.CaptureFixture[str], config: dict[str, str]) -> None:
+def test_other_forms(world: VerifyWorld, capsys: pytest.CaptureFixture[str], config: dict[str, str]) -> None:
     config = {name: value.replace("plain.$1", f"{world.prefix}.plain.$1") for name, value in config.items()}
     schemas = config.get("value.converter.schemas.enable") == "true"
     asyncio.run(world.send(asyncio.run(world.records(**config)), schemas=schemas))
@@ -272,7 +141,9 @@ def test_other_forms(world: World, capsys: pytest.CaptureFixture[str], config: d
     assert (row["source"]["name"] == '"changed"') is ("mask.rules" not in config)
 
 
-def test_the_command_shows_both_sides_of_rows_that_differ(world: World, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_shows_both_sides_of_rows_that_differ(
+    world: VerifyWorld, capsys: pytest.CaptureFixture[str]
+) -> None:
     world.sql("CREATE TABLE dated (at DATE PRIMARY KEY, v VARCHAR(10))")
     world.sql("INSERT INTO dated VALUES ('2026-01-02', 'old'), ('2026-01-03', 'gone')")
     asyncio.run(world.send(asyncio.run(world.records())))
@@ -291,7 +162,7 @@ def test_the_command_shows_both_sides_of_rows_that_differ(world: World, capsys: 
     assert '    {"at":20457}: at 20457, v null' in lines
 
 
-def test_the_connector_is_waited_for_where_it_can_be_asked(world: World) -> None:
+def test_the_connector_is_waited_for_where_it_can_be_asked(world: VerifyWorld) -> None:
     worker = {"bootstrap.servers": world.kafka}
     position = {"file": "", "pos": 4}
     asked: list[int] = []
@@ -329,7 +200,7 @@ def test_the_connector_is_waited_for_where_it_can_be_asked(world: World) -> None
         asyncio.run(late.run())
 
 
-def test_what_cannot_be_done(world: World, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_cannot_be_done(world: VerifyWorld, capsys: pytest.CaptureFixture[str]) -> None:
     for more, config, message in (
         ((), {"database.password": "wrong"}, "refuses the user"),
         (

@@ -38,6 +38,12 @@ LONG_UNSCALED = base64.b64encode((12345678901234567890123456780000000001).to_byt
         (UNSCALED, Decimal("1.51"), False),
         (LONG_UNSCALED, Decimal("1234567890123456789012345678.0000000001"), True),
         (LONG_UNSCALED, Decimal("1234567890123456789012345678.0000000002"), False),
+        ("", 0, False),
+        ("", "0", False),
+        ("", "0.00", False),
+        ("", b"", True),
+        ("AA==", Decimal(0), True),
+        (10**400, 1.0, False),
         (0.1, 0.1, True),
         (0.1, 0.2, False),
         (1234567.25, 1234567.26, False),
@@ -58,6 +64,12 @@ LONG_UNSCALED = base64.b64encode((12345678901234567890123456780000000001).to_byt
         ("2026-01-02T03:04:05.678901Z", Milliseconds.of(MOMENT), True),
         (20_455, dt.datetime(2026, 1, 2, tzinfo=dt.UTC), True),
         ("no moment", MOMENT, False),
+        ('{"a": true}', '{"a": 1}', False),
+        ('{"a": [false]}', {"a": [0]}, False),
+        ('{"a": [false]}', {"a": [False]}, True),
+        ('{"a": 1, "b": {}}', '{"b": {}, "a": 1}', True),
+        ('{"a": 1}', '{"a": 1, "b": 2}', False),
+        ("[1, 2]", [1], False),
         (20_455, dt.date(2026, 1, 2), True),
         (20_456, dt.date(2026, 1, 2), False),
         (3_600_000_000, dt.time(1), True),
@@ -116,3 +128,6 @@ def test_keys_of_both_sides_are_one_text() -> None:
     assert key_text({"a": 1}) != key_text({"a": 2})
     assert key_text({"t": MICROS}) == key_text({"t": MOMENT})
     assert key_text({"d": 20_455}) == key_text({"d": dt.date(2026, 1, 2)})
+    long = "1234567890123456789012345678901234567890"
+    assert key_text({"k": long}) == key_text({"k": Decimal(long)})
+    assert key_text({"k": f"0.{long[1:]}1"}) == key_text({"k": Decimal(f"0.{long[1:]}10")})

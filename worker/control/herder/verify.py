@@ -10,8 +10,10 @@ import asyncio
 import contextlib
 import logging
 import os
+import shutil
 import signal
 import sys
+import tempfile
 import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
@@ -258,6 +260,14 @@ class VerifyOperations:
             _log.warning("Connector %s: the end of its verification could not be kept: %s", name, error)
 
     async def _talk_to_process(self, name: str, body: dict[str, Any]) -> None:
+        # Removed here: a process that is killed removes nothing.
+        folder = tempfile.mkdtemp(prefix="millrace-verify-")
+        try:
+            await self._run_in_folder(name, body, folder)
+        finally:
+            await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
+
+    async def _run_in_folder(self, name: str, body: dict[str, Any], folder: str) -> None:
         process = await asyncio.create_subprocess_exec(
             sys.executable,
             "-m",
@@ -274,6 +284,7 @@ class VerifyOperations:
             first = {
                 **body["request"],
                 "done": [table["table"] for table in (body["result"] or {"tables": ()})["tables"]],
+                "folder": folder,
                 "connector": dict(self.ctx.snapshot.connectors[name]),
                 "worker": dict(self.ctx.properties),
             }

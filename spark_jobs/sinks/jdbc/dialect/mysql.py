@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pymysql
 from pymysql.constants import CLIENT
+from pymysql.cursors import SSCursor
 
 from connectors.errors import Fatal
 from spark_jobs.contract import TIME, UUID
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
     from spark_jobs.sinks.jdbc.config import JdbcSettings, Login
     from spark_jobs.sinks.jdbc.model import Connection, JdbcNames, JdbcStep, NeededColumn
 
+#: How long the next rows of a stream may not be fetched.
+_FETCH_S: Final = 86_400
 _TYPES: Final = {
     "byte": "tinyint",
     "short": "smallint",
@@ -135,6 +138,18 @@ _DATA: Final = frozenset(
         3988,
     )
 )
+
+
+class _StreamCursor(SSCursor):
+    """Leaves rows that are not fetched to the end of the connection; the driver would read them all."""
+
+    _result: Any
+
+    def close(self) -> None:
+        if self._result is not None:
+            self._result.unbuffered_active = False
+
+    __del__ = close
 
 
 @dataclass(frozen=True, slots=True)
@@ -335,6 +350,13 @@ class MySqlDialect:
                 cursor.execute(self.timeout.format(seconds=seconds, whole=max(1, math.ceil(seconds))))
         connection.commit()
         return connection
+
+    def stream(self, connection: Connection) -> Any:
+        """A cursor of one result, during which the connection is of no other use."""
+        with connection.cursor() as cursor:
+            cursor.execute(self.timeout.format(seconds=0, whole=0))
+            cursor.execute(f"SET SESSION net_write_timeout = {_FETCH_S}")
+        return connection.cursor(_StreamCursor)
 
     def classify(self, error: BaseException) -> Fault | None:
         """Return the reaction to an error. Pure."""

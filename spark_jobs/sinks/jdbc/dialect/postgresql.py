@@ -219,6 +219,10 @@ class PostgreSql:
             **{name: value for name, value in certificates.items() if value},
         )
 
+    def stream(self, connection: Connection) -> Any:
+        """A cursor of the server."""
+        return connection.cursor(name="millrace")
+
     def classify(self, error: BaseException) -> Fault | None:
         """Return the reaction to an error. Pure."""
         if not isinstance(error, psycopg.Error):

@@ -254,6 +254,10 @@ class Sqlite:
             check_same_thread=False,
         )
 
+    def stream(self, connection: Connection) -> Any:
+        """Any cursor reads rows as they are fetched."""
+        return connection.cursor()
+
     def classify(self, error: BaseException) -> Fault | None:
         """The kind of an error; see ``model.Fault``. Pure."""
         if not isinstance(error, sqlite3.Error):

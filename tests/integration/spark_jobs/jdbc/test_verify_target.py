@@ -4,16 +4,18 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from spark_jobs.sinks.jdbc.read_back import JdbcTables
+from spark_jobs.sinks.shared.read_back import ROWS_AT_ONCE
 from tests.support.verified import send
 from worker.cli import main
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
     from tests.integration.spark_jobs.jdbc.conftest import Database
 
@@ -166,3 +168,56 @@ def test_topics_of_flat_rows_and_of_ums_are_compared(
     ):
         sqlite.query(statement)
     assert main(command) == 0, capsys.readouterr()
+
+
+def resident_mb() -> int:
+    """Memory of this process."""
+    (line,) = [line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmRSS")]
+    return int(line.split()[1]) // 1024
+
+
+def test_a_large_target_is_not_read_into_memory(server_db: Database, unique: Callable[[str], str]) -> None:
+    database = server_db
+    table = f"large{unique('t')[-8:]}"
+    database.query(f"CREATE TABLE {database.quote(table)} (id BIGINT PRIMARY KEY, name VARCHAR(4000))")
+    database.query(f"INSERT INTO {database.quote(table)} VALUES (0, REPEAT('x', 4000))")
+    for bit in range(15):
+        database.query(f"INSERT INTO {database.quote(table)} SELECT id + {1 << bit}, name FROM {database.quote(table)}")
+    parts = JdbcTables({"sink.type": "jdbc", "sink.jdbc.table": table, **database.options}).rows("shop.orders")
+    before = resident_mb()
+    assert len(next(parts)) == ROWS_AT_ONCE
+    assert resident_mb() - before < 60
+    # The rest is not read where a verification ends early.
+    parts.close()  # type: ignore[attr-defined]  # it is a generator
+    database.query(f"DROP TABLE {database.quote(table)}")
+
+
+@pytest.mark.parametrize("messages", [[], [plain("d", 1, "")]])
+def test_rows_of_a_target_whose_topic_has_no_rows(
+    messages: list[tuple[Any, Any]],
+    sqlite: Database,
+    bootstrap: str,
+    unique: Callable[[str], str],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    topic = unique("orders")
+    sqlite.query("CREATE TABLE target (id INTEGER PRIMARY KEY, name TEXT, ums_id_ INTEGER, ums_active_ INTEGER)")
+    sqlite.query("INSERT INTO target VALUES (2, 'two', 1, 1)")
+    send(bootstrap, topic, messages)
+    flow = {
+        "name": "flow",
+        "connector.class": "spark",
+        "source.topics": topic,
+        "source.format": "plain",
+        "sink.type": "jdbc",
+        "sink.jdbc.table": "target",
+        **sqlite.options,
+    }
+    path = tmp_path / "flow.json"
+    path.write_text(json.dumps(flow))
+    command = ["verify", "--connector-config", str(path), "--bootstrap-servers", bootstrap, "--settle", "0.2", "--json"]
+    code = main(command)
+    (report,) = json.loads(capsys.readouterr().out)["tables"]
+    # Messages say which table they are of.
+    assert (code, report["extra"], "was not read" in report["note"]) == ((1, 1, False) if messages else (0, 0, True))

@@ -200,6 +200,13 @@ MARIADB, MYSQL = mysql_values(), mysql_values(flavor="mysql")
         (column(codes.LONG, default="7", extra="STORED GENERATED"), MYSQL, None),
         (column(codes.VARCHAR, meta=3, collation=63, default="0x61FF"), MYSQL, b"a\xff"),
         (column(codes.STRING, meta=3, collation=63, default="'a'"), mysql_values(binary_mode="hex"), "610000"),
+        # It does not fit into 64 bits, and so is left out.
+        (column(codes.DATETIME2, default="'1582-10-10 00:00:01'"), mysql_values(time_mode="nanoseconds"), None),
+        (
+            column(codes.DATETIME2, default="'2024-02-29 00:00:01'"),
+            mysql_values(time_mode="nanoseconds"),
+            1709164801000000000,
+        ),
     ],
 )
 def test_defaults(mysql_column: MySqlColumn, options: ValueOptions, expected: Any) -> None:
