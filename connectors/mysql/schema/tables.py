@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
+from functools import cache
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 from connectors.errors import Fatal
 from connectors.mysql import events
 from connectors.mysql.events.schema_changes import TableChange
-from connectors.mysql.model import TableName
 from connectors.mysql.position import shards
 from connectors.mysql.rows.decode import compile_rows, count_rows
 from connectors.mysql.rows.fast_rows import fast_table
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from connectors.mysql.config.filters import MySqlTableFilter
     from connectors.mysql.events.contract import EventContext, MySqlTableEvents
-    from connectors.mysql.model import MySqlTable, Shard
+    from connectors.mysql.model import MySqlTable, Shard, TableName
     from connectors.mysql.rows.fast_rows import FastTable
     from connectors.mysql.rows.fast_snapshots import FastSnapshot
     from connectors.mysql.schema.columns import ColumnLayout
@@ -299,12 +299,7 @@ class StreamTables:
         Those of tables that it does not name stay: without names in the binlog they may be the only ones that still fit.
         """
         self.changed_by = statement.text
-        # A server may fold names, which a statement shows as they were written.
-        named = {TableName(name.database.lower(), name.table.lower()) for name in statement.tables}
-
-        def changed(name: TableName) -> bool:
-            return not named or TableName(name.database.lower(), name.table.lower()) in named
-
+        changed = cache(statement.changes_table)
         self._known_tables = {name: table for name, table in self._known_tables.items() if not changed(name)}
         self._by_map = {
             body: state for body, state in self._by_map.items() if state is not None and not changed(state.name)

@@ -26,7 +26,7 @@ from connectors.mysql.source.driver import open_connection
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from connectors.mysql.model import ConnectionSettings, MySqlTlsSettings
+    from connectors.mysql.model import ConnectionSettings, MySqlTlsSettings, TableName
 
 #: Server variables that the connector uses; a server has some of them.
 VARIABLES: Final = (
@@ -89,6 +89,15 @@ class ServerInfo(msgspec.Struct, frozen=True, kw_only=True):
     def is_on(self, name: str) -> bool:
         """Whether a variable says yes."""
         return self.variables.get(name, "").upper() in {"ON", "1", "YES"}
+
+    @property
+    def stores_lower_case(self) -> bool:
+        """Whether it stores names of tables in lower case, whatever the case in statements."""
+        return self.variables.get("lower_case_table_names") == "1"
+
+    def stored_name(self, name: TableName) -> TableName:
+        """The name as it stores it."""
+        return name.folded if self.stores_lower_case else name
 
     @property
     def has_gtids(self) -> bool:

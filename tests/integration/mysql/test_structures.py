@@ -409,6 +409,8 @@ async def test_a_known_structure_stays_known(nameless: MariaDb) -> None:
         assert len(await source.rest(run)) == 1
         source.sql(
             "ALTER TABLE u ADD w INT",
+            "CREATE DATABASE known_2",
+            "DROP DATABASE known_2",
             "INSERT INTO t VALUES (2, 2)",
             "ALTER TABLE t ADD x INT",
             "INSERT INTO t VALUES (3, 3, 3)",
