@@ -250,6 +250,8 @@ class StreamTables:
         self._by_map: dict[bytes, MySqlTableState | None] = {}
         self._by_structure: dict[tuple[TableName, bytes], MySqlTableState] = {}
         self._current: dict[TableName, MySqlTableState] = {}
+        #: Structures that a statement has ended, for truncations of tables that are gone before their new one is read.
+        self._former: dict[TableName, MySqlTableState] = {}
         #: Structures (table, version) that a new one has replaced, until ``take_replaced``.
         self._replaced: list[tuple[TableName, int]] = []
 
@@ -262,11 +264,16 @@ class StreamTables:
         return self._by_map[body]
 
     def of(self, name: TableName) -> MySqlTableState | None:
-        """The structure that the stream has met last, else the one that was read last, if the table is captured."""
+        """The structure that the stream has met last, else the one that was read last, if the table is captured.
+
+        Of a table that is not there any more, the last one before a statement changed it.
+        """
         if not self._filter.matches(name):
             return None
         known_table = self._known_tables.get(name)
-        return self._current.get(name) or (self.state(known_table, None) if known_table is not None else None)
+        if name not in self._current and known_table is not None:
+            return self.state(known_table, None)
+        return self._current.get(name) or self._former.get(name)
 
     def changes(self, statement: SqlStatement) -> list[TableChange]:
         """Return a statement's changes of captured tables, as far as they are known."""
@@ -305,6 +312,9 @@ class StreamTables:
             body: state for body, state in self._by_map.items() if state is not None and not changed(state.name)
         }
         self._by_structure = {key: state for key, state in self._by_structure.items() if not changed(key[0])}
+        if len(self._former) >= _MOST:
+            self._former.clear()
+        self._former |= {name: state for name, state in self._current.items() if changed(name)}
         self._current = {name: state for name, state in self._current.items() if not changed(name)}
         self._partitions.forget(changed)
 

@@ -144,6 +144,21 @@ async def test_the_life_of_tables(source: Source, skipped: str) -> None:
     assert skipped != "none" or rows_of(late) == expected
 
 
+async def test_a_truncation_is_sent_though_its_table_is_gone(source: Source) -> None:
+    """The stream comes by it when the catalog does not have the table under this name."""
+    source.sql("CREATE TABLE t (id INT PRIMARY KEY)")
+    async with Run(MySqlConnector, source.config(skipped__operations="none")) as run:
+        assert await run.take(LIMIT) is not None
+        source.sql("INSERT INTO t VALUES (1)")
+        assert len(await source.rest(run)) == 1
+        source.sql("ALTER TABLE t ADD v INT", "TRUNCATE TABLE t", "RENAME TABLE t TO u", "INSERT INTO u VALUES (2, 2)")
+        records = await source.rest(run)
+    assert [(record.topic, record.value["op"]) for record in records] == [
+        (f"p.{source.name}.t", "t"),
+        (f"p.{source.name}.u", "c"),
+    ]
+
+
 async def test_changes_before_an_alter_keep_their_types(source: Source) -> None:
     """The type that only the catalog knows counts also where it describes a later structure of the table."""
     uuid, address = ("CHAR(36)", "CHAR(3)") if is_mysql(source.server) else ("UUID", "INET6")
