@@ -430,13 +430,14 @@ class StreamTables:
 
 
 class Structure(NamedTuple):
-    """When and where a structure of a table was met, and the last statement before it that changed structures."""
+    """When and where a structure of a table was met (at which server), and the last statement before it that changed any."""
 
     ts_ms: int
     file: str
     pos: int
     gtid: str
     statement: str
+    server: int = 0
 
 
 def _about_table(met: Structure, name: TableName) -> Structure:
