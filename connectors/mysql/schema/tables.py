@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from functools import cache
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 from connectors.errors import Fatal
@@ -306,7 +305,15 @@ class StreamTables:
         Those of tables that it does not name stay: without names in the binlog they may be the only ones that still fit.
         """
         self.changed_by = statement.text
-        changed = cache(statement.changes_table)
+        # A server may fold names, which a statement shows as they were written.
+        named = {name.folded for name in statement.tables}
+        database = statement.database.lower()
+
+        def changed(name: TableName) -> bool:
+            if statement.kind == "database":
+                return statement.drops_database and name.database.lower() == database
+            return not named or name.folded in named
+
         self._known_tables = {name: table for name, table in self._known_tables.items() if not changed(name)}
         self._by_map = {
             body: state for body, state in self._by_map.items() if state is not None and not changed(state.name)

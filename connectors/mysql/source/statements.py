@@ -88,12 +88,6 @@ class SqlStatement(NamedTuple):
         """Whether a definition that was read before may be wrong now."""
         return self.kind in {"create", "alter", "drop", "rename", "index", "database"} and not self.temporary
 
-    def changes_table(self, name: TableName) -> bool:
-        """Whether a statement that changes structures is about this table; its name may be in any case."""
-        if self.kind == "database":
-            return self.drops_database and name.database.lower() == self.database.lower()
-        return not self.tables or name.folded in {named.folded for named in self.tables}
-
     @property
     def folded(self) -> SqlStatement:
         """The same with names in lower case, as a server with ``lower_case_table_names=1`` stores them."""
