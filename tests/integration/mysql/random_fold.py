@@ -146,7 +146,12 @@ class _Folding:
             table_fold.bag = [dict(row) for row in segment.start]
         if segment.before is None:
             table_fold.delivered = set() if self._all_read else set(table_fold.rows)
-        elif segment.before.key == segment.key and not segment.swapped:
+        elif (
+            segment.before.key == segment.key
+            and not segment.swapped
+            # A name that is new is read, and changes before that may be left out.
+            and not (self._all_read and segment.before.table.name != segment.table.name)
+        ):
             before = self._fold_of(segment.before)
             table_fold.delivered = {key for key in table_fold.rows if key in before.delivered}
             table_fold.unsure = {key for key in table_fold.rows if key not in before.rows or key in before.unsure}
