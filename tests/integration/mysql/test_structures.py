@@ -178,6 +178,21 @@ async def test_changes_before_an_alter_keep_their_types(source: Source) -> None:
     assert first.key_schema == second.key_schema
 
 
+async def test_bytes_of_another_length_are_no_uuid(mariadb: HasMariaDb, unique: Callable[[str], str]) -> None:
+    """The catalog has another column of the same name by the time that the change is read."""
+    source = Source(mariadb, unique("structs").replace("-", "_"))
+    source.sql("CREATE TABLE t (id INT PRIMARY KEY, b BINARY(4) NOT NULL, v INET4 NOT NULL, w UUID NOT NULL)")
+    uuid = "550e8400-e29b-41d4-a716-446655440000"
+    records = await source.changes(
+        f"INSERT INTO t VALUES (1, 'abcd', '1.2.3.4', '{uuid}')",
+        "ALTER TABLE t DROP b, DROP v, ADD b UUID NOT NULL, ADD v INET6 NOT NULL",
+        binary__handling__mode="hex",
+    )
+    assert [after for _, _, _, after in brief(records)] == [{"id": 1, "b": "61626364", "v": "01020304", "w": uuid}]
+    source.sql(f"DROP DATABASE {source.name}")
+    source.link.close()
+
+
 async def test_a_snapshot_begins_before_the_stream_comes_to_a_new_name_of_the_key(source: Source) -> None:
     """The snapshot reads the table as it is now, while the stream still has rows with the former name of the key."""
     properties, start = await source.begin(snapshot__mode="always", max__batch__size="1")
