@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -74,7 +74,7 @@ async def test_a_table_renamed_into_the_list_is_read(source: Source) -> None:
     async with Run(MySqlConnector, config) as run:
         assert await run.take(LIMIT) is not None
         source.sql("RENAME TABLE Other TO Wanted", "INSERT INTO wanted VALUES (3)")
-        rows = []
+        rows: list[Any] = []
         while len({after["id"] for _, _, _, after in rows}) < 3:
             batch = await run.take(LIMIT)
             assert batch is not None, f"{rows}\n{run.log.text()}"

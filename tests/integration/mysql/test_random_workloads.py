@@ -119,7 +119,7 @@ class Workload:
 
     def _draw_variables(self) -> dict[str, str]:
         """The server's variables while this workload runs."""
-        variables = {}
+        variables: dict[str, str] = {}
         if not is_mysql(self.server) and self.chance.random() < 0.3:
             variables |= {"log_bin_compress": "ON", "log_bin_compress_min_len": "10"}
         if self.chance.random() < 0.15:
