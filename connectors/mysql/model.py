@@ -32,6 +32,11 @@ class TableName(NamedTuple):
         """Whether a server can hold such a name: of characters up to U+FFFF. It can't even be compared with others there."""
         return max(map(ord, f"{self.database}{self.table}"), default=0) <= 0xFFFF
 
+    @property
+    def folded(self) -> TableName:
+        """The name in lower case."""
+        return TableName(self.database.lower(), self.table.lower())
+
 
 class MySqlColumn(msgspec.Struct, frozen=True, kw_only=True):
     """One column of a table as the binlog describes it, completed from ``information_schema`` where that fits.

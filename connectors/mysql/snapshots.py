@@ -166,8 +166,8 @@ class RunSnapshots:
     def _set_requests(self, requests: list[SnapshotRequest]) -> None:
         self.reader.set_requests(requests)
 
-    async def altered(self, statement: SqlStatement) -> None:
-        """The stream came by a statement that changes structures, or a TRUNCATE.
+    async def altered(self, statement: SqlStatement) -> tuple[TableName, ...]:
+        """The stream came by a statement that changes structures, or a TRUNCATE; return the captured tables that are gone.
 
         Raises:
             Retriable: a new table's structure can't be read now.
@@ -175,12 +175,13 @@ class RunSnapshots:
         if statement.kind != "database":
             for name in statement.tables or (None,):
                 self.reader.altered(name)
-        elif statement.text.lstrip()[:6].upper() != "CREATE":
+        elif statement.drops_database:
             self.reader.database_altered(statement.database)
         effect = self._known_tables.statement(statement)
         for name in effect.complete:
             self._drop_new(name)
         await self._read_new(effect.new)
+        return effect.gone
 
     async def _read_new(self, names: Sequence[TableName]) -> None:
         """Begin a snapshot of each of these tables, which the connector captures from now on."""
@@ -192,7 +193,9 @@ class RunSnapshots:
         for name in names:
             self._drop_new(name)
             if name not in definitions:
-                continue  # dropped or renamed since: the stream comes to that
+                # Dropped or renamed since, which the stream comes to; or MariaDB's RENAME TABLE IF EXISTS has renamed nothing.
+                self._known_tables.forget(name)
+                continue
             overrides = self._settings.overrides
             request = SnapshotRequest(
                 id=snapshot_id(name, self._saved),

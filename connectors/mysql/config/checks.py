@@ -324,7 +324,7 @@ async def _check_tables(
         shown = ", ".join(str(name) for name in refused[:5]) + (" ..." if len(refused) > 5 else "")
         complain(option, f"{shown} can't be read: GRANT SELECT ON {catalog.quote_name(refused[0])} TO {account}")
     await _split_columns(opened, names, config, findings)
-    await _own_tables(opened, grants, config, settings, findings)
+    await _own_tables(opened, info, grants, config, settings, findings)
 
 
 async def _check_logical(
@@ -386,14 +386,14 @@ async def _split_columns(opened: Any, names: Collection[TableName], config: Conf
 
 
 async def _own_tables(
-    opened: Any, grants: Grants, config: Config, settings: StreamSettings, findings: Findings
+    opened: Any, info: ServerInfo, grants: Grants, config: Config, settings: StreamSettings, findings: Findings
 ) -> None:
     """The signal table and the heartbeat table."""
-    special = [name for name in (settings.signal_table, settings.heartbeat_table) if name is not None]
+    signal, beat = (name and info.stored_name(name) for name in (settings.signal_table, settings.heartbeat_table))
+    special = [name for name in (signal, beat) if name is not None]
     if not special:
         return
     there = await catalog.read_definitions(opened, special)
-    signal = settings.signal_table
     if signal is not None and signal not in there:
         findings.warn(
             reading_keys.SIGNALS,
@@ -401,7 +401,6 @@ async def _own_tables(
         )
     elif signal is not None and len(there[signal].columns) != 3:
         findings.warn(reading_keys.SIGNALS, f"The signal table {signal} must have three columns: {_SIGNAL_COLUMNS}")
-    beat = settings.heartbeat_table
     if beat is None:
         return
     heartbeats = heartbeat_settings(config)

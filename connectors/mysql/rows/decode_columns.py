@@ -448,8 +448,8 @@ def _timestamp_code(column: MySqlColumn, options: ValueOptions) -> ColumnCode:
 
 
 def _json_code(column: MySqlColumn, options: ValueOptions) -> ColumnCode:
-    value, names = or_missing("$f($0)", column, options)
-    return ColumnCode(*_length_prefix(column), value, varying=True, names={"f": json_text, **names})
+    del options
+    return ColumnCode(*_length_prefix(column), "$f($0)", varying=True, names={"f": json_text})
 
 
 def _geometry_code(column: MySqlColumn, options: ValueOptions) -> ColumnCode:

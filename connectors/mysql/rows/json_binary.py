@@ -65,14 +65,14 @@ def parse_document(data: bytes) -> Any:
         raise ValueError(f"a JSON column's bytes can't be read ({error})") from error
 
 
-def json_text(data: bytes) -> str | None:
-    """A stored document as text; None for the empty value that the server stores where a row lacks a required one.
+def json_text(data: bytes) -> str:
+    """A stored document as text. The empty value, which a row has that lacks a required one, is null for the server.
 
     Raises:
         ValueError: it is no document.
     """
     if not data:
-        return None
+        return "null"
     if data[0] > _FIRST_TEXT:
         return data.decode("utf-8", "replace")
     return write_json(parse_document(data))

@@ -112,6 +112,7 @@ class MySqlRun:
             wants_gtid=gtid_source(settings) if settings.gtid_filter else None,
             queries=settings.query,
             keep_going=settings.failures != "fail",
+            fold_names=opened.info.stores_lower_case,
             apart=atomic or settings.rollback_rows > 0,
         )
         records = make_records(context, settings, opened, self._source.server, apart=options.apart)

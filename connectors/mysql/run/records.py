@@ -73,9 +73,9 @@ def make_records(
     )
     special = {}
     if settings.signal_table is not None:
-        special[settings.signal_table] = "signal"
+        special[opened.info.stored_name(settings.signal_table)] = "signal"
     if settings.heartbeat_table is not None:
-        special[settings.heartbeat_table] = "heartbeat"
+        special[opened.info.stored_name(settings.heartbeat_table)] = "heartbeat"
     first = settings.shard.index == 0
     table_filter = MySqlTableFilter(form)
     versions = VersionBook(settings.prefix, settings.version_topic, opened.offsets, owner=lambda _name: first)

@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from connectors.mysql.metrics import SchemaHistory
-    from connectors.mysql.model import RowSource
+    from connectors.mysql.model import RowSource, TableName
     from connectors.mysql.run.records import RunRecords
     from connectors.mysql.snapshots import RunSnapshots
     from connectors.mysql.source.statements import SqlStatement
@@ -17,11 +19,12 @@ class RunStatements:
     """Takes the statements of a stream, and makes records of them once the stream has passed them.
 
     Attributes:
-        waiting: statements of which no record was made yet, and where they come from.
+        waiting: statements of which no record was made yet, the captured tables that are gone with them, and where they come
+            from.
     """
 
     def __init__(self, records: RunRecords, snapshots: RunSnapshots, history: SchemaHistory) -> None:
-        self.waiting: list[tuple[SqlStatement, RowSource]] = []
+        self.waiting: list[tuple[SqlStatement, Sequence[TableName], RowSource]] = []
         self._records = records
         self._filter = records.table_filter
         self._tables = records.tables
@@ -40,14 +43,14 @@ class RunStatements:
                 self._history.applied(str(name) for name in captured)
             if captured and (statement.kind == "truncate" or self._records.schema_changes is not None):
                 await self._tables.read(captured)
-            await self._snapshots.altered(statement)
-            self.waiting.append((statement, source))
+            gone = await self._snapshots.altered(statement)
+            self.waiting.append((statement, gone, source))
 
     def make_records(self, stream: BinlogStream) -> None:
         """Append the records of the statements that were taken since the last call to the stream's output."""
         waiting, self.waiting = self.waiting, []
-        for statement, source in waiting:
-            self._end_tables(statement, source, stream)
+        for statement, gone, source in waiting:
+            self._end_tables(gone, source, stream)
             source.thread = None  # as Debezium: only rows tell their connection
             if statement.kind == "truncate":
                 self._truncate_tables(statement, source, stream)
@@ -56,10 +59,9 @@ class RunStatements:
         if not stream.cursor.open:
             stream.output.settled = len(stream.output.records)
 
-    def _end_tables(self, statement: SqlStatement, source: RowSource, stream: BinlogStream) -> None:
+    def _end_tables(self, dropped_tables: Sequence[TableName], source: RowSource, stream: BinlogStream) -> None:
         """Append the messages that tables end."""
         signals, versions = self._records.context.signals, self._records.versions
-        dropped_tables = [name for name in statement.gone if self._filter.matches(name)]
         if dropped_tables and signals is not None:
             stream.output.flush_held()
             stream.output.records += [

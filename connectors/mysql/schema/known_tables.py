@@ -43,10 +43,12 @@ class StatementEffect(NamedTuple):
     Attributes:
         new: tables that need a snapshot now.
         complete: tables of which all rows are in the binlog behind the statement: an unfinished snapshot of one is not needed.
+        gone: captured tables that are no longer there under these names.
     """
 
     new: tuple[TableName, ...] = ()
     complete: tuple[TableName, ...] = ()
+    gone: tuple[TableName, ...] = ()
 
 
 class KnownTables:
@@ -130,29 +132,46 @@ class KnownTables:
         """Take a statement of the binlog that changes structures."""
         if self._known_tables is None or statement.temporary:
             return StatementEffect()
-        before, known_tables = frozenset(self._known_tables), self._known_tables
+        before = frozenset(self._known_tables)
         if statement.kind == "create":
             names = [name for name in statement.tables if self._matches(name)]
             # With IF NOT EXISTS the statement is in the binlog also where the table was there already.
             created = [name for name in names if not statement.if_absent or self._table_key(name) not in before]
-            known_tables |= {self._table_key(name) for name in created}
+            self._known_tables |= {self._table_key(name) for name in created}
             effect = StatementEffect(complete=tuple(created))
         elif statement.kind == "rename":
-            old, new = statement.tables[::2], statement.tables[1::2]
-            known_tables -= {self._table_key(name) for name in old}
-            fresh = [name for name in new if self._matches(name)]
-            known_tables |= {self._table_key(name) for name in fresh}
-            # A name that another table had until this statement (an online change of structure) stays known.
-            effect = StatementEffect(new=tuple(name for name in fresh if self._table_key(name) not in before))
+            effect = self._rename(statement, before)
+        elif statement.drops_database:
+            database = self._table_key(TableName(statement.database, "")).database
+            effect = StatementEffect(gone=tuple(sorted(name for name in before if name.database == database)))
+            self._known_tables -= frozenset(effect.gone)
         else:
-            if statement.kind == "drop":
-                known_tables -= {self._table_key(name) for name in statement.tables}
-            elif statement.kind == "database" and statement.text.lstrip()[:4].upper() == "DROP":
-                database = self._table_key(TableName(statement.database, "")).database
-                self._known_tables = {name for name in known_tables if name.database != database}
-            effect = StatementEffect()
+            effect = StatementEffect(gone=self._list_gone(statement))
+            self._known_tables -= {self._table_key(name) for name in effect.gone}
         self._changed = self._changed or self._known_tables != before
         return effect
+
+    def _rename(self, statement: SqlStatement, before: frozenset[TableName]) -> StatementEffect:
+        known_tables = set(before)
+        for old, new in zip(statement.tables[::2], statement.tables[1::2], strict=False):
+            known_tables.discard(self._table_key(old))
+            if self._matches(new):
+                known_tables.add(self._table_key(new))
+        self._known_tables = known_tables
+        return StatementEffect(
+            # A name that another table had until this statement (an online change of structure) stays known.
+            new=tuple(name for name in statement.tables[1::2] if self._table_key(name) in known_tables - before),
+            gone=self._list_gone(statement),
+        )
+
+    def _list_gone(self, statement: SqlStatement) -> tuple[TableName, ...]:
+        return tuple(name for name in statement.gone if self._matches(name))
+
+    def forget(self, name: TableName) -> None:
+        """The server has no table of this name: one that gets it is new."""
+        if self._known_tables is not None and self._table_key(name) in self._known_tables:
+            self._known_tables.discard(self._table_key(name))
+            self._changed = True
 
     def names(self) -> list[TableName]:
         """The tables in the list, by name."""
@@ -168,7 +187,7 @@ class KnownTables:
         )
 
     def _table_key(self, name: TableName) -> TableName:
-        return TableName(name.database.lower(), name.table.lower()) if self._fold else name
+        return name.folded if self._fold else name
 
 
 def _unpack_names(packed: str) -> set[TableName]:

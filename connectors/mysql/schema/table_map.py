@@ -350,6 +350,8 @@ _SAME: Final = {
     codes.VARCHAR_COMPRESSED: codes.VARCHAR,
 }
 _SHORT: Final = 255
+#: Bytes of the types that are strings of bytes in an event.
+_ADDRESS_BYTES: Final = {ColumnKind.UUID: 16, ColumnKind.INET4: 4, ColumnKind.INET6: 16}
 
 
 def _can_match(mine: MySqlColumn, theirs: MySqlColumn, *, full: bool) -> bool:
@@ -363,9 +365,9 @@ def _can_match(mine: MySqlColumn, theirs: MySqlColumn, *, full: bool) -> bool:
         return False
     if mine.type in (codes.TIMESTAMP, codes.DATETIME, codes.TIME):
         return True
-    if code in (codes.VARCHAR, codes.STRING) and (
-        full or kind_of(theirs) in (ColumnKind.UUID, ColumnKind.INET4, ColumnKind.INET6)
-    ):
+    if (size := _ADDRESS_BYTES.get(kind_of(theirs))) is not None:
+        return mine.meta == size
+    if full and code in (codes.VARCHAR, codes.STRING):
         # The catalog may have been asked after the charset was changed; only the length prefix matters then.
         return (mine.meta > _SHORT) == (theirs.meta > _SHORT)
     if mine.type in (codes.VARCHAR_COMPRESSED, codes.BLOB_COMPRESSED):

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 from connectors.errors import Fatal
 from connectors.mysql import events
 from connectors.mysql.events.schema_changes import TableChange
-from connectors.mysql.model import TableName
 from connectors.mysql.position import shards
 from connectors.mysql.rows.decode import compile_rows, count_rows
 from connectors.mysql.rows.fast_rows import fast_table
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
 
     from connectors.mysql.config.filters import MySqlTableFilter
     from connectors.mysql.events.contract import EventContext, MySqlTableEvents
-    from connectors.mysql.model import MySqlTable, Shard
+    from connectors.mysql.model import MySqlTable, Shard, TableName
     from connectors.mysql.rows.fast_rows import FastTable
     from connectors.mysql.rows.fast_snapshots import FastSnapshot
     from connectors.mysql.schema.columns import ColumnLayout
@@ -250,6 +249,8 @@ class StreamTables:
         self._by_map: dict[bytes, MySqlTableState | None] = {}
         self._by_structure: dict[tuple[TableName, bytes], MySqlTableState] = {}
         self._current: dict[TableName, MySqlTableState] = {}
+        #: Structures that a statement has ended, for truncations of tables that are gone before their new one is read.
+        self._former: dict[TableName, MySqlTableState] = {}
         #: Structures (table, version) that a new one has replaced, until ``take_replaced``.
         self._replaced: list[tuple[TableName, int]] = []
 
@@ -262,11 +263,16 @@ class StreamTables:
         return self._by_map[body]
 
     def of(self, name: TableName) -> MySqlTableState | None:
-        """The structure that the stream has met last, else the one that was read last, if the table is captured."""
+        """The structure that the stream has met last, else the one that was read last, if the table is captured.
+
+        Of a table that is not there any more, the last one before a statement changed it.
+        """
         if not self._filter.matches(name):
             return None
         known_table = self._known_tables.get(name)
-        return self._current.get(name) or (self.state(known_table, None) if known_table is not None else None)
+        if name not in self._current and known_table is not None:
+            return self.state(known_table, None)
+        return self._current.get(name) or self._former.get(name)
 
     def changes(self, statement: SqlStatement) -> list[TableChange]:
         """Return a statement's changes of captured tables, as far as they are known."""
@@ -300,16 +306,22 @@ class StreamTables:
         """
         self.changed_by = statement.text
         # A server may fold names, which a statement shows as they were written.
-        named = {TableName(name.database.lower(), name.table.lower()) for name in statement.tables}
+        named = {name.folded for name in statement.tables}
+        database = statement.database.lower()
 
         def changed(name: TableName) -> bool:
-            return not named or TableName(name.database.lower(), name.table.lower()) in named
+            if statement.kind == "database":
+                return statement.drops_database and name.database.lower() == database
+            return not named or name.folded in named
 
         self._known_tables = {name: table for name, table in self._known_tables.items() if not changed(name)}
         self._by_map = {
             body: state for body, state in self._by_map.items() if state is not None and not changed(state.name)
         }
         self._by_structure = {key: state for key, state in self._by_structure.items() if not changed(key[0])}
+        if len(self._former) >= _MOST:
+            self._former.clear()
+        self._former |= {name: state for name, state in self._current.items() if changed(name)}
         self._current = {name: state for name, state in self._current.items() if not changed(name)}
         self._partitions.forget(changed)
 
@@ -425,13 +437,14 @@ class StreamTables:
 
 
 class Structure(NamedTuple):
-    """When and where a structure of a table was met, and the last statement before it that changed structures."""
+    """When and where a structure of a table was met (at which server), and the last statement before it that changed any."""
 
     ts_ms: int
     file: str
     pos: int
     gtid: str
     statement: str
+    server: int = 0
 
 
 def _about_table(met: Structure, name: TableName) -> Structure:

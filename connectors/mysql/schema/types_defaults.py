@@ -204,4 +204,4 @@ def missing_value(column: MySqlColumn, options: ValueOptions) -> Any:
         return "1970-01-01T00:00:00Z" if options.time_mode == "isostring" else 0
     if kind in (ColumnKind.GEOMETRY, ColumnKind.POINT):
         return geometry.missing_value(is_point=kind is ColumnKind.POINT)
-    return "{}" if kind is ColumnKind.JSON else 0
+    return 0

@@ -75,6 +75,8 @@ class Met(Protocol):
     def gtid(self) -> str: ...  # noqa: D102
     @property
     def statement(self) -> str: ...  # noqa: D102
+    @property
+    def server(self) -> int: ...  # noqa: D102
 
 
 class VersionEntry(msgspec.Struct, frozen=True, array_like=True):
@@ -89,6 +91,8 @@ class VersionEntry(msgspec.Struct, frozen=True, array_like=True):
     statement: str
     #: (name, type, nullable, part of the key) in order.
     columns: tuple[tuple[str, str, bool, bool], ...]
+    #: The id of the server whose files ``file`` and ``pos`` count; 0: unknown.
+    server: int = 0
 
 
 _DECODER: Final = msgspec.json.Decoder(tuple[VersionEntry, ...])
@@ -138,16 +142,23 @@ class VersionBook:
         print_ = fingerprint_table(table)
         if book and book[-1].fingerprint == print_:
             return book[-1].version
-        here = -1 if met is None else position_number(met.file, met.pos)
         for entry in reversed(book):
             # Met again after a restart: the book is ahead. What comes back behind the newest place is a new structure.
-            if entry.fingerprint == print_ and (met is None or here < position_number(book[-1].file, book[-1].pos)):
+            if entry.fingerprint == print_ and (met is None or _is_before(met, book[-1])):
                 return entry.version
         version = book[-1].version + 1 if book else 1
         if met is None:
             return version
         entry = VersionEntry(
-            version, print_, met.ts_ms, met.file, met.pos, met.gtid, met.statement[:_STATEMENT], _column_tuples(table)
+            version,
+            print_,
+            met.ts_ms,
+            met.file,
+            met.pos,
+            met.gtid,
+            met.statement[:_STATEMENT],
+            _column_tuples(table),
+            met.server,
         )
         self._books[name] = (*book, entry)[-_KEPT:]
         if self._owner(table.name):
@@ -184,6 +195,13 @@ class VersionBook:
             return
         value = {"table": name, **_show_entry(entry), "changes": list_changes(before, entry)}
         self._records.append(SourceRecord(partition, offset, self.topic, value, VALUE, {"table": name}, KEY))
+
+
+def _is_before(met: Met, newest: VersionEntry) -> bool:
+    """Whether a structure was met before the newest one was; positions of another server tell nothing about it."""
+    return newest.server in {0, met.server} and position_number(met.file, met.pos) < position_number(
+        newest.file, newest.pos
+    )
 
 
 def fingerprint_table(table: MySqlTable) -> str:

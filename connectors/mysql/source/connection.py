@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import socket
 import ssl
 from typing import TYPE_CHECKING, Any, Final
 
@@ -21,12 +22,12 @@ from connectors.cql.cluster.tls import CqlTlsSettings as Stores
 from connectors.cql.cluster.tls import ssl_context as stores_context
 from connectors.errors import ConfigInvalid, Fatal, MillraceError, Retriable
 from connectors.mysql.model import MARIADB, MYSQL, BinlogPosition, ServerAddress
-from connectors.mysql.source.driver import open_connection
+from connectors.mysql.source.driver import open_connection, socket_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from connectors.mysql.model import ConnectionSettings, MySqlTlsSettings
+    from connectors.mysql.model import ConnectionSettings, MySqlTlsSettings, TableName
 
 #: Server variables that the connector uses; a server has some of them.
 VARIABLES: Final = (
@@ -89,6 +90,15 @@ class ServerInfo(msgspec.Struct, frozen=True, kw_only=True):
     def is_on(self, name: str) -> bool:
         """Whether a variable says yes."""
         return self.variables.get(name, "").upper() in {"ON", "1", "YES"}
+
+    @property
+    def stores_lower_case(self) -> bool:
+        """Whether it stores names of tables in lower case, whatever the case in statements."""
+        return self.variables.get("lower_case_table_names") == "1"
+
+    def stored_name(self, name: TableName) -> TableName:
+        """The name as it stores it."""
+        return name.folded if self.stores_lower_case else name
 
     @property
     def has_gtids(self) -> bool:
@@ -160,6 +170,7 @@ async def _connect_address(
     try:
         async with asyncio.timeout(settings.connect_timeout_s):
             await open_connection(connection)
+            probe_quiet_server(socket_of(connection), settings)
             for statement in (_session_statement(settings, connection.server_version), *settings.statements):
                 await _execute_statement(connection, statement)
     except BaseException as error:
@@ -168,6 +179,18 @@ async def _connect_address(
             raise explain_failure(error, "connecting", address=address, user=settings.user, name=name) from error
         raise
     return connection
+
+
+def probe_quiet_server(connection: socket.socket, settings: ConnectionSettings) -> None:
+    """Let the system notice a server that has silently gone away, also while an answer is waited for."""
+    if not settings.keepalive:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 0)
+        return
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in (("TCP_KEEPIDLE", int(settings.keepalive_s)), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 6)):
+        option = getattr(socket, name, None)
+        if option is not None:
+            connection.setsockopt(socket.IPPROTO_TCP, option, max(1, value))
 
 
 def driver_password(secret: str) -> str:

@@ -16,6 +16,11 @@ async def open_connection(connection: Any) -> None:
     await connection._connect()
 
 
+def socket_of(connection: Any) -> Any:
+    """The socket of an open connection."""
+    return connection._writer.transport.get_extra_info("socket")
+
+
 async def send_query(connection: Any, sql: str) -> None:
     """Send a query; the caller reads its result."""
     await connection._execute_command(COMMAND.COM_QUERY, sql)

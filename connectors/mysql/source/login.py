@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import random
-import socket
 import ssl
 import struct
 import uuid
@@ -15,10 +14,18 @@ from pymysql.err import MySQLError
 
 from connectors.errors import Fatal, Retriable
 from connectors.mysql.source import gtid
-from connectors.mysql.source.connection import NO_TLS, ServerInfo, explain_failure, info_of, variables_sql
+from connectors.mysql.source.connection import (
+    NO_TLS,
+    ServerInfo,
+    explain_failure,
+    info_of,
+    probe_quiet_server,
+    variables_sql,
+)
 from connectors.mysql.source.packets import SEND_ANNOTATE_ROWS, PurgedError, dump_command, dump_error, dump_gtid_command
 
 if TYPE_CHECKING:
+    import socket
     import threading
 
     from connectors.mysql.model import BinlogPosition, ConnectionSettings, ServerAddress
@@ -119,7 +126,7 @@ def log_in(
     try:
         driver.connect()
         inside = True
-        _keep_alive(driver.socket, settings)
+        probe_quiet_server(driver.socket, settings)
         encrypted = isinstance(driver.socket, ssl.SSLSocket)
         info = info_of(driver.rows(variables_sql()), address=str(address), encrypted=encrypted)
         server_id = settings.server_id or _draw_id(driver, info)
@@ -205,17 +212,6 @@ def _draw_id(driver: Driver, info: ServerInfo) -> int:
         newer = not info.mariadb and info.version >= (8, 0, 22)
         used_ids = {int(row[0]) for row in driver.rows("SHOW REPLICAS" if newer else "SHOW SLAVE HOSTS")}
     return random.choice([number for number in _IDS if number not in used_ids] or list(_IDS))  # noqa: S311 - no secret
-
-
-def _keep_alive(connection: socket.socket, settings: ConnectionSettings) -> None:
-    if not settings.keepalive:
-        connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 0)
-        return
-    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    for name, value in (("TCP_KEEPIDLE", int(settings.keepalive_s)), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 6)):
-        option = getattr(socket, name, None)
-        if option is not None:
-            connection.setsockopt(socket.IPPROTO_TCP, option, max(1, value))
 
 
 __all__ = ["NO_TLS", "BinlogSession", "Driver", "log_in"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import msgspec
 
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from connectors.mysql.source.connection import ServerInfo
 
 _T = TypeVar("_T")
+#: Seconds for an answer. A catalog of very many tables takes minutes; a server that hangs keeps the connection open for good.
+_ANSWER_S: Final = 600.0
 
 
 class SourceServer:
@@ -80,7 +82,7 @@ class SourceServer:
         return [name for name in all_names if is_captured(name)]
 
     async def _ask_server(self, question: Callable[[Any], Awaitable[_T]]) -> _T:
-        """Send a query; if the idle connection was lost, send it once more.
+        """Send a query; if the idle connection was lost, or gives no answer, send it once more.
 
         Raises:
             MillraceError: the server is unavailable, or refuses.
@@ -91,7 +93,7 @@ class SourceServer:
                 if fresh:
                     self._connection = await connection.connect_first(self._settings)
                 try:
-                    return await question(self._connection)
+                    return await self._await_answer(question(self._connection))
                 except Retriable:
                     await self.close()
                     if fresh or not may_retry:
@@ -100,3 +102,10 @@ class SourceServer:
                     await self.close()  # the answer is on its way
                     raise
         raise AssertionError("unreachable")
+
+    async def _await_answer(self, answer: Awaitable[_T]) -> _T:
+        try:
+            async with asyncio.timeout(_ANSWER_S):
+                return await answer
+        except TimeoutError as error:
+            raise connection.explain_failure(error, f"answering a query for {_ANSWER_S:g} s") from error

@@ -72,6 +72,7 @@ class SqlStatement(NamedTuple):
         tables: tables that it names, in order; of a rename old and new ones in turn.
         temporary: whether it is about a temporary table.
         if_absent: whether it says IF NOT EXISTS.
+        drops_database: whether all tables of ``database`` are gone with it.
     """
 
     text: str
@@ -80,11 +81,17 @@ class SqlStatement(NamedTuple):
     tables: tuple[TableName, ...] = ()
     temporary: bool = False
     if_absent: bool = False
+    drops_database: bool = False
 
     @property
     def changes_structure(self) -> bool:
         """Whether a definition that was read before may be wrong now."""
         return self.kind in {"create", "alter", "drop", "rename", "index", "database"} and not self.temporary
+
+    @property
+    def folded(self) -> SqlStatement:
+        """The same with names in lower case, as a server with ``lower_case_table_names=1`` stores them."""
+        return self._replace(database=self.database.lower(), tables=tuple(name.folded for name in self.tables))
 
     @property
     def gone(self) -> tuple[TableName, ...]:
@@ -139,7 +146,7 @@ def _classify_definition(
         return SqlStatement(sql, kind, schema, names, temporary, absent)
     if object_type in {"DATABASE", "SCHEMA"}:
         named = next((word for word in remainder[1:] if word.upper() not in _OPTIONAL), schema)
-        return SqlStatement(sql, "database", _unquote_name(named))
+        return SqlStatement(sql, "database", _unquote_name(named), drops_database=first == "DROP")
     if object_type == "INDEX":
         words = [word.upper() for word in remainder]
         after = remainder[words.index("ON") + 1 :] if "ON" in words else []

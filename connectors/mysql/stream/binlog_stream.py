@@ -85,7 +85,13 @@ class BinlogStream:
             state, transaction, tables, context, listener.take_rows, log, keep_going=options.keep_going
         )
         statements = StatementEvents(
-            cursor, transaction, tables, listener.take_statement, log, keep_going=options.keep_going
+            cursor,
+            transaction,
+            tables,
+            listener.take_statement,
+            log,
+            fold_names=options.fold_names,
+            keep_going=options.keep_going,
         )
         self._handlers: dict[int, Callable[[bytes, int, int, int], Awaitable[None] | None]] = {
             types.TABLE_MAP: rows.handle_table_map,

@@ -21,12 +21,14 @@ class StreamOptions:
         wants_gtid: whether rows of transactions from this source (uuid, or domain-server) are captured; None: all are.
         queries: whether records carry the statement behind their rows.
         keep_going: whether a row that can't be decoded is left out with a log line; else it goes to the output's ``bad``.
+        fold_names: whether the server stores names of tables in lower case, whatever their case in statements.
         apart: whether records never hold rows of several transactions, because batches end between them.
     """
 
     wants_gtid: Callable[[str], bool] | None = None
     queries: bool = False
     keep_going: bool = False
+    fold_names: bool = False
     apart: bool = False
 
 

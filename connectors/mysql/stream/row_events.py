@@ -88,7 +88,7 @@ class RowEvents:
 
     async def _learn_table(self, number: int, raw: bytes, at: int, ts: int) -> None:
         cursor = self._cursor
-        met = Structure(ts * 1000, cursor.file, at, cursor.gtid, self._tables.changed_by)
+        met = Structure(ts * 1000, cursor.file, at, cursor.gtid, self._tables.changed_by, cursor.source_server)
         self._transaction.maps[number] = await self._tables.learn(raw, met)
         replaced = self._tables.take_replaced()
         signals = self._context.signals

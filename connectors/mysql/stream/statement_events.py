@@ -26,6 +26,7 @@ class StatementEvents:
         transaction: the open transaction.
         tables: knows the tables.
         take_statement: called for statements that are no part of a transaction's frame.
+        fold_names: whether names in statements are to be read in lower case.
         keep_going: whether a statement that changes rows itself is only logged; else it stops the stream.
         log: for what is left out.
     """
@@ -38,6 +39,7 @@ class StatementEvents:
         take_statement: Callable[[SqlStatement, RowSource], Awaitable[None]],
         log: logging.LoggerAdapter[logging.Logger],
         *,
+        fold_names: bool,
         keep_going: bool,
     ) -> None:
         self._cursor = cursor
@@ -45,6 +47,7 @@ class StatementEvents:
         self._tables = tables
         self._take_statement = take_statement
         self._log = log
+        self._fold_names = fold_names
         self._keep_going = keep_going
 
     def handle_query(self, raw: bytes, at: int, ts: int, size: int) -> Awaitable[None] | None:
@@ -100,6 +103,8 @@ class StatementEvents:
 
     async def _take_other(self, query: parse.QueryEvent, at: int, ts: int, size: int) -> None:
         statement = classify_statement(query.statement, query.schema)
+        if self._fold_names:
+            statement = statement.folded
         if statement.changes_structure:
             self._tables.forget(statement)
         elif statement.kind == "rows" and self._tables.concerns(statement):

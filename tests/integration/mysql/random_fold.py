@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 #: The table that tells where a history ends.
 END = "the_end"
+#: The signal table.
+SIGNALS = "signals"
 #: A value that the binlog did not have: anything counts as equal.
 ANY = object()
 
@@ -53,7 +55,9 @@ def events_of(records: Sequence[SourceRecord], session: int, task: int, database
     events = []
     for record in records:
         value = record.value
-        if value is None or "op" not in value or value["source"]["db"] != database or value["source"]["table"] == END:
+        if value is None or "op" not in value or value["source"]["db"] != database:
+            continue
+        if value["source"]["table"] in {END, SIGNALS}:
             continue
         source = value["source"]
         position = Position(int(source["file"].rpartition(".")[2]), source["pos"])
@@ -142,7 +146,12 @@ class _Folding:
             table_fold.bag = [dict(row) for row in segment.start]
         if segment.before is None:
             table_fold.delivered = set() if self._all_read else set(table_fold.rows)
-        elif segment.before.key == segment.key and not segment.swapped:
+        elif (
+            segment.before.key == segment.key
+            and not segment.swapped
+            # A name that is new is read, and changes before that may be left out.
+            and not (self._all_read and segment.before.table.name != segment.table.name)
+        ):
             before = self._fold_of(segment.before)
             table_fold.delivered = {key for key in table_fold.rows if key in before.delivered}
             table_fold.unsure = {key for key in table_fold.rows if key not in before.rows or key in before.unsure}
@@ -220,10 +229,10 @@ class _Folding:
         row: Row | None = None
         if event.before is not None:
             # Without a key the row before is whole in every form of images.
-            row = next((kept for kept in table_fold.bag if same_row(kept, event.before)), None)
+            row = _find_row(table_fold.bag, event.before)
             if row is not None:
                 table_fold.bag = [kept for kept in table_fold.bag if kept is not row]
-            elif not self._all_read or (table_fold.view is not None and not table_fold.segment.swapped):
+            elif not self._all_read or self._is_read(table_fold, event):
                 self._report(event, f"the row before is not there{_nearest(table_fold.bag, event.before)}")
         if event.after is None:
             return
@@ -234,6 +243,12 @@ class _Folding:
         else:
             table_fold.bag.append({name: _unknown(event.after.get(name)) for name in table_fold.names})
 
+    def _is_read(self, table_fold: _Fold, event: Event) -> bool:
+        """Whether a snapshot must have read the rows: a table that is renamed while its snapshot is stopped stays half read."""
+        if table_fold.view is None or table_fold.segment.swapped:
+            return False
+        return table_fold.view[0] == event.session or table_fold.segment is self._history.current.get(event.table)
+
     def _compare(self, name: str, position: Position, table_fold: _Fold) -> None:
         segment = table_fold.segment
         last = segment is self._history.current.get(name)
@@ -243,7 +258,7 @@ class _Folding:
         if not segment.key:
             left = list(table_fold.bag)
             for row in segment.end:
-                match = next((kept for kept in left if same_row(kept, row)), None)
+                match = _find_row(left, row)
                 if match is None:
                     self._problems.append(f"{where}: misses {row}")
                 else:
@@ -309,6 +324,12 @@ def same_row(first: Row, second: Row, *, partial: bool = False) -> bool:
     return all(
         same_value(value, second.get(name)) or (partial and second.get(name) is None) for name, value in first.items()
     )
+
+
+def _find_row(bag: Sequence[Row], row: Row) -> Row | None:
+    """An equal row, of several the one of which most is known."""
+    equal = [kept for kept in bag if same_row(kept, row)]
+    return min(equal, key=lambda kept: sum(value is ANY for value in kept.values()), default=None)
 
 
 def differences(first: Row, second: Row) -> str:

@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 import contextlib
+import json
+import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pymysql
 
 from tests.integration.mysql.random_alters import draw_alter
-from tests.integration.mysql.random_tables import TABLE_NAMES, Table, draw_change, draw_insert, draw_table, listed
+from tests.integration.mysql.random_tables import (
+    TABLE_NAMES,
+    Table,
+    draw_change,
+    draw_insert,
+    draw_joined_change,
+    draw_table,
+    draw_trigger,
+    listed,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -67,6 +78,8 @@ class History:
 
     Attributes:
         timeline: for each table's name the segments, and behind which position they begin.
+        signals: the signal table, "" for none.
+        alters: whether it changes structures.
         images: the row image from which position on.
         statements: all of them, and what the server said.
         truncated: tables that a TRUNCATE emptied, in order.
@@ -93,6 +106,9 @@ class History:
         self.images: list[tuple[Position, str]] = [(Position(0, 0), "FULL")]
         self.statements: list[str] = []
         self.truncated: list[str] = []
+        self.signals = ""
+        self.alters = True
+        self._triggers: list[str] = []
         self.folder = folder
         self._image_words = images
         self._open = [False, False]
@@ -196,7 +212,7 @@ class History:
         """One or some statements."""
         chance, draw = self.chance, self.chance.random()
         if draw < 0.10:
-            draw_alter(self)
+            draw_alter(self) if self.alters else None
         elif draw < 0.13 and not self._open[0]:
             self._set_session()
         elif draw < 0.15:
@@ -205,7 +221,14 @@ class History:
             self._load()
         elif draw < 0.19 and not any(self._open):
             self._run_xa()
-        elif draw < 0.45:
+        elif draw < 0.21:
+            self._change_triggers()
+        elif draw < 0.24 and len(self.tables) > 1:
+            first, second = chance.sample(sorted(self.tables), 2)
+            self.execute(0, draw_joined_change(chance, self.tables[first], self.tables[second]))
+        elif draw < 0.25 and self.signals:
+            self._ask_for_snapshot()
+        elif draw < 0.48:
             self._run_transaction(chance.choice((0, 0, 1)))
         elif self.tables:
             table = self.tables[chance.choice(sorted(self.tables))]
@@ -253,6 +276,24 @@ class History:
         self.execute(0, draw_change(self.chance, self.tables[self.chance.choice(sorted(self.tables))]))
         for statement in ("XA END 'x'", "XA PREPARE 'x'", "XA COMMIT 'x'"):
             self.execute(0, statement)
+
+    def _change_triggers(self) -> None:
+        chance = self.chance
+        if self._triggers and chance.random() < 0.6:
+            self.execute(0, f"DROP TRIGGER IF EXISTS {self._triggers.pop(0)}")
+        elif len(self.tables) > 1:
+            first, second = (self.tables[name] for name in chance.sample(sorted(self.tables), 2))
+            name = f"change_{len(self.statements)}"
+            if self.execute(0, draw_trigger(chance, name, first, second)):
+                self._triggers.append(name)
+
+    def _ask_for_snapshot(self) -> None:
+        keyed = [name for name, segment in self.current.items() if segment.primary]
+        if keyed:
+            expression = ".*" + re.escape(self.chance.choice(sorted(keyed)))
+            data = json.dumps({"data-collections": [expression]}).replace("\\", "\\\\").replace("'", "''")
+            number = len(self.statements)
+            self.execute(0, f"INSERT INTO {self.signals} VALUES ('s{number}', 'execute-snapshot', '{data}')")
 
     def _set_session(self) -> None:
         draw = self.chance.random()

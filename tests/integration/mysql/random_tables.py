@@ -191,3 +191,31 @@ def draw_change(chance: Random, table: Table) -> str:
             f"UPDATE IGNORE {table.sql} SET {draw_settings(chance, table, free=False)}{draw_condition(chance, table)}"
         )
     return f"DELETE FROM {table.sql}{draw_condition(chance, table)}"
+
+
+def draw_joined_change(chance: Random, first: Table, second: Table) -> str:
+    """A statement that changes rows of two tables."""
+    column = chance.choice(first.columns)
+    literal = first.literal(chance, column)
+    condition = f"{first.sql}.{quoted(column.name)}"
+    if column.kind in _NOT_COMPARED or literal == "NULL":
+        condition += " IS NULL"
+    else:
+        condition += f" = {literal}"
+    if chance.random() < 0.3:
+        return f"DELETE {first.sql}, {second.sql} FROM {first.sql} JOIN {second.sql} WHERE {condition}"
+    settings = []
+    for table in (first, second):
+        free = [column for column in table.written if column.name not in table.keys] or table.written
+        column = chance.choice(free)
+        settings.append(f"{table.sql}.{quoted(column.name)} = {table.literal(chance, column)}")
+    return f"UPDATE IGNORE {first.sql} JOIN {second.sql} SET {', '.join(settings)} WHERE {condition}"
+
+
+def draw_trigger(chance: Random, name: str, first: Table, second: Table) -> str:
+    """A trigger by which changes of one table change another one."""
+    when = f"{chance.choice(('BEFORE', 'AFTER'))} {chance.choice(('INSERT', 'UPDATE', 'DELETE'))}"
+    body = f"UPDATE IGNORE {second.sql} SET {draw_settings(chance, second, free=True)} LIMIT 1"
+    if chance.random() < 0.4:
+        body = f"DELETE FROM {second.sql} LIMIT 1"
+    return f"CREATE TRIGGER {quoted(name)} {when} ON {first.sql} FOR EACH ROW {body}"

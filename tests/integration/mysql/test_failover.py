@@ -292,3 +292,37 @@ async def test_a_snapshot_from_a_replica_gives_no_row_after_a_newer_change(
         writer.join()
         pair.hold(still=False)
         execute_sql(pair.primary, f"DROP DATABASE {name}")
+
+
+async def test_a_structure_that_comes_back_on_another_server_is_a_new_version(
+    pair: Any, unique: Callable[[str], str]
+) -> None:
+    """The other server's files have smaller numbers. Leaves the pair with the first server away: the last test of the file."""
+    name = unique("back").replace("-", "_")
+    first, second = pair.primary, pair.replica
+    execute_sql(first, *["FLUSH LOCAL BINARY LOGS"] * 9)
+    source = Source(first, name)
+    pair.caught_up(second, first)
+    run = Run(MySqlConnector, config(pair, name))
+    async with run:
+        assert await run.take(PATIENCE) is not None
+        execute_sql(
+            first,
+            f"INSERT INTO {name}.a VALUES (1, 1)",
+            f"ALTER TABLE {name}.a ADD w INT",
+            f"INSERT INTO {name}.a VALUES (2, 2, 2)",
+        )
+        await read(run, [], 2)
+        pair.caught_up(second, first)
+        first.kill()
+        pair.promote(second)
+        execute_sql(second, f"ALTER TABLE {name}.a DROP w", f"INSERT INTO {name}.a VALUES (3, 3)")
+        await read(run, [], 1)
+        ((newest, *_),) = (
+            table["versions"]
+            for table in MySqlConnector.tables(run.context.config, run.offsets.items())
+            if table["table"] == f"{name}.a"
+        )
+    source.server = second
+    execute_sql(second, f"DROP DATABASE {name}")
+    assert newest["version"] == 3

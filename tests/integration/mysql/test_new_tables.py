@@ -169,6 +169,41 @@ async def test_a_created_table_is_not_read_and_a_renamed_one_is(source: Source) 
         assert [change for change in seen if change[1] == "shown"] == [("r", "shown", 7)]
 
 
+async def test_a_name_that_two_tables_needed_to_exchange_theirs_is_new_later(source: Source) -> None:
+    source.run(
+        "CREATE TABLE {db}.b (id INT PRIMARY KEY, v INT)",
+        "CREATE TABLE {db}_x.hidden (id INT PRIMARY KEY, v INT)",
+        "INSERT INTO {db}_x.hidden VALUES (7, 7)",
+    )
+    async with Run(MySqlConnector, source.config()) as run:
+        await until(run, lambda _seen: snapshots(run).get("initial", ("",))[0] == "completed")
+        source.run(
+            "RENAME TABLE {db}.a TO {db}.swap, {db}.b TO {db}.a, {db}.swap TO {db}.b",
+            "INSERT INTO {db}.a VALUES (5, 5)",
+        )
+        await until(run, lambda seen: ("c", "a", 5) in seen)
+        source.run("RENAME TABLE {db}_x.hidden TO {db}.swap", "INSERT INTO {db}.a VALUES (6, 6)")
+        await until(run, lambda seen: {("c", "a", 6), ("r", "swap", 7)} <= set(seen))
+
+
+async def test_a_rename_of_a_table_that_is_not_there_makes_no_name_known(
+    mariadb: HasMariaDb, unique: Callable[[str], str]
+) -> None:
+    source = Source(mariadb, f"late_{unique('x')[-8:]}")
+    source.run("CREATE DATABASE {db}", "CREATE TABLE {db}.a (id INT PRIMARY KEY, v INT)")
+    source.run("CREATE DATABASE {db}_x", "CREATE TABLE {db}_x.hidden (id INT PRIMARY KEY, v INT)")
+    source.run("INSERT INTO {db}_x.hidden VALUES (7, 7)")
+    try:
+        async with Run(MySqlConnector, source.config()) as run:
+            await until(run, lambda _seen: snapshots(run).get("initial", ("",))[0] == "completed")
+            source.run("RENAME TABLE IF EXISTS {db}_x.missing TO {db}.b", "INSERT INTO {db}.a VALUES (5, 5)")
+            await until(run, lambda seen: ("c", "a", 5) in seen)
+            source.run("RENAME TABLE {db}_x.hidden TO {db}.b")
+            await until(run, lambda seen: ("r", "b", 7) in seen)
+    finally:
+        source.run("DROP DATABASE {db}", "DROP DATABASE {db}_x")
+
+
 async def test_an_alter_in_two_phases_is_one_change(mariadb: HasMariaDb, unique: Callable[[str], str]) -> None:
     source = Source(mariadb, f"late_{unique('x')[-8:]}")
     source.run("CREATE DATABASE {db}", "CREATE TABLE {db}.a (id INT PRIMARY KEY, v INT)")

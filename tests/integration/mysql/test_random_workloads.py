@@ -16,7 +16,7 @@ from connectors.testing.contexts import SavedOffsets
 from connectors.testing.driver import Run
 from tests.integration.mysql.dialect import is_mysql
 from tests.integration.mysql.random_columns import VALUE_OPTIONS
-from tests.integration.mysql.random_fold import END, Event, events_of, fold
+from tests.integration.mysql.random_fold import END, SIGNALS, Event, events_of, fold
 from tests.integration.mysql.random_history import History
 
 if TYPE_CHECKING:
@@ -45,6 +45,8 @@ OPTIONS: Final = {
     "binlog.buffer.size": ("0", "0", "0", "7"),
     "heartbeat.interval.ms": ("0", "0", "50"),
 }
+#: What the servers of tests are started with.
+FULL: Final = {"binlog_row_metadata": "FULL"}
 #: Seeds of every run, and those of the slow suite.
 SEEDS: Final = (1, 2, 3)
 SLOW_SEEDS: Final = tuple(range(4, 16))
@@ -78,11 +80,19 @@ class Workload:
             f"CREATE DATABASE {self.database} CHARACTER SET utf8mb4",
             f"CREATE TABLE {self.database}.{END} (n INT PRIMARY KEY)",
         )
+        self.variables = self._draw_variables()
+        self.run_sql("", *(f"SET GLOBAL {name} = {value}" for name, value in self.variables.items()))
         images = ("FULL", "MINIMAL", "NOBLOB") if chance.random() < 0.3 else ("FULL",)
         self.history = History(
             self.connect, random.Random(f"{seed} history"), self.options, mysql=is_mysql(server), images=images,
             folder=folder,
         )  # fmt: skip
+        if "signal.data.collection" in self.config:
+            self.run_sql(
+                None, f"CREATE TABLE {SIGNALS} (id VARCHAR(64) PRIMARY KEY, type VARCHAR(32) NOT NULL, data TEXT)"
+            )
+            self.history.signals = SIGNALS
+        self.history.alters = "binlog_row_metadata" not in self.variables
         self.history.create_tables(chance.randrange(2, 6), chance.choice((0, 40, 200)))
         self.failure: BaseException | None = None
         self.writer = threading.Thread(target=self._write, daemon=True)
@@ -100,7 +110,22 @@ class Workload:
             "poll.interval.ms": "20",
             **{name: self.chance.choice(values) for name, values in OPTIONS.items()},
             **self.options,
+            **(
+                {"signal.data.collection": f"{self.database}.{SIGNALS}"}
+                if self.read and self.chance.random() < 0.5
+                else {}
+            ),
         }
+
+    def _draw_variables(self) -> dict[str, str]:
+        """The server's variables while this workload runs."""
+        variables: dict[str, str] = {}
+        if not is_mysql(self.server) and self.chance.random() < 0.3:
+            variables |= {"log_bin_compress": "ON", "log_bin_compress_min_len": "10"}
+        if self.chance.random() < 0.15:
+            # Without names in the binlog those of the catalog have to fit: nothing is altered.
+            variables["binlog_row_metadata"] = "MINIMAL" if is_mysql(self.server) else "NO_LOG"
+        return variables
 
     def connect(self, database: str | None = None) -> pymysql.Connection[Any]:
         return pymysql.connect(
@@ -142,6 +167,7 @@ class Workload:
         if self.writer.ident is not None:
             self.writer.join()
         self.history.close()
+        self.run_sql("", *(f"SET GLOBAL {name} = {FULL.get(name, 'DEFAULT')}" for name in self.variables))
         self.run_sql("", f"DROP DATABASE IF EXISTS {self.database}")
 
 

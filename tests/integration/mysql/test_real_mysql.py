@@ -123,3 +123,33 @@ async def test_a_stream_from_the_oldest_binlog_knows_the_executed_transactions(
                     assert batch is not None, f"{run.offsets.items()} {executed}\n{run.log.text()}"
         finally:
             run_all(f"DROP DATABASE {name}")
+
+
+async def test_cascades_of_foreign_keys_are_changes(mysql: MySqlServer, unique: Callable[[str], str]) -> None:
+    name = f"keys_{unique('x')[-8:]}"
+    with statements_on(mysql) as run_all:
+        run_all(
+            f"CREATE DATABASE {name}",
+            f"USE {name}",
+            "CREATE TABLE p (id INT PRIMARY KEY)",
+            "CREATE TABLE k (id INT PRIMARY KEY, p INT, FOREIGN KEY (p) REFERENCES p (id) ON DELETE CASCADE "
+            "ON UPDATE SET NULL)",
+            "INSERT INTO p VALUES (1), (2)",
+            "INSERT INTO k VALUES (1, 1), (2, 2)",
+        )
+        try:
+            async with Run(MySqlConnector, source_of(mysql, name, **{"snapshot.mode": "no_data"})) as run:
+                assert await run.take(PATIENCE) is not None
+                run_all("DELETE FROM p WHERE id = 2", "UPDATE p SET id = 3")
+                changes: list[tuple[str, str, Any]] = []
+                while ("c", "p", {"id": 3}) not in changes:
+                    batch = await run.take(PATIENCE)
+                    assert batch is not None, f"{changes}\n{run.log.text()}"
+                    changes += [
+                        (record.value["op"], record.value["source"]["table"], record.value["after"])
+                        for record in batch[1].records
+                        if record.value is not None
+                    ]
+            assert changes[:3] == [("d", "k", None), ("d", "p", None), ("u", "k", {"id": 1, "p": None})]
+        finally:
+            run_all(f"DROP DATABASE {name}")

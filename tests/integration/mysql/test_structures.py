@@ -144,6 +144,21 @@ async def test_the_life_of_tables(source: Source, skipped: str) -> None:
     assert skipped != "none" or rows_of(late) == expected
 
 
+async def test_a_truncation_is_sent_though_its_table_is_gone(source: Source) -> None:
+    """The stream comes by it when the catalog does not have the table under this name."""
+    source.sql("CREATE TABLE t (id INT PRIMARY KEY)")
+    async with Run(MySqlConnector, source.config(skipped__operations="none")) as run:
+        assert await run.take(LIMIT) is not None
+        source.sql("INSERT INTO t VALUES (1)")
+        assert len(await source.rest(run)) == 1
+        source.sql("ALTER TABLE t ADD v INT", "TRUNCATE TABLE t", "RENAME TABLE t TO u", "INSERT INTO u VALUES (2, 2)")
+        records = await source.rest(run)
+    assert [(record.topic, record.value["op"]) for record in records] == [
+        (f"p.{source.name}.t", "t"),
+        (f"p.{source.name}.u", "c"),
+    ]
+
+
 async def test_changes_before_an_alter_keep_their_types(source: Source) -> None:
     """The type that only the catalog knows counts also where it describes a later structure of the table."""
     uuid, address = ("CHAR(36)", "CHAR(3)") if is_mysql(source.server) else ("UUID", "INET6")
@@ -161,6 +176,21 @@ async def test_changes_before_an_alter_keep_their_types(source: Source) -> None:
     del row["f"]
     assert (second.key, second.value["after"]) == ({"id": 2}, {**row, "id": 2, "x": 4})
     assert first.key_schema == second.key_schema
+
+
+async def test_bytes_of_another_length_are_no_uuid(mariadb: HasMariaDb, unique: Callable[[str], str]) -> None:
+    """The catalog has another column of the same name by the time that the change is read."""
+    source = Source(mariadb, unique("structs").replace("-", "_"))
+    source.sql("CREATE TABLE t (id INT PRIMARY KEY, b BINARY(4) NOT NULL, v INET4 NOT NULL, w UUID NOT NULL)")
+    uuid = "550e8400-e29b-41d4-a716-446655440000"
+    records = await source.changes(
+        f"INSERT INTO t VALUES (1, 'abcd', '1.2.3.4', '{uuid}')",
+        "ALTER TABLE t DROP b, DROP v, ADD b UUID NOT NULL, ADD v INET6 NOT NULL",
+        binary__handling__mode="hex",
+    )
+    assert [after for _, _, _, after in brief(records)] == [{"id": 1, "b": "61626364", "v": "01020304", "w": uuid}]
+    source.sql(f"DROP DATABASE {source.name}")
+    source.link.close()
 
 
 async def test_a_snapshot_begins_before_the_stream_comes_to_a_new_name_of_the_key(source: Source) -> None:
@@ -409,6 +439,8 @@ async def test_a_known_structure_stays_known(nameless: MariaDb) -> None:
         assert len(await source.rest(run)) == 1
         source.sql(
             "ALTER TABLE u ADD w INT",
+            "CREATE DATABASE known_2",
+            "DROP DATABASE known_2",
             "INSERT INTO t VALUES (2, 2)",
             "ALTER TABLE t ADD x INT",
             "INSERT INTO t VALUES (3, 3, 3)",

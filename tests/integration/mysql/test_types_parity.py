@@ -588,6 +588,13 @@ def _json_in_mysql(world: World, options: ValueOptions) -> None:
         "SET SESSION binlog_row_value_options = ''",
     )
     assert any(change.event[4] == 39 for change in changes)
+    captured = world.capture(
+        "SET sql_mode = ''",
+        "CREATE TABLE lacking (id INT PRIMARY KEY, j JSON NOT NULL)",
+        "INSERT INTO lacking (id) VALUES (1)",
+    )
+    lacking = world.definition("lacking")
+    assert streamed(captured, lacking, options) == world.pulled(lacking, options) == [{"id": 1, "j": "null"}]
     last = {row["id"]: row for row in streamed(changes, definition, options)[1::2]}
     pulled = {row["id"]: row for row in world.pulled(definition, options)}
     assert last == {number: pulled[number] for number in last}

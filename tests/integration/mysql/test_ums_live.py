@@ -166,6 +166,25 @@ async def test_snapshots_and_structures_have_ends(source: Source) -> None:
         assert kinds == [("a.1", "3"), ("a.1", "end"), ("a.2", "4"), ("a.2", "5"), ("a.2", "end")]
 
 
+async def test_tables_end_with_their_database(source: Source) -> None:
+    source.run("CREATE DATABASE {db}_2", "CREATE TABLE {db}_2.a (id INT PRIMARY KEY)", "CREATE TABLE {db}.a (id INT)")
+    records: list[SourceRecord] = []
+    properties = source.config(**{"snapshot.mode": "no_data", "database.include.list": f"{source.name}.*"})
+    async with Run(MySqlConnector, properties) as run:
+        assert await run.take(PATIENCE) is not None
+        source.run(
+            "INSERT INTO {db}_2.a VALUES (1)",
+            "ALTER TABLE {db}_2.a ADD v INT",
+            "INSERT INTO {db}_2.a VALUES (2, 2)",
+            "CREATE TABLE {db}_2.b (id INT PRIMARY KEY)",
+            "/* of a client */ DROP DATABASE {db}_2",
+            "INSERT INTO {db}.a VALUES (3)",
+        )
+        messages = await until(source, run, lambda messages: any("3" in message.rows for message in messages), records)
+    assert [message.table for message in messages if message.kind == ums.INCREMENT_TERMINATION] == ["a.1", "a.2", "b.1"]
+    assert messages[-1].kind == ums.INCREMENT
+
+
 @pytest.mark.parametrize("tasks", [1, 2])
 async def test_a_heartbeat_comes_behind_all_changes_before_its_time(source: Source, tasks: int) -> None:
     source.run("CREATE TABLE {db}.a (id INT PRIMARY KEY)", "CREATE TABLE {db}.quiet (id INT PRIMARY KEY)")

@@ -59,26 +59,31 @@ def test_a_table_taken_off_the_list_and_put_back_is_new() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "new", "complete"),
+    ("text", "new", "complete", "gone"),
     [
-        ("CREATE TABLE b (id INT)", (), (B,)),
-        ("CREATE TABLE IF NOT EXISTS b (id INT)", (), (B,)),
-        ("CREATE TABLE IF NOT EXISTS a (id INT)", (), ()),
-        ("CREATE OR REPLACE TABLE a (id INT)", (), (A,)),
-        ("CREATE TABLE other.b (id INT)", (), ()),
-        ("CREATE TEMPORARY TABLE b (id INT)", (), ()),
-        ("RENAME TABLE other.x TO b", (B,), ()),
-        ("ALTER TABLE other.x RENAME TO d.b", (B,), ()),
-        ("RENAME TABLE a TO b", (B,), ()),
-        ("RENAME TABLE a TO other.x", (), ()),
+        ("CREATE TABLE b (id INT)", (), (B,), ()),
+        ("CREATE TABLE IF NOT EXISTS b (id INT)", (), (B,), ()),
+        ("CREATE TABLE IF NOT EXISTS a (id INT)", (), (), ()),
+        ("CREATE OR REPLACE TABLE a (id INT)", (), (A,), ()),
+        ("CREATE TABLE other.b (id INT)", (), (), ()),
+        ("CREATE TEMPORARY TABLE b (id INT)", (), (), ()),
+        ("RENAME TABLE other.x TO b", (B,), (), ()),
+        ("ALTER TABLE other.x RENAME TO d.b", (B,), (), ()),
+        ("RENAME TABLE a TO b", (B,), (), (A,)),
+        ("RENAME TABLE a TO b, b TO c", (C,), (), (A, B)),
+        ("RENAME TABLE a TO other.x", (), (), (A,)),
         # An online change of structure swaps a table that is known: nothing is read again.
-        ("RENAME TABLE a TO other.a_old, other.a_new TO a", (), ()),
-        ("ALTER TABLE a ADD COLUMN x INT", (), ()),
-        ("TRUNCATE TABLE a", (), ()),
+        ("RENAME TABLE a TO other.a_old, other.a_new TO a", (), (), (A,)),
+        ("ALTER TABLE a ADD COLUMN x INT", (), (), ()),
+        ("TRUNCATE TABLE a", (), (), ()),
+        ("DROP TABLE a, other.x", (), (), (A,)),
+        ("/* of a client */ DROP DATABASE d", (), (), (A,)),
+        ("DROP DATABASE D", (), (), ()),
+        ("ALTER DATABASE d CHARACTER SET utf8mb4", (), (), ()),
     ],
 )
-def test_what_a_statement_means(text: str, new: tuple[T, ...], complete: tuple[T, ...]) -> None:
-    assert started(A).statement(classify_statement(text, "d")) == (new, complete)
+def test_what_a_statement_means(text: str, new: tuple[T, ...], complete: tuple[T, ...], gone: tuple[T, ...]) -> None:
+    assert started(A).statement(classify_statement(text, "d")) == (new, complete, gone)
 
 
 def test_a_name_that_is_gone_is_new_when_another_table_gets_it() -> None:

@@ -33,6 +33,7 @@ class Met(NamedTuple):
     pos: int
     gtid: str = "0-1-7"
     statement: str = ""
+    server: int = 0
 
 
 def at(pos: int, statement: str = "", file: str = "b.000001") -> Met:

@@ -29,7 +29,7 @@ async def test_a_statement_about_a_database_concerns_its_tables_only() -> None:
     for sql, expected in (
         ("CREATE DATABASE tenant_17", []),
         ("CREATE DATABASE IF NOT EXISTS shop", []),
-        ("ALTER DATABASE tenant_17 CHARACTER SET utf8mb4", ["tenant_17"]),
+        ("ALTER DATABASE tenant_17 CHARACTER SET utf8mb4", []),  # for tables that are created later
         ("DROP DATABASE tenant_17", ["tenant_17"]),
         ("DROP TABLE t", [TableName("shop", "t")]),
         ("CREATE TABLE tenant_17.t (id INT)", [TableName("tenant_17", "t")]),
