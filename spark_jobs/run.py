@@ -162,7 +162,6 @@ def _check_jobs(read: Callable[[], Any], name: str, stream: Any, *, several: boo
     try:
         return config.build_flow(read()) if several else [config.build_job(read())]
     except ConfigInvalid as error:
-        sys.stderr.write(f"millrace: {error}\n")
         EventWriter(name, stream).emit(
             "failed", error=str(error), kind="ConfigInvalid", trace="", retriable=False, configuration=True
         )

@@ -74,6 +74,7 @@ def _open_session(name: str, master: str, path: str, config: Config | None) -> S
     from spark_jobs.spark.filesystems import client_sets
     from spark_jobs.spark.session import build_session
 
+    demand_tables(path, config)
     properties = {**(config.raw if config is not None else {}), options.PATH: path}
     conf = {f"spark.{key}": value for key, value in config.prefixed("spark.").items()} if config is not None else {}
     conf.pop("spark.master", None)
@@ -86,6 +87,26 @@ def _open_session(name: str, master: str, path: str, config: Config | None) -> S
         )
     session.sparkContext.setLogLevel("ERROR")
     return session
+
+
+def demand_tables(path: str, config: Config | None) -> None:
+    """Look for tables before Spark starts, where the path is one of this machine.
+
+    Raises:
+        ConfigInvalid: there are none.
+    """
+    from spark_jobs.history.log import LOG
+    from spark_jobs.history.reader import table_directories
+
+    local = path.removeprefix("file://")
+    # Where Hadoop has a configuration, paths may be on another file system.
+    configured = "HADOOP_CONF_DIR" in os.environ or (config is not None and bool(config.prefixed("spark.hadoop.")))
+    if "://" in local or configured or table_directories(None, local):
+        return
+    raise ConfigInvalid(
+        f"{path}: there is no table there: no folder with {LOG} or _delta_log. Name the job's file, or the folder that its "
+        f"{options.PATH} names"
+    )
 
 
 def _is_delta(path: str, config: Config | None) -> bool:

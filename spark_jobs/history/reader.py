@@ -98,6 +98,8 @@ def one_table(spark: SparkSession | None, path: str, table: str | None = None) -
         ConfigInvalid: no table matches, or several do; the message lists the tables.
     """
     tables = find_tables(spark, path)
+    if not tables:
+        raise ConfigInvalid(f"{path}: there are no tables there")
     chosen = (
         tables
         if table is None
@@ -110,7 +112,7 @@ def one_table(spark: SparkSession | None, path: str, table: str | None = None) -
     )
     if len(chosen) == 1:
         return chosen[0]
-    there = ", ".join(candidate.name for candidate in tables) or "none"
+    there = ", ".join(candidate.name for candidate in tables)
     request = (
         f"no table {table!r}"
         if table is not None and not chosen

@@ -19,6 +19,7 @@ from spark_jobs.rows.schema_policy import (
     put_aside,
     resolve_changes,
 )
+from spark_jobs.sinks.jdbc.address import find_identity
 from spark_jobs.sources import tables as stored
 
 if TYPE_CHECKING:
@@ -32,8 +33,6 @@ if TYPE_CHECKING:
 _log: Final = logging.getLogger(__name__)
 #: In the checkpoint: the schemas as the sink has them.
 FILE: Final = "_millrace_schemas"
-_UMS_PARTS: Final = 7
-_LASTING_PARTS: Final = 4
 
 
 class SchemaWatch:
@@ -74,7 +73,7 @@ class SchemaWatch:
 
     def _apply_policies(self, changes: TableChanges) -> TableChanges:
         schema = changes.schema
-        name = lasting_name(schema.namespace)
+        name = find_identity(schema.namespace)
         refused = name in self._refused
         state = self._next.get(name) or self._states.get(name)
         if state is None:
@@ -103,16 +102,16 @@ class SchemaWatch:
 
     def refusal(self, schema: TableSchema) -> str:
         """Why the records of a table go to the dead letter topic; empty where they don't."""
-        return self._aside.get(lasting_name(schema.namespace), "")
+        return self._aside.get(find_identity(schema.namespace), "")
 
     def fall_back(self, error: SchemaRefused) -> bool:
         """Take note that the target can't follow a table; whether the batch can be written without the change."""
-        name = lasting_name(error.namespace)
+        name = find_identity(error.namespace)
         new = name not in self._states and self._began
         tries = TRY_EVOLVE in (
             [self._policies[NEW_TABLE]]
             if new
-            else [change.policy for namespace, change in self._changes if lasting_name(namespace) == name]
+            else [change.policy for namespace, change in self._changes if find_identity(namespace) == name]
         )
         if name in self._refused or not tries or (new and not self._tolerant):
             return False
@@ -148,12 +147,6 @@ class SchemaWatch:
         self._reported_new |= self._aside.keys()
         # A table that can't follow is retried at the next start, not with each batch.
         self._next, self._changes, self._aside = {}, [], {}
-
-
-def lasting_name(namespace: str) -> str:
-    """The namespace without what changes over a table's life (UMS: the version and the numbers of the partitions). Pure."""
-    parts = namespace.split(".")
-    return ".".join(parts[:_LASTING_PARTS]) if len(parts) == _UMS_PARTS else namespace
 
 
 def to_text(states: dict[str, SinkTableState]) -> str:

@@ -133,15 +133,19 @@ class RecordSource(Source):
         }
         # Tasks leave out records of these schemas.
         unusable = frozenset(present.pop(ref).text for ref in others)
-        self._report_groups(
-            batch,
-            [record_kind for record_kind in kinds if record_kind.ref in present and present[record_kind.ref].error],
-            report,
-        )
         groups: dict[str, list[tuple[Ref, KnownKind]]] = {}
         for ref, known_kind in present.items():
             if not known_kind.error:
                 groups.setdefault(known_kind.namespace, []).append((ref, known_kind))
+        self._report_groups(
+            batch,
+            [
+                kind
+                for kind in kinds
+                if kind.ref in present and present[kind.ref].error and not self._is_decoded(kind.ref, groups)
+            ],
+            report,
+        )
         loose: dict[str, inference.TableSighting] = {}
         unusable |= frozenset(known_kind.text for known_kind in present.values() if known_kind.error)
         if schemaless:
@@ -451,6 +455,15 @@ class RecordSource(Source):
             self._kinds.rules().may_move(namespace, layouts_by_text.values()),
         )
         return rows.mapInArrow(tasks.make_decoding_task(plan, report), frame_type(self._written_as(namespace)))
+
+    def _is_decoded(self, ref: Ref, groups: Mapping[str, Sequence[tuple[Ref, KnownKind]]]) -> bool:
+        """Whether the tasks that decode a table get the records of a kind that can't be used, and so report them."""
+        return any(
+            (other.topic, other.value) == (ref.topic, ref.value)
+            and not (self._options.values == "avro" and avro_frame.tells_keys_apart([kind.layout for _, kind in group]))
+            for group in groups.values()
+            for other, _ in group
+        )
 
     def _report_groups(self, batch: Batch, bad: Sequence[RecordGroup], report: DeadLetters) -> None:
         """Report every record whose schema can't be used."""

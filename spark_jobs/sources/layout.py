@@ -105,6 +105,12 @@ def check_names(table: str, names: Iterable[str]) -> None:
             raise Skippable(f"{table} has a column {name!r}, whose name is no valid text. Rename it in the source.")
 
 
+def is_message(value: Schema | None) -> bool:
+    """Whether a schema is that of Debezium's messages (op ``m``), which have no row. Pure."""
+    members = {member.name for member in value.fields} if value is not None else set()
+    return members.issuperset(("op", "message")) and members.isdisjoint(("before", "after"))
+
+
 def envelope_layout(value: Schema | None, key: Schema | None, config: Mapping[str, Any] | None = None) -> RecordLayout:
     """The layout of Debezium's envelope.
 

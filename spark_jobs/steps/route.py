@@ -11,6 +11,7 @@ from sqlglot import exp
 from connectors.errors import Fatal
 from connectors.options import ConfigDef, ConfigKey, ConfigType, Importance, at_least, invalid, non_empty
 from spark_jobs.contract import SYSTEM_COLUMNS, TableChanges
+from spark_jobs.sinks.jdbc.address import find_identity
 from spark_jobs.steps.contract import TABLES, Step, StepRun, StepTable
 from spark_jobs.steps.planning.model import OutputTable, StepRefused
 from spark_jobs.steps.planning.names import qualified_name, table_part
@@ -45,7 +46,7 @@ def _check_template(name: str, value: Any) -> str | None:
 def routed_name(template: str, namespace: str) -> str:
     """The template with the parts of a table's name; those of columns stay. Pure."""
     database = qualified_name(namespace).rpartition(".")[0]
-    values = {"table": table_part(namespace), "database": database, "namespace": namespace}
+    values = {"table": table_part(namespace), "database": database, "namespace": find_identity(namespace)}
     return _PLACEHOLDER.sub(lambda match: values.get(match[1], match[0]), template)
 
 

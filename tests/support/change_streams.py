@@ -343,12 +343,16 @@ class Shop:
         kinds: names of the kinds of columns.
         key_kinds: names of the kinds of columns of keys.
         moves: whether an update that changes the last column of a key is one event; else it is a delete and an insert.
+        widens: whether types of columns become wider.
+        kept: columns that are not dropped.
     """
 
     chance: random.Random
     kinds: Sequence[str]
     key_kinds: Sequence[str] = KEYS
     moves: bool = False
+    widens: bool = True
+    kept: Sequence[str] = ()
     structures: dict[str, list[Structure]] = field(default_factory=dict)
     rows: dict[str, dict[str, Row]] = field(default_factory=dict)
     number: int = 0
@@ -458,13 +462,13 @@ class Shop:
             name = f"c{len(self.structures[table])}0_{kind.name}"
             columns[name] = kind
             values: Callable[[Row], Row] = lambda row: row | {name: None}  # noqa: E731 - one of three
-        elif action == "drop" and len(columns) > 1:
-            name = self.chance.choice(list(columns))
+        elif action == "drop" and len(columns) > len(self.kept) + 1:
+            name = self.chance.choice([column for column in columns if column not in self.kept])
             del columns[name]
             values = lambda row: {column: value for column, value in row.items() if column != name}  # noqa: E731
         else:
             candidates = [column for column, kind in columns.items() if kind.wider and kind.wider in self.kinds]
-            if not candidates:
+            if not candidates or not self.widens:
                 return
             name = self.chance.choice(candidates)
             columns[name] = KINDS[columns[name].wider]

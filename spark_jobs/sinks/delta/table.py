@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import time
 import uuid
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import deltalake
@@ -19,7 +19,7 @@ from deltalake.transaction import AddAction, RemoveAction
 from pyspark.sql.types import StructType
 
 from connectors.errors import Fatal, Retriable
-from spark_jobs.sinks.lake.files import Files, open_file, read_rows
+from spark_jobs.sinks.lake.files import Files, open_file, raise_explained, read_rows
 from spark_jobs.sinks.lake.model import (
     BUCKET,
     BUCKETS_PROPERTY,
@@ -33,7 +33,7 @@ from spark_jobs.sinks.lake.model import (
 from spark_jobs.sinks.lake.task import by_bucket
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
 #: Types whose smallest and largest values go into the log, for readers that skip files.
 _COMPARED: Final = (pa.types.is_integer, pa.types.is_string, pa.types.is_date)
@@ -319,18 +319,6 @@ class commits:  # noqa: N801 - used as a statement
             raise Conflict(str(error)) from error
 
 
-@contextlib.contextmanager
-def translate_errors(address: str) -> Iterator[None]:
-    """Raise the errors of delta-rs as the frame wants them."""
-    try:
-        yield
-    except Exception as error:
-        explained = _explain_error(error, address)
-        if explained is error:
-            raise
-        raise explained from error
-
-
 def _explain_error(error: Exception, address: str) -> Exception:
     message = " ".join(str(error).split())
     if isinstance(error, DeltaProtocolError):
@@ -342,3 +330,7 @@ def _explain_error(error: Exception, address: str) -> Exception:
             return Fatal(f"{address}: {message}. Check sink.delta.path and its rights (sink.delta.storage.*)")
         return Retriable(f"{address}: {message}")
     return error
+
+
+#: Raises the errors of delta-rs as the frame wants them.
+translate_errors: Final = partial(raise_explained, _explain_error)

@@ -8,6 +8,7 @@ import pickle
 import uuid
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
@@ -39,6 +40,7 @@ from pyspark.sql.types import StructField, StructType
 
 from connectors.errors import Fatal, Retriable
 from spark_jobs.sinks.iceberg.types import schema_of, to_iceberg, to_spark
+from spark_jobs.sinks.lake.files import raise_explained
 from spark_jobs.sinks.lake.model import (
     BUCKET,
     BUCKETS_PROPERTY,
@@ -50,7 +52,7 @@ from spark_jobs.sinks.lake.model import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from pyiceberg.schema import Schema
     from pyiceberg.table import Table
@@ -337,18 +339,6 @@ def _widen_column(update: Any, path: tuple[str, ...], present: Any, asked: Any) 
         update.update_column(path, field_type=kind)
 
 
-@contextlib.contextmanager
-def translate_errors(address: str) -> Iterator[None]:
-    """Raise the errors of pyiceberg and of its catalog as the frame wants them."""
-    try:
-        yield
-    except Exception as error:
-        explained = _explain_error(error, address)
-        if explained is error:
-            raise
-        raise explained from error
-
-
 def _explain_error(error: Exception, address: str) -> Exception:
     message = " ".join(str(error).split())[:1000]
     if isinstance(error, (UnauthorizedError, ForbiddenError, PermissionError)):
@@ -360,3 +350,7 @@ def _explain_error(error: Exception, address: str) -> Exception:
     ):
         return Retriable(f"{address}: {message}")
     return error
+
+
+#: Raises the errors of pyiceberg and of its catalog as the frame wants them.
+translate_errors: Final = partial(raise_explained, _explain_error)

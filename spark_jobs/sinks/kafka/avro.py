@@ -15,6 +15,7 @@ from connectors.formats.cql_schema import CQL_TYPE
 from connectors.formats.ums import datetime_text
 from connectors.schema import INT64, STRING, Schema, Type, array, date, decimal, map_of, struct
 from spark_jobs import contract
+from spark_jobs.sinks.jdbc.address import find_identity
 from worker.converters.avro import AVRO_OPTIONS
 from worker.converters.base import create_converter
 
@@ -192,7 +193,7 @@ def avro_rows(schema: TableSchema, key_names: Sequence[str], options: Mapping[st
         key_names: the columns of Avro keys; empty: keys are not Avro.
         options: of the converter.
     """
-    record = ".".join(_NOT_IN_NAMES.sub("_", part) or "_" for part in schema.namespace.split("."))
+    record = ".".join(_NOT_IN_NAMES.sub("_", part) or "_" for part in find_identity(schema.namespace).split("."))
     record = ".".join(f"_{part}" if part[0].isdigit() else part for part in record.split("."))
     schemas = {column.name: column_schema(column) for column in schema.columns}
     numbers = tuple([*schemas].index(name) for name in key_names)

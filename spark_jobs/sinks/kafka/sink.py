@@ -17,6 +17,7 @@ from spark_jobs.kafka.topics import create_topic
 from spark_jobs.metrics import JobMetric
 from spark_jobs.reports.heartbeats import Heartbeats, heartbeat_text
 from spark_jobs.reports.met_heartbeats import COLUMN, MetHeartbeat
+from spark_jobs.sinks.jdbc.address import find_identity
 from spark_jobs.sinks.kafka import ums
 from spark_jobs.sinks.kafka.avro import REGISTRY, avro_rows, in_arrow, registry_options
 from spark_jobs.sinks.kafka.config import (
@@ -164,7 +165,7 @@ class KafkaSink(Sink):
                 f"sink.kafka.key.columns: table {table.schema.namespace} has no column {', '.join(missing)}; it has "
                 f"{', '.join(names)}"
             )
-        namespace = table.schema.namespace
+        namespace = find_identity(table.schema.namespace)
         columns_by_name = {name: f.col(f"c{number}").alias(name) for number, name in enumerate(names)}
         key, values, encoding = self._choose_form(table.schema, keys, columns_by_name)
         if config["sink.kafka.key"] == "template":

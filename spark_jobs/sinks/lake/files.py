@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 from connectors.errors import Fatal, Retriable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from spark_jobs.sinks.lake.model import FileTarget
 
@@ -202,3 +202,15 @@ def storage_errors(address: str) -> Iterator[None]:
         raise Fatal(f"{address}: no right to write there: {error}") from error
     except OSError as error:
         raise Retriable(f"{address}: {error}") from error
+
+
+@contextlib.contextmanager
+def raise_explained(explain: Callable[[Exception, str], Exception], address: str) -> Iterator[None]:
+    """Raise errors as ``explain`` returns them for the address."""
+    try:
+        yield
+    except Exception as error:
+        explained = explain(error, address)
+        if explained is error:
+            raise
+        raise explained from error

@@ -24,7 +24,7 @@ from spark_jobs.sources.records.rows import NO_AFTER, NO_KEY, TRUNCATE
 from spark_jobs.sources.types import suit_column
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     import pyarrow as pa
     from pyspark.sql import Column, DataFrame
@@ -69,7 +69,7 @@ class AvroFrameTable:
 def build_frame(records: DataFrame, table: AvroFrameTable, report: DeadLetters) -> DataFrame:
     """The frame of one table from ``records`` (``FIELDS``; values are not null); runs a job where bad records are put aside."""
     layouts = {layout.ids: layout for layout in table.layouts}
-    several_keys = len({ids[1] for ids in layouts}) > 1 and len({ids[0] for ids in layouts}) < len(layouts)
+    several_keys = tells_keys_apart(table.layouts)
     version: Column = f.lit(None).cast("int")
     columns = []
     for number, layout in enumerate(layouts.values()):
@@ -126,6 +126,12 @@ def build_frame(records: DataFrame, table: AvroFrameTable, report: DeadLetters) 
             "op", f.when(error.isNull(), f.col("op")).otherwise(f.raise_error(f.concat(position_text, error)))
         )
     return _select_output(rows, versions, table)
+
+
+def tells_keys_apart(layouts: Iterable[RecordLayout | None]) -> bool:
+    """Whether values of one schema have keys of several, so that both say how a record is read. Pure."""
+    ids = {layout.ids for layout in layouts if layout is not None}
+    return len({key for _, key in ids}) > 1 and len({value for value, _ in ids}) < len(ids)
 
 
 class _Version:

@@ -18,7 +18,7 @@ from connectors.schema import Field
 from spark_jobs.contract import TableSchema
 from spark_jobs.rows.shards import WHOLE, Shard, row_keys, shard_of
 from spark_jobs.sources.avro.expressions import HEAD_SIZE
-from spark_jobs.sources.layout import RecordLayout, envelope_layout, flat_layout
+from spark_jobs.sources.layout import RecordLayout, envelope_layout, flat_layout, is_message
 from spark_jobs.sources.records.flat import Flat, flat_of
 from spark_jobs.sources.records.inference import is_enveloped, key_names
 from spark_jobs.sources.records.reader import (
@@ -214,6 +214,8 @@ def look_json(record: pa.RecordBatch, rules: Rules) -> KnownKind:
         )
         schema = read_schema(json.loads(head)["schema"], replace_null=True)
         payload = json.loads(value)["payload"]
+        if rules.envelope and is_message(schema):
+            return KnownKind(topic, text=schema_text)
         key_data = _parse_key(key) if rules.json_keys else None
         key_schema = read_schema(key_data["schema"], replace_null=True) if key_data and is_enveloped(key_data) else None
         if rules.envelope:

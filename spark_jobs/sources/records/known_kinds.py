@@ -13,7 +13,7 @@ from spark_jobs.rows import shards
 from spark_jobs.sources import tasks
 from spark_jobs.sources.avro.expressions import RegistrySchemas, connect_schema, parse_schema_id
 from spark_jobs.sources.declared import declared_keys, declared_types
-from spark_jobs.sources.layout import VARIABLE_OPTION, RecordLayout, envelope_layout, flat_layout
+from spark_jobs.sources.layout import VARIABLE_OPTION, RecordLayout, envelope_layout, flat_layout, is_message
 from spark_jobs.sources.records.discovery import Ref, build_reference, read_samples
 from spark_jobs.sources.records.kinds import KnownKind, Rules, avro_subject, look_json, sample_of
 from spark_jobs.sources.records.reader import classify_value
@@ -153,6 +153,8 @@ class KnownKinds:
             )
             schema_texts = (self._fetch_schema(ids[0]), self._fetch_schema(ids[1]) if ids[1] >= 0 else "")
             schema = connect_schema(schema_texts[0])
+            if self._options.envelope and is_message(schema):
+                return KnownKind(ref.topic)
             key_schema = connect_schema(schema_texts[1]) if schema_texts[1] else None
             layout = replace(self._find_layout(schema, key_schema), avro=schema_texts, ids=ids)
             namespace, shard = ref.topic, shards.WHOLE

@@ -109,7 +109,7 @@ class StreamJob:
         self.batches.sink.open()
         if self.form.schemas:
             # Schemas of a registry, as if they had been asked for before.
-            cast("Any", self.batches._get_source())._decoding._kinds._schema_texts.update(self.form.schemas)
+            cast("Any", self.batches._get_source())._kinds._schema_texts.update(self.form.schemas)
 
     def batch(self, frame: DataFrame, _: int) -> InputBatch:
         """As ``Input.batch``."""

@@ -236,6 +236,20 @@ def test_ums_has_the_key_of_the_row_and_the_name_of_the_table(spark: SparkSessio
     assert message["payload"][0]["tuple"][2:] == ["i", message["payload"][0]["tuple"][3], "3", None, note]
 
 
+def test_a_new_version_of_a_ums_table_stays_in_its_topic(
+    spark: SparkSession, bootstrap: str, registry: SchemaRegistry
+) -> None:
+    topic, name = f"in-{secrets.token_hex(4)}", f"mysql.shop.db.t{secrets.token_hex(4)}"
+    options = avro_target(spark, bootstrap, registry).options() | {"sink.kafka.topic": "${namespace}"}
+    sink = kafka_sink(spark, bootstrap, topic, **options)
+    columns = key_column("id", IntegerType()), Column("note", StringType()), Column("more", StringType())
+    feed = BatchFeed(topic)
+    for version in (1, 2):
+        table = TableSchema(f"{name}.{version}.0.0", columns[: version + 1])
+        sink.write(feed.next([(table, [change("i", version, id=version, note="n")])]).frames(spark))
+    assert len(read_topic(bootstrap, name, committed=True)) == 2
+
+
 def test_a_schema_that_the_registry_refuses_stops_before_rows_are_written(
     spark: SparkSession, bootstrap: str, registry: SchemaRegistry
 ) -> None:

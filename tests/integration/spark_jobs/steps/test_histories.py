@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass
+from itertools import pairwise
 from random import Random
 from typing import TYPE_CHECKING, Any, Final
 
@@ -138,16 +139,16 @@ def flow_of(steps: dict[str, str], *, before_rows: bool) -> StepFlow:
     return StepFlow(build_steps(parsed), build_functions(parsed))
 
 
-def fold(table: TableChanges) -> list[Row]:
+def fold(table: TableSchema, changes: Sequence[Row]) -> list[Row]:
     """The rows that the changes leave: of each key the change with the largest order number."""
-    key = [column.name for column in table.schema.key]
+    key = [column.name for column in table.key]
     newest: dict[Any, Row] = {}
-    for row in (record.asDict() for record in table.frame.collect()):
+    for row in changes:
         assert all(row[name] is not None for name in key)
         at = tuple(row[name] for name in key)
         if row["ums_op_"] != "b" and (at not in newest or newest[at]["ums_id_"] <= row["ums_id_"]):
             newest[at] = row
-    names = [column.name for column in table.schema.columns]
+    names = [column.name for column in table.columns]
     return [{name: row[name] for name in names} for row in newest.values() if row["ums_op_"] != "d"]
 
 
@@ -295,22 +296,29 @@ MOVING: Final[dict[str, tuple[dict[str, str], str, str]]] = {
 
 
 def compare(
-    spark: SparkSession, case: tuple[dict[str, str], str, str], events: Sequence[Event], *, before: bool, whole: bool
+    spark: SparkSession,
+    case: tuple[dict[str, str], str, str],
+    events: Sequence[Event],
+    *,
+    before: bool,
+    whole: bool,
+    batches: int = 1,
 ) -> None:
     steps, output, query = case
     past = history(events, before_rows=before, whole_images=whole)
     flow = flow_of(steps, before_rows=before)
     schemas = [schema(name) for name in _TABLES]
-    changes = [
-        TableChanges(table, make_frame(spark, table, rows))
-        for table, rows in zip(schemas, past.changes, strict=True)
-        if rows
-    ]
-    tables = {
-        table.schema.namespace: table for table in flow.apply(changes, spark, lambda: empty_changes(spark, schemas))
-    }
-    result = rows_in_order(fold(tables[output]))
-    flow.end_batch()
+    outputs, written = [], []
+    for first, last in pairwise(range(0, _EVENTS + 1, _EVENTS // batches)):
+        changes = [
+            TableChanges(table, make_frame(spark, table, [row for row in rows if first < row["ums_id_"] <= last]))
+            for table, rows in zip(schemas, past.changes, strict=True)
+        ]
+        tables = flow.apply(changes, spark, lambda: empty_changes(spark, schemas))
+        outputs += [table for table in tables if table.schema.namespace == output]
+        written += [record.asDict() for record in outputs[-1].frame.collect()]
+        flow.end_batch()
+    result = rows_in_order(fold(outputs[-1].schema, written))
     expected = rows_in_order(answer(past, query))
     surplus, missing = [row for row in result if row not in expected], [row for row in expected if row not in result]
     assert not surplus + missing, f"too many: {surplus[:3]}\nmissing: {missing[:3]}"
@@ -324,6 +332,14 @@ def compare(
 def test_a_delete_stays_a_delete(spark: SparkSession, name: str, before: bool) -> None:
     for seed in range(scaled(1, 10)):
         compare(spark, CASES[name], random_events(seed), before=before, whole=False)
+
+
+@pytest.mark.scaled
+def test_a_row_that_comes_back_replaces_the_one_of_an_earlier_batch(spark: SparkSession) -> None:
+    steps, table, query = CASES["filter"]
+    both = {"steps": "d,f", "step.d.type": "deduplicate", **{name: steps[name] for name in steps if name != "steps"}}
+    for seed in range(scaled(1, 10)):
+        compare(spark, (both, table, query), random_events(seed), before=False, whole=False, batches=3)
 
 
 @pytest.mark.scaled

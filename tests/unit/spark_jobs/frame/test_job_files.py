@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -14,9 +16,6 @@ from hypothesis import strategies as st
 
 from connectors.errors import ConfigInvalid
 from spark_jobs.config import job_files as config
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 _NAME = st.from_regex(r"[a-z]{1,8}", fullmatch=True)
 _TEXT = st.text(st.characters(blacklist_categories=("Cs", "Cc"), blacklist_characters=","), min_size=1, max_size=20)
@@ -139,3 +138,31 @@ def test_checking_a_job_imports_no_spark(tmp_path: Path) -> None:
     )
     assert done.stdout == "2 []\n"
     assert f"{job}:5: Unknown configuration source.valu.encoding; did you mean source.value.encoding?" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (["run", "nowhere.yaml"], "nowhere.yaml: there is no such file"),
+        (["snapshot", "."], "there is no table there"),
+        (["zipper", "nowhere"], "nowhere: there is no table there"),
+        (["compact", "."], "there is no table there"),
+    ],
+)
+def test_a_command_without_its_file_says_so_once_and_starts_no_spark(
+    arguments: list[str], reason: str, tmp_path: Path
+) -> None:
+    code = "import sys\nfrom spark_jobs.cli import main\nsys.exit(main(sys.argv[1:]))"
+    environment = os.environ | {"PYTHONPATH": str(Path.cwd())}
+    environment.pop("HADOOP_CONF_DIR", None)
+    done = subprocess.run(
+        [sys.executable, "-c", code, *arguments],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        cwd=tmp_path,
+        env=environment,
+        check=False,
+    )
+    assert (done.returncode, done.stderr.count(reason)) == (2, 1), done.stderr
+    assert len(done.stderr.splitlines()) == 1, done.stderr

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -242,6 +243,10 @@ def test_a_union_by_names() -> None:
 def test_routes() -> None:
     assert [item.namespace for item in step(RouteStep, to="${database}.new_${table}").plan([ORDERS])] == [
         "shop.new_orders"
+    ]
+    versioned = replace(ORDERS, namespace="mysql.s.shop.orders.7.0.0")
+    assert [item.namespace for item in step(RouteStep, to="${namespace}_x").plan([versioned])] == [
+        "mysql.s.shop.orders_x"
     ]
     routed = planned(step(RouteStep, to="${table}_${column:id}"))
     assert (routed.namespace, routed.key, routed.movable) == ("orders_${column:id}", 2, False)
