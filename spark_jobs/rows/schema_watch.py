@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from connectors.errors import Fatal
 from spark_jobs.config.schema_options import NEW_TABLE, TRY_EVOLVE
+from spark_jobs.namespaces import find_identity
 from spark_jobs.rows.schema_policy import (
     SchemaChange,
     SinkTableState,
@@ -19,7 +20,6 @@ from spark_jobs.rows.schema_policy import (
     put_aside,
     resolve_changes,
 )
-from spark_jobs.sinks.jdbc.address import find_identity
 from spark_jobs.sources import tables as stored
 
 if TYPE_CHECKING:

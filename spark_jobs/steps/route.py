@@ -11,7 +11,7 @@ from sqlglot import exp
 from connectors.errors import Fatal
 from connectors.options import ConfigDef, ConfigKey, ConfigType, Importance, at_least, invalid, non_empty
 from spark_jobs.contract import SYSTEM_COLUMNS, TableChanges
-from spark_jobs.sinks.jdbc.address import find_identity
+from spark_jobs.namespaces import find_identity
 from spark_jobs.steps.contract import TABLES, Step, StepRun, StepTable
 from spark_jobs.steps.planning.model import OutputTable, StepRefused
 from spark_jobs.steps.planning.names import qualified_name, table_part

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from connectors.errors import ConfigInvalid, Fatal
 from spark_jobs.contract import SchemaRefused
+from spark_jobs.namespaces import find_identity
 from spark_jobs.sinks.cassandra import tables
 from spark_jobs.sinks.cassandra.config import PREFIX
 from spark_jobs.sinks.cassandra.tables import CassandraSinkTarget, CassandraTable, usable_name
-from spark_jobs.sinks.jdbc.address import find_identity
 from spark_jobs.sinks.jdbc.config import INSERT
 from spark_jobs.sinks.shared.writing import key_of
 

@@ -9,10 +9,10 @@ from urllib.parse import urlencode
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from spark_jobs.namespaces import find_identity
 from spark_jobs.sinks.clickhouse.answers import DATA, code_of, error_of, words_of
 from spark_jobs.sinks.clickhouse.columns import SOURCE_TABLE, quote_name, system_columns
 from spark_jobs.sinks.clickhouse.config import PREFIX
-from spark_jobs.sinks.jdbc.address import find_identity
 from spark_jobs.sinks.shared.model import WriteCounts
 from spark_jobs.sinks.shared.task import NUMBER, rows_of
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from connectors.options import ConfigDef, ConfigKey, ConfigType, Importance, non_empty
-from spark_jobs.sinks.jdbc.address import render_template
+from spark_jobs.namespaces import render_template
 from spark_jobs.sinks.lake.options import WHERE, check_name_template, shared_keys
 
 if TYPE_CHECKING:

@@ -18,7 +18,8 @@ from connectors.options import (
     non_empty,
     one_of,
 )
-from spark_jobs.sinks.jdbc.address import JdbcAddress, check_template, parse_url
+from spark_jobs.namespaces import check_template
+from spark_jobs.sinks.jdbc.address import JdbcAddress, parse_url
 from spark_jobs.sinks.jdbc.branches import DIALECTS
 from spark_jobs.sinks.jdbc.dialect.dialects import load_dialect
 

@@ -18,7 +18,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from spark_jobs.sinks.jdbc.address import find_identity, render_template, shorten_name
+from spark_jobs.namespaces import find_identity, render_template, shorten_name
 from spark_jobs.sinks.jdbc.config import INSERT, REAL, SPLIT
 from spark_jobs.sinks.jdbc.model import JdbcNames, JdbcPlan, JdbcStep, NeededColumn
 

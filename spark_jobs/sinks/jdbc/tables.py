@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Final
 
 from connectors.errors import Fatal
 from spark_jobs.contract import SYSTEM_COLUMNS, TIME
+from spark_jobs.namespaces import find_identity, shorten_name
 from spark_jobs.sinks.jdbc import plan as plans
-from spark_jobs.sinks.jdbc.address import find_identity, shorten_name
 from spark_jobs.sinks.jdbc.config import INSERT, SPLIT
 from spark_jobs.sinks.jdbc.model import Fault, NeededColumn
 from spark_jobs.sinks.jdbc.types import takes_nanoseconds

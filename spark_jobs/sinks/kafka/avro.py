@@ -15,7 +15,7 @@ from connectors.formats.cql_schema import CQL_TYPE
 from connectors.formats.ums import datetime_text
 from connectors.schema import INT64, STRING, Schema, Type, array, date, decimal, map_of, struct
 from spark_jobs import contract
-from spark_jobs.sinks.jdbc.address import find_identity
+from spark_jobs.namespaces import find_identity
 from worker.converters.avro import AVRO_OPTIONS
 from worker.converters.base import create_converter
 

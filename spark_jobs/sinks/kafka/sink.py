@@ -15,9 +15,9 @@ from spark_jobs.kafka import clients
 from spark_jobs.kafka.groups import read_committed
 from spark_jobs.kafka.topics import create_topic
 from spark_jobs.metrics import JobMetric
+from spark_jobs.namespaces import find_identity
 from spark_jobs.reports.heartbeats import Heartbeats, heartbeat_text
 from spark_jobs.reports.met_heartbeats import COLUMN, MetHeartbeat
-from spark_jobs.sinks.jdbc.address import find_identity
 from spark_jobs.sinks.kafka import ums
 from spark_jobs.sinks.kafka.avro import REGISTRY, avro_rows, in_arrow, registry_options
 from spark_jobs.sinks.kafka.config import (

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from connectors.options import ConfigKey, ConfigType, Importance, at_least, between, invalid, non_empty, one_of
-from spark_jobs.sinks.jdbc.address import check_template
+from spark_jobs.namespaces import check_template
 from spark_jobs.sinks.jdbc.config import INSERT, REAL, SOFT, UPSERT
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from connectors.backoff import Backoff
 from connectors.errors import Fatal, Retriable
 from spark_jobs.contract import SchemaRefused
 from spark_jobs.metrics import JobMetric
-from spark_jobs.sinks.jdbc.address import find_identity
+from spark_jobs.namespaces import find_identity
 from spark_jobs.sinks.lake.model import Commit, Conflict, LakePosition, LakeTable
 from spark_jobs.sinks.lake.task import (
     OUTCOME_DDL,

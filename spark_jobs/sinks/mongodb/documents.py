@@ -7,7 +7,7 @@ from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final
 
-from spark_jobs.sinks.jdbc.address import shorten_name
+from spark_jobs.namespaces import shorten_name
 from spark_jobs.sinks.shared.model import change_id
 from spark_jobs.sinks.shared.templates import Unfilled
 from spark_jobs.sinks.shared.values import text_of

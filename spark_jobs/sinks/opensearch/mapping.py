@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, Final
 
-from spark_jobs.sinks.jdbc.address import shorten_name
+from spark_jobs.namespaces import shorten_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

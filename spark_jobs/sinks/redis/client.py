@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from connectors.errors import Fatal, Retriable
-from spark_jobs.sinks.jdbc.address import find_identity
+from spark_jobs.namespaces import find_identity
 from spark_jobs.sinks.jdbc.rows import select_newest
 from spark_jobs.sinks.redis import scripts
 from spark_jobs.sinks.redis.columns import Calls, field_names, guard_of, hash_calls, pack_raw, value_of

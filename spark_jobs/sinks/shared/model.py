@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from connectors.errors import Retriable
-from spark_jobs.sinks.jdbc.address import find_identity
+from spark_jobs.namespaces import find_identity
 
 if TYPE_CHECKING:
     from datetime import datetime

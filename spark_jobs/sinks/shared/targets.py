@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from connectors.errors import Fatal
-from spark_jobs.sinks.jdbc.address import find_identity
+from spark_jobs.namespaces import find_identity
 
 if TYPE_CHECKING:
     from collections.abc import Callable

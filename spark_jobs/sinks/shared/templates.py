@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from connectors.options import invalid, non_empty
-from spark_jobs.sinks.jdbc.address import find_identity, split_namespace
+from spark_jobs.namespaces import find_identity, split_namespace
 from spark_jobs.sinks.shared.values import text_of
 
 if TYPE_CHECKING:

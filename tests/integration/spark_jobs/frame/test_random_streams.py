@@ -22,9 +22,10 @@ from spark_jobs.contract import JobContext
 from spark_jobs.execution.batches import JobBatches
 from spark_jobs.execution.retries import StepRetries
 from spark_jobs.inputs.contract import InputBatch
+from spark_jobs.namespaces import find_identity
 from spark_jobs.reports.progress import EventWriter
 from spark_jobs.reports.troubles import Troubles
-from spark_jobs.rows.schema_watch import SchemaWatch, lasting_name
+from spark_jobs.rows.schema_watch import SchemaWatch
 from spark_jobs.spark.checkpoint import LocalFolder
 from tests.integration.spark_jobs.clickhouse.conftest import clickhouse  # noqa: F401 - a fixture
 from tests.integration.spark_jobs.clickhouse.test_clickhouse_conformance import ClickHouseTarget
@@ -140,7 +141,7 @@ class StreamJob:
 
 def compare_target(target: SinkTarget, job: StreamJob, shop: Shop, events: Sequence[Event]) -> None:
     """Whether the target has the rows of each table as the model has them."""
-    schemas = {lasting_name(schema.namespace): schema for schema in job.batches._get_source().schemas()}
+    schemas = {find_identity(schema.namespace): schema for schema in job.batches._get_source().schemas()}
     for table in shop.structures:
         table_events = [event for event in events if event.structure.table == table and event.op != "t"]
         if not table_events:

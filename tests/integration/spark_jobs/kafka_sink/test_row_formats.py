@@ -240,7 +240,7 @@ def test_a_new_version_of_a_ums_table_stays_in_its_topic(
     spark: SparkSession, bootstrap: str, registry: SchemaRegistry
 ) -> None:
     topic, name = f"in-{secrets.token_hex(4)}", f"mysql.shop.db.t{secrets.token_hex(4)}"
-    options = avro_target(spark, bootstrap, registry).options() | {"sink.kafka.topic": "${namespace}"}
+    options = {**avro_target(spark, bootstrap, registry).options(), "sink.kafka.topic": "${namespace}"}
     sink = kafka_sink(spark, bootstrap, topic, **options)
     columns = key_column("id", IntegerType()), Column("note", StringType()), Column("more", StringType())
     feed = BatchFeed(topic)

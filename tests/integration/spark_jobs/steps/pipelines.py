@@ -91,9 +91,10 @@ class Pipeline:
     def draw(self) -> None:
         """Choose the steps."""
         steps: list[Callable[[], None]] = [self._filter, self._select, self._deduplicate, self._python]
-        lasts: list[Callable[[], None]] = [self._view, self._view, self._view, self._sql, self._union, self._rename]
-        for add in [*self.chance.sample(steps, self.chance.randrange(4)), self.chance.choice([*lasts, lambda: None])]:
-            add()
+        lasts = [self._view, self._view, self._view, self._sql, self._union, self._rename, None]
+        for add in [*self.chance.sample(steps, self.chance.randrange(4)), self.chance.choice(lasts)]:
+            if add is not None:
+                add()
         self.options["transform.steps"] = ",".join(
             dict.fromkeys(name.split(".")[2] for name in self.options if name.startswith("transform.step."))
         )

@@ -17,8 +17,9 @@ from pyspark.sql import types as t
 from connectors.errors import ConfigInvalid, Fatal
 from connectors.options import ConfigDef
 from spark_jobs.contract import Column, TableSchema
+from spark_jobs.namespaces import check_template, find_identity, render_template, shorten_name
 from spark_jobs.sinks.jdbc import plan as plans
-from spark_jobs.sinks.jdbc.address import check_template, find_identity, parse_url, render_template, shorten_name
+from spark_jobs.sinks.jdbc.address import parse_url
 from spark_jobs.sinks.jdbc.config import CONFIG_DEF, JdbcSettings, check_options, parse_settings
 from spark_jobs.sinks.jdbc.dialect.dialects import load_dialect
 from spark_jobs.sinks.jdbc.model import Fault, JdbcColumn, JdbcTable, NeededColumn
