@@ -15,7 +15,7 @@ import pytest
 from tests.simulation.control import worker_properties
 from tests.simulation.delivery import run_delivery
 from tests.simulation.run import Verdict, run_plan, run_seed
-from tests.simulation.schedule import Event, make_plan
+from tests.simulation.schedule import Event, Plan, make_plan
 from tests.support.eventually import eventually
 from worker import cli
 from worker.host.delivery.exactly_once import TransactionalSession
@@ -171,6 +171,32 @@ def test_a_record_that_overtakes_a_refused_one_is_found(monkeypatch: pytest.Monk
 def test_a_receipt_before_the_commit_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(TransactionalSession, "confirm", TaskSession.confirm)
     assert any("are reported to task" in (run_delivery(seed).broken or "") for seed in range(1, 40))
+
+
+def _run_late_returns() -> list[Verdict]:
+    """A worker that was put out of the group joins again while the leader's writes are slow."""
+    events = (
+        Event(4.0, "request create", 0, 60171),
+        Event(9.236, "request change", 64736, 21309),
+        Event(12.948, "pause machine", 55450, 20749, 4.436),
+        Event(15.175, "request restart", 11069, 23570),
+        Event(15.321, "slow network", 43052, 33265, 10.919),
+        Event(15.331, "refuse connections", 23749, 38056, 8.972),
+        Event(17.054, "cut worker from Kafka", 30411, 23774, 2.568),
+        Event(17.086, "move coordinators", 4716, 51865, 0.45),
+    )
+    return [run_plan(Plan(seed, 3, exactly_once=True, events=events, end_s=30.0)) for seed in range(1, 32)]
+
+
+@pytest.mark.slow  # half a minute
+def test_units_are_not_given_away_while_their_worker_joins_again() -> None:
+    assert [verdict.broken for verdict in _run_late_returns() if verdict.broken] == []
+
+
+@pytest.mark.slow  # half a minute
+def test_a_leader_that_gives_units_away_though_the_group_changes_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("worker.control.leader_writer._still_hold", lambda _: True)
+    assert any("while it runs in" in (verdict.broken or "") for verdict in _run_late_returns())
 
 
 @pytest.mark.slow  # a minute

@@ -8,6 +8,7 @@ change anything.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import secrets
 import time
@@ -26,7 +27,7 @@ from offsets.records import (
 )
 from worker.control.fencing import TaskFencing
 from worker.control.group.membership import lately_put_out, takeover_s
-from worker.control.leader_writer import LeaderWriter
+from worker.control.leader_writer import LeaderWriter, Overtaken
 from worker.control.placement.planning import (
     INSTANCE,
     Unit,
@@ -156,15 +157,21 @@ class LeaderDuties:
         if not self.active:
             raise NotLeader(None if self.chosen else self.url)
 
-    async def write(self, config: Sequence[Pair] = (), placement: Sequence[Pair] = ()) -> None:
-        """Write records in one transaction and wait until this worker has folded them in.
+    async def write(
+        self,
+        config: Sequence[Pair] = (),
+        placement: Sequence[Pair] = (),
+        still_holds: Callable[[], bool] = lambda: True,
+    ) -> None:
+        """Write records in one transaction and wait until this worker has folded them in; see ``LeaderWriter.write``.
 
         Raises:
+            Overtaken: ``still_holds`` says no.
             NotLeader: this worker does not lead (any more).
             RestError: 500: Kafka did not take the records; whether they were written is open.
         """
         self.check()
-        await self._writer.write(config, placement)
+        await self._writer.write(config, placement, still_holds)
 
     def _interrupted(self) -> None:
         self._not_before = time.monotonic() + _RETRY_S
@@ -237,7 +244,8 @@ class LeaderDuties:
             return
         started = time.process_time()
         live = {worker_id: member.incarnation for worker_id, member in view.members.items()}
-        if self._waits_for_return() and not live.keys() >= set(lost_units(table, live).values()):
+        lost = lost_units(table, live)
+        if self._waits_for_return() and not live.keys() >= set(lost.values()):
             return
         epoch = max(table.epoch, self._status_epoch() if table.epoch == 0 else 0) + 1
         self._mark_lost(live, epoch)
@@ -246,7 +254,12 @@ class LeaderDuties:
         spent = time.process_time() - started
         self.rounds.count(table, placement, changes)
         if changes:
-            await self.write(placement=[row_record(name, slots, epoch) for name, slots in changes.items()])
+            # A lost worker that comes back reads the placement: it must see that its units are given away, or they must not be.
+            with contextlib.suppress(Overtaken):
+                await self.write(
+                    placement=[row_record(name, slots, epoch) for name, slots in changes.items()],
+                    still_holds=lambda: not lost or (self.view is view and self._settled()),
+                )
         else:
             self._published = inputs
         # In a large cluster one round takes a while: many changes at once are taken together, and REST gets its turns.

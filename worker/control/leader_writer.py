@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError, ProducerFenced
 
+from connectors.errors import MillraceError
 from offsets.fetch import CREDENTIALS, abandon_producer, renew_credentials
 from worker.rest.facade import NotLeader, RestError
 
@@ -27,12 +28,17 @@ _LARGEST_REQUEST: Final = 1_048_576
 _FRAME: Final = 1024
 
 
+class Overtaken(MillraceError):
+    """The records were not committed: what they were decided by has changed while they were written."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Write:
-    """Records that someone wants written, and where their offsets go."""
+    """Records that someone wants written, whether they still hold, and where their offsets go."""
 
     config: list[Pair]
     placement: list[Pair]
+    still_holds: Callable[[], bool]
     done: asyncio.Future[tuple[int | None, int | None]]
 
 
@@ -109,15 +115,26 @@ class LeaderWriter:
         if producer is not None:
             await abandon_producer(producer)
 
-    async def write(self, config: Sequence[Pair] = (), placement: Sequence[Pair] = ()) -> None:
+    async def write(
+        self,
+        config: Sequence[Pair] = (),
+        placement: Sequence[Pair] = (),
+        still_holds: Callable[[], bool] = lambda: True,
+    ) -> None:
         """Write records in one transaction and wait until this worker has folded them in.
 
+        Args:
+            config: for the config topic.
+            placement: for the placement topic.
+            still_holds: asked once Kafka has the records, before they are committed.
+
         Raises:
+            Overtaken: ``still_holds`` says no.
             NotLeader: this worker does not lead any more.
             RestError: 500: Kafka did not take the records; whether they were written is open. 400: one is too large.
         """
         self._check_sizes((*config, *placement))
-        request = _Write(list(config), list(placement), asyncio.get_running_loop().create_future())
+        request = _Write(list(config), list(placement), still_holds, asyncio.get_running_loop().create_future())
         self._writes.append(request)
         self._wake.set()
         last_config, last_placement = await request.done
@@ -159,6 +176,11 @@ class LeaderWriter:
             last: tuple[int | None, int | None] = (None, None)
             try:
                 last = await self._write_transaction(batch)
+            except Overtaken as error:
+                # What else was in the transaction is written in the next one.
+                self._writes = [pending for pending in batch if pending.still_holds()] + self._writes
+                self._wake.set()
+                batch, failure = [pending for pending in batch if pending not in self._writes], error
             except asyncio.CancelledError:  # ``stop`` gives the rest the same answer
                 self._writes = [*batch, *self._writes]
                 raise
@@ -190,6 +212,12 @@ class LeaderWriter:
                     for pending in batch
                     for key, value in pending.placement
                 ]
+                await producer.flush()
+                if not _still_hold(batch):
+                    await producer.abort_transaction()
+                    raise Overtaken(
+                        "the group has changed while units of lost workers were placed: they are placed again"
+                    )
                 await producer.commit_transaction()
             return (await sent[-1]).offset if sent else None, (await placed[-1]).offset if placed else None
         except ProducerFenced:
@@ -204,3 +232,7 @@ class LeaderWriter:
                 "Failed to write to Kafka: the leader's transaction did not complete within "
                 f"{_WRITE_DEADLINE_S:g} s ({error!r}). Check the brokers and retry",
             ) from error
+
+
+def _still_hold(batch: Sequence[_Write]) -> bool:
+    return all(pending.still_holds() for pending in batch)

@@ -383,7 +383,7 @@ class WorkerNode:
 
     def lease(self) -> float:
         """Return the monotonic time until which no other worker can have been given this worker's units."""
-        return 0.0 if self.contact is None else self.contact.trusted_until
+        return 0.0 if self.contact is None or self.fenced else self.contact.trusted_until
 
     # Statuses.
 

@@ -1,4 +1,4 @@
-"""The leader's writes when it is stopped: no caller is left waiting."""
+"""The leader's writes when it is stopped, and when what they were decided by changes: no caller is left waiting."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from aiokafka.errors import MessageSizeTooLargeError
 
 from tests.support.eventually import pass_turns
 from worker.control import leader_writer
-from worker.control.leader_writer import LeaderWriter
+from worker.control.leader_writer import LeaderWriter, Overtaken
 from worker.rest.facade import NotLeader, RestError
 
 if TYPE_CHECKING:
@@ -26,6 +26,7 @@ class Producer:
         self._may_begin = may_begin
         self._began = began
         self.sent: list[bytes | None] = []
+        self.committed: list[bytes | None] = []
 
     async def start(self) -> None:
         """It is connected."""
@@ -43,8 +44,14 @@ class Producer:
         answer.set_result(SimpleNamespace(offset=len(self.sent)))
         return answer
 
+    async def flush(self) -> None:
+        """All has been sent."""
+
     async def commit_transaction(self) -> None:
-        """All is written."""
+        self.committed, self.sent = [*self.committed, *self.sent], []
+
+    async def abort_transaction(self) -> None:
+        self.sent = []
 
 
 class Leader:
@@ -98,5 +105,30 @@ async def test_a_record_that_is_too_large_interrupts_no_other_write(monkeypatch:
     assert results[0] is None
     assert isinstance(results[1], RestError)
     assert (results[1].status, "connector-large takes 1048591 bytes" in str(results[1])) == (400, True)
-    assert (leader.producer.sent, leader.interrupted, writer.is_open) == ([b"v"], 0, True)
+    assert (leader.producer.committed, leader.interrupted, writer.is_open) == ([b"v"], 0, True)
+    await writer.stop()
+
+
+async def test_what_no_longer_holds_is_not_committed_and_keeps_nothing_else_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    leader = Leader(monkeypatch)
+    writer = leader.writer
+    assert await writer.open(lambda: True)
+    holds = True
+    writes = asyncio.gather(
+        writer.write([(b"k", b"of a client")]),
+        writer.write(placement=[(b"p", b"overtaken")], still_holds=lambda: holds),
+        return_exceptions=True,
+    )
+    await pass_turns()
+    writer.start()
+    await leader.began.wait()
+    holds = False
+    leader.may_begin.set()
+    async with asyncio.timeout(10):
+        first, second = await writes
+    assert first is None
+    assert isinstance(second, Overtaken)
+    assert (leader.producer.committed, leader.interrupted, writer.is_open) == ([b"of a client"], 0, True)
     await writer.stop()

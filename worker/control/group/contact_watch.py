@@ -109,7 +109,12 @@ class ContactWatch:
         """Run again, but only by what is written now: others may have got the units meanwhile."""
         node = self._node
         try:
-            await asyncio.gather(*(store.log.read_to_end(2) for store in (node.placement, node.config, node.status)))
+            # The leader may be about to give this worker's units away. It commits that only if no rebalance has started since
+            # it wrote it: it is in the topic by the time at which this worker has joined, perhaps in an open transaction.
+            await asyncio.gather(
+                node.placement.log.read_to_end(2, open_transactions=True),
+                *(store.log.read_to_end(2) for store in (node.config, node.status)),
+            )
         except MillraceError:
             return  # looked at again at once
         _log.info("Connected to the group: connectors and tasks run by what is placed here")
