@@ -213,13 +213,17 @@ class LeaderWriter:
                     for key, value in pending.placement
                 ]
                 await producer.flush()
+                # Before the question: a producer that is fenced by now can neither commit nor abort.
+                last_config, last_placement = [
+                    [(await answer).offset for answer in answers][-1:] for answers in (sent, placed)
+                ]
                 if not _still_hold(batch):
                     await producer.abort_transaction()
                     raise Overtaken(
                         "the group has changed while units of lost workers were placed: they are placed again"
                     )
                 await producer.commit_transaction()
-            return (await sent[-1]).offset if sent else None, (await placed[-1]).offset if placed else None
+            return next(iter(last_config), None), next(iter(last_placement), None)
         except ProducerFenced:
             _log.warning("Another worker leads the cluster now: this one's leading ends")
             await self.close()
