@@ -216,7 +216,7 @@ async def test_flows_that_start_at_once_find_one_application_and_each_reads_its_
         assert {flow.pid for flow in flows} == {pid}
         for flow, events in zip(flows, received, strict=True):
             assert [(event["event"], event["kind"]) for event in events] == [("failed", "ConfigInvalid")]
-            assert any("source.format" in line for line in flow.tail)
+            assert "source.format" in events[0]["error"]
             assert flow.end_text(2) == "ended with exit code 2 without saying why"
         assert stat.S_IMODE(address.socket.stat().st_mode) == 0o600
         os.kill(pid, signal.SIGTERM)
