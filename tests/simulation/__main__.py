@@ -64,13 +64,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     if min(options.processes, options.seeds) < 1:
         parser.error("--processes and --seeds must be 1 or more")
     seeds = range(options.seed, options.seed + options.seeds)
-    with ProcessPoolExecutor(options.processes, get_context("fork"), _prepare_process) as pool:
+    with ProcessPoolExecutor(options.processes, get_context("fork"), _prepare_process, (os.getpid(),)) as pool:
         return report_runs(run_side_by_side(pool, seeds, options), options)
 
 
-def _prepare_process() -> None:
+def _prepare_process(parent: int) -> None:
     """End with the parent, and let the collector look only at what a run leaves behind."""
     die_with_parent()
+    if os.getppid() != parent:
+        os._exit(1)  # it has ended before
     logging.raiseExceptions = False
     gc.collect()
     gc.freeze()
