@@ -89,9 +89,9 @@ def _run_simulation(options: argparse.Namespace) -> int:
     from worker.development.commands import simulate_cluster
 
     flags = [f"--{name}" for name in ("all", "trace") if getattr(options, name)]
-    numbers = [f"--{name}={getattr(options, name)}" for name in ("seeds", "seed", "seconds")]
-    processes = [] if options.processes is None else [f"--processes={options.processes}"]
-    return simulate_cluster([*numbers, *processes, *flags])
+    names = ("seeds", "seed", "seconds", "processes")
+    numbers = [f"--{name}={value}" for name in names if (value := getattr(options, name)) is not None]
+    return simulate_cluster([*numbers, *flags])
 
 
 def _fuzz(options: argparse.Namespace) -> int:
@@ -334,12 +334,7 @@ def _add_simulate(commands: argparse._SubParsersAction[argparse.ArgumentParser])
     simulate.add_argument("--seeds", type=int, default=100, metavar="N", help="how many seeds (100)")
     simulate.add_argument("--seed", type=int, default=1, metavar="S", help="the first seed (1)")
     simulate.add_argument("--seconds", type=float, default=0, help="start no seed after that many seconds; 0: no limit")
-    simulate.add_argument(
-        "--processes",
-        type=_parse_count,
-        metavar="N",
-        help="how many run seeds side by side (default: the machine's cores)",
-    )
+    simulate.add_argument("--processes", type=_parse_count, metavar="N", help="side by side (default: one per core)")
     simulate.add_argument("--all", action="store_true", help="run all seeds, also after one that fails")
     simulate.add_argument("--trace", action="store_true", help="print the events of each run")
     simulate.set_defaults(run=_run_simulation)
