@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from aiokafka import TopicPartition
 from aiokafka.client import AIOKafkaClient
 from aiokafka.errors import BrokerResponseError, NodeNotReadyError, kafka_errors
+from aiokafka.producer.sender import AddPartitionsToTxnHandler, InitPIDHandler
 
 if TYPE_CHECKING:
     import asyncio
@@ -46,6 +47,35 @@ def choose_broker(client: AIOKafkaClient) -> int:
 # aiokafka looks for coordinators with what this gives, and takes no broker for a mistake of the caller: ``AssertionError``.
 # It waits after the error that comes in its place, and retries.
 AIOKafkaClient.get_random_node = choose_broker
+
+
+#: The longest pause before a producer repeats what Kafka's coordinator of transactions can't do yet.
+_LAST_PAUSE_S: Final = 0.5
+
+
+def lengthen_pauses(handler: Any) -> None:
+    """Have requests of this kind repeated after pauses that double, up to half a second.
+
+    aiokafka asks every 20 or 100 ms. Where the markers of thousands of transactions are being written, a coordinator would get
+    thousands of repetitions a second, and the transactions that they wait for would end later still.
+
+    Args:
+        handler: the class of aiokafka that sends the requests and reads the answers.
+    """
+    read_answer = handler.handle_response
+
+    def choose_pause(request: Any, answer: Any) -> float | None:
+        pause: float | None = read_answer(request, answer)
+        sender = request._sender
+        repetitions = getattr(sender, "repetitions", 0)
+        sender.repetitions = 0 if pause is None else repetitions + 1
+        return None if pause is None else max(pause, min(pause * 2**repetitions, _LAST_PAUSE_S))
+
+    handler.handle_response = choose_pause
+
+
+lengthen_pauses(AddPartitionsToTxnHandler)
+lengthen_pauses(InitPIDHandler)
 
 
 def client_of(owner: Any) -> AIOKafkaClient:

@@ -320,6 +320,7 @@ class TaskHost:
             self._offset_writer,
             self._client_pool,
             self._starts.turn,
+            self._lease.wait,
         )
         plan = make_plan(message.id, config, shared, lambda topic: self._channel.event(ActiveTopic(message.id, topic)))
         plan.refresh_secrets, plan.scrub, plan.tracing = refresh, self._masker.scrub, self._tracing

@@ -91,6 +91,7 @@ class TaskPlan:
         client_pool: gives the task's producer its client.
         topic_used: called with each topic when the task first writes to it.
         turn: awaited before what holds up the event loop while a task starts; see ``Turnstile``.
+        lease: awaited before an older producer of the task is fenced; see ``Lease``.
         renew: takes new values that config providers gave, with the configuration, resolved again, and the names of the options
             that changed (both may be empty where only the worker's own properties have). Reads TLS stores: blocks for a moment.
         refresh_secrets: asks the config providers for new values now, and says whether there were any; None where the task has
@@ -126,6 +127,7 @@ class TaskPlan:
     stop_s: float
     topic_used: Callable[[str], None]
     turn: Callable[[], Awaitable[None]]
+    lease: Callable[[], Awaitable[None]]
     warnings: list[str]
     renew: Callable[[Mapping[str, str], frozenset[str]], Renewal]
     refresh_secrets: Callable[[], Awaitable[bool]] | None = None
@@ -303,6 +305,7 @@ class HostServices:
         offset_writer: writes to the worker's offsets topic.
         client_pool: gives tasks' producers their clients.
         turn: see ``TaskPlan``.
+        lease: see ``TaskPlan``.
     """
 
     worker: Mapping[str, str]
@@ -311,6 +314,7 @@ class HostServices:
     offset_writer: OffsetWriter
     client_pool: ClientPool
     turn: Callable[[], Awaitable[None]]
+    lease: Callable[[], Awaitable[None]]
 
 
 class _TaskClients:
@@ -474,6 +478,7 @@ def make_plan(
         stop_s=int(worker.get("task.shutdown.graceful.timeout.ms", "5000")) / 1000,
         topic_used=topic_used,
         turn=host.turn,
+        lease=host.lease,
         warnings=clients.warnings,
         renew=partial(clients.renew, cls.config_def, config),
     )

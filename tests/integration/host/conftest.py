@@ -76,6 +76,9 @@ class Control:
             **(properties or {}),
         }
         self.events: list[HostMessage] = []
+        #: How long the lease is when the host asks for it, in seconds.
+        self.lease_s = 60.0
+        self.leases_asked = 0
         self.process: asyncio.subprocess.Process | None = None
         self.peer: Peer | None = None
         self.offsets = OffsetStore(self.properties["offset.storage.topic"], self.client)
@@ -178,7 +181,8 @@ class Control:
             await self.offsets.read_to_end()
             return self.offsets.raw(message.connector)
         if isinstance(message, ReadLease):
-            return time.monotonic() + 60
+            self.leases_asked += 1
+            return time.monotonic() + self.lease_s
         if isinstance(message, Stats):
             self.events = [event for event in self.events if not isinstance(event, Stats)]
         self.events.append(message)

@@ -68,6 +68,8 @@ class TransactionalSession(TaskSession):
         if self.producer is not None:
             await self.producer.close()
         await asyncio.sleep(pause)
+        # The transaction may be lost because the machine was frozen, and the task may be another worker's since.
+        await self.plan.lease()
         async with self._committing:
             if self._ending is not None:
                 self._ending.cancel()
