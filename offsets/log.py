@@ -56,6 +56,7 @@ class CompactedLog:
         isolation: ``read_committed`` where transactional writers exist.
         producer: further aiokafka producer arguments; acks and idempotence are set here.
         refresh_s: seconds between looks for new partitions.
+        gather_s: seconds that records may gather in Kafka after some were read, while no reader waits for the end.
     """
 
     def __init__(
@@ -67,6 +68,7 @@ class CompactedLog:
         isolation: Isolation = "read_committed",
         producer: Mapping[str, Any] | None = None,
         refresh_s: float = _REFRESH_S,
+        gather_s: float = 0.0,
     ) -> None:
         self.topic = topic
         self._client = dict(client)
@@ -74,6 +76,8 @@ class CompactedLog:
         self._isolation = isolation
         self._producer_options = dict(producer or {})
         self._refresh_s = refresh_s
+        self._gather_s = gather_s
+        self._end_wanted = asyncio.Event()
         self._positions: dict[int, int] = {}
         self._waiters: list[tuple[dict[int, int], asyncio.Future[None]]] = []
         self._ends = {level: Joint(functools.partial(self._ask_end, level)) for level in LEVELS}
@@ -188,6 +192,7 @@ class CompactedLog:
         reached: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         reached.add_done_callback(lambda done: done.exception())  # also where those who waited have given up
         self._waiters.append((ends, reached))
+        self._end_wanted.set()
         self._wake_waiters()
         return reached
 
@@ -326,6 +331,10 @@ class CompactedLog:
                     self._note_success()
                     if await self._absorb_results(fetcher, results):
                         refresh_at = 0.0
+                    elif self._gather_s and any(result.position > result.asked for result in results):
+                        with contextlib.suppress(TimeoutError):
+                            async with asyncio.timeout(self._gather_s):
+                                await self._end_wanted.wait()
         finally:
             for task in under_way.values():
                 task.cancel()
@@ -376,6 +385,8 @@ class CompactedLog:
             else:
                 remaining.append((ends, reached))
         self._waiters = remaining
+        if not remaining:
+            self._end_wanted.clear()
 
     def _fail_waiters(self, error: Exception) -> None:
         for _, reached in self._waiters:

@@ -23,6 +23,8 @@ _NULL: Final = b"null"
 #: Offsets decoded before the event loop gets its turn: about 5 ms.
 _SLICE: Final = 1000
 _BY_TIME: Final = itemgetter(1)
+#: Each transaction of each task in the cluster writes here, and each worker reads it: not one by one.
+_GATHER_S: Final = 0.1
 
 
 class OffsetTable:
@@ -111,7 +113,9 @@ class OffsetStore:
         producer: Mapping[str, Any] | None = None,
     ) -> None:
         self._table = OffsetTable()
-        self._log = CompactedLog(topic, client, self._take_records, isolation=isolation, producer=producer)
+        self._log = CompactedLog(
+            topic, client, self._take_records, isolation=isolation, producer=producer, gather_s=_GATHER_S
+        )
 
     def renew(self, arguments: Mapping[str, Any]) -> None:
         """Log in with the credentials among ``arguments`` from the next connection on."""

@@ -14,6 +14,7 @@ from compose.local.kafka import KafkaCluster
 from compose.local.ports import free_port
 from connectors.errors import Fatal, Fenced, Retriable
 from offsets.admin import TopicAdmin
+from offsets.fetch import TopicFetcher
 from offsets.log import CompactedLog
 from tests.integration.offsets.topic_tools import Collected, admin_client, create_topic, producing
 from tests.support.eventually import eventually_async
@@ -76,6 +77,31 @@ async def test_what_is_sent_is_visible_after_reading_to_the_end(bootstrap: str, 
         await log.send_all([(b"k", None), (b"l", b"1"), (b"l", b"2")])
         await log.read_to_end()
         assert sink.values[-3:] == [None, b"1", b"2"]
+
+
+async def test_records_gather_until_a_reader_wants_the_end(
+    bootstrap: str, unique: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fetches: list[int] = []
+    fetch = TopicFetcher.fetch
+
+    async def count_fetch(fetcher: TopicFetcher, *args: Any, **options: Any) -> Any:
+        fetches.append(args[0])
+        return await fetch(fetcher, *args, **options)
+
+    monkeypatch.setattr(TopicFetcher, "fetch", count_fetch)
+    topic = unique("log")
+    await create_topic(bootstrap, topic)
+    sink = Collected()
+    async with reading(bootstrap, topic, sink, gather_s=3600.0) as log, producing(bootstrap) as producer:
+        before = len(fetches)
+        for number in range(100):
+            await producer.send_and_wait(topic, b"%d" % number, key=b"k")
+        # Some come with the fetch that waits, and a few with that which was under way then.
+        assert len(fetches) <= before + 2 + len(set(fetches))
+        await log.read_to_end()
+        assert sink.latest == {b"k": b"99"}
+        assert len(sink.records) == 100
 
 
 async def test_aborted_transactions_are_invisible_and_markers_do_not_hang_the_reader(
