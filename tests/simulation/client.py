@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from connectors.errors import MillraceError
 from offsets.cluster import ClusterState
 from tests.simulation.schedule import MOST_TASKS, NAMES, Event
+from worker.control.state.instructions import InstructionTable
 from worker.rest.facade import RestError
 
 if TYPE_CHECKING:
@@ -44,6 +45,15 @@ def snapshot_of(world: World) -> ClusterSnapshot:
     return state.snapshot()
 
 
+def instructions_of(world: World) -> InstructionTable:
+    """The requests to connectors as they are in Kafka."""
+    table = InstructionTable()
+    for log in world.kafka.topics.get("configs-placement", ()):
+        for _, key, value in log.records(committed=True):
+            table.apply(key, value)
+    return table
+
+
 class Client:
     """Sends the requests of a schedule, one after the other for each connector.
 
@@ -58,6 +68,8 @@ class Client:
         self._count = 0
         self.versions = {name: Belief() for name in NAMES}
         self.targets = {name: Belief("STARTED") for name in NAMES}
+        #: Connector -> id of a snapshot -> whether it is asked for.
+        self.snapshots: dict[str, dict[str, Belief]] = {name: {} for name in NAMES}
         self.idle = dict.fromkeys(NAMES, True)
         self.acknowledged = 0
 
@@ -89,12 +101,14 @@ class Client:
             "delete": ("delete_connector", name),
             "restart": ("restart_connector_and_tasks", name),
             "offsets": ("offsets.reset_connector_offsets", name),
+            "snapshot": ("snapshots.create_snapshot", name, {"id": version}),
+            "forget": ("snapshots.delete_snapshot", name, self._choose_snapshot(name, event.second)),
         }
         method, *arguments = calls.get(kind, ("set_target_state", name, target))
         if kind == "restart":
             method, arguments = "restart_task", [name, 0]
         loop.note(f"{kind} {name} (request {number}) to {worker.name}")
-        changed = self._possible(name, kind, version, target)
+        changed = self._possible(name, kind, version if kind != "forget" else arguments[-1], target)
         for attempt in range(_ATTEMPTS):
             try:
                 await self._world.request(worker, method, *arguments)
@@ -118,13 +132,29 @@ class Client:
             belief.acknowledged = value
         self._check(name, f"when request {number} is acknowledged")
 
+    def _choose_snapshot(self, name: str, number: int) -> str:
+        ids = list(self.snapshots[name])
+        return ids[number % len(ids)] if ids else "unknown"
+
     def _possible(self, name: str, kind: str, version: str, target: str | None) -> list[tuple[Belief, Any]]:
-        """The beliefs that a request changes, with their new values."""
-        versions, targets = self.versions[name], self.targets[name]
+        """The beliefs that a request changes, with their new values.
+
+        Args:
+            name: of the connector.
+            kind: of the request.
+            version: of the configuration, or the id of a snapshot.
+            target: the state that is asked for.
+        """
+        versions, targets, snapshots = self.versions[name], self.targets[name], self.snapshots[name]
+        if kind == "snapshot":
+            # A delete that was not answered may come later still, and take it along.
+            return [(snapshots.setdefault(version, Belief(False, {False} if versions.allows(None) else set())), True)]
+        if kind == "forget":
+            return [(snapshots[version], False)] if version in snapshots else []
         if kind in ("create", "change"):
             return [(versions, version)]
         if kind == "delete":
-            return [(versions, None), (targets, "STARTED")]
+            return [(versions, None), (targets, "STARTED"), *((belief, False) for belief in snapshots.values())]
         return [] if target is None else [(targets, target)]
 
     def _check(self, name: str, moment: str) -> None:
@@ -140,6 +170,13 @@ class Client:
             self._world.watch.fail(
                 f"{moment}, connector {name} is {target}; {self.targets[name].acknowledged} was acknowledged"
             )
+        asked = {row["id"] for row in instructions_of(self._world).get(name)}
+        for snapshot_id, belief in self.snapshots[name].items():
+            if not belief.allows(snapshot_id in asked):
+                self._world.watch.fail(
+                    f"{moment}, snapshot {snapshot_id} of {name} is {'' if snapshot_id in asked else 'not '}asked for; "
+                    f"{belief.acknowledged} was acknowledged"
+                )
 
     def check_all(self) -> None:
         """All acknowledged changes must be there."""

@@ -15,10 +15,13 @@ from worker.pipe import Peer
 from worker.plugins.model import Description, PluginInfo
 from worker.protocol import (
     AlterOffsets,
+    CheckSnapshot,
     ConnectorStateChanged,
+    ConnectorView,
     DescribePlugins,
     HostTaskId,
     Init,
+    Instruct,
     PauseTask,
     StartConnector,
     StartTask,
@@ -46,6 +49,7 @@ class Run:
     Attributes:
         config: by which it runs.
         paused: whether it does nothing.
+        instructions: what operators ask of it.
         working: whether it has come so far that it touches its source.
     """
 
@@ -53,6 +57,7 @@ class Run:
     config: dict[str, str]
     generation: int
     paused: bool
+    instructions: bytes = b"[]"
     task: asyncio.Task[None] | None = None
     working: bool = False
 
@@ -99,11 +104,18 @@ class ModelledHost:
                 return msgspec.json.encode({"name": CONNECTOR, "error_count": 0, "groups": [], "configs": []})
             case AlterOffsets():
                 return True
+            case CheckSnapshot():
+                return message.request
+            case ConnectorView():
+                return message.instructions
+            case Instruct():
+                self._runs[unit_of(message.id)].instructions = message.instructions
             case StartConnector():
                 self._start(Run(Unit(message.name, INSTANCE), message.config, message.generation, message.paused))
             case StartTask():
                 config = {**message.connector_config, **message.config}
-                self._start(Run(unit_of(message.id), config, message.generation, message.paused))
+                run = Run(unit_of(message.id), config, message.generation, message.paused, message.instructions)
+                self._start(run)
             case StopConnector():
                 return await self._stop(Unit(message.name, INSTANCE), message.deadline_s)
             case StopTask():

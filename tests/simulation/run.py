@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from offsets.status import StatusState
-from tests.simulation.client import Client, snapshot_of
+from tests.simulation.client import Client, instructions_of, snapshot_of
 from tests.simulation.delivery import Delivered
 from tests.simulation.loop import SimulationStuck, VirtualLoop, close_quietly, virtual_world
 from tests.simulation.real_hosts import NumberTopics
@@ -188,6 +188,7 @@ class Simulation:
             # it says what they are when it is resumed.
             for number in range(INSTANCE, len(tasks) if target == "STARTED" else 0):
                 expected_units[Unit(name, number)] = target == "PAUSED"
+        instructions = instructions_of(world)
         for unit, paused in expected_units.items():
             runs = world.watch.runs(unit)
             if len(runs) != 1:
@@ -197,12 +198,18 @@ class Simulation:
                 return f"{unit} runs by version {runs[0].run.config['version']} of {config['version']}"
             if runs[0].run.paused != paused:
                 return f"{unit} is {'not ' if paused else ''}paused"
+            saved = instructions.encoded(unit.connector)
+            if unit.task != INSTANCE and not self._plan.real_hosts and runs[0].run.instructions != saved:
+                return f"{unit} has the instructions {runs[0].run.instructions!r}, and {saved!r} are saved"
         for unit in world.watch.running:
             if unit not in expected_units and any(
                 not row.run.paused or snapshot.target_state(unit.connector) != "PAUSED"
                 for row in world.watch.runs(unit)
             ):
                 return f"{unit} runs and should not"
+        for name in instructions.connectors():
+            if name not in snapshot.connectors:
+                return f"there are instructions for connector {name}, which does not exist"
         # In this order: a worker that is not ready has no statuses yet.
         return self._wrong_views(snapshot) or self._wrong_status(expected_units, snapshot)
 

@@ -144,6 +144,11 @@ def make_plan(seed: int) -> Plan:
         # Only a stopped connector's offsets can be reset.
         kinds = ("stop", "offsets", "resume") if kind == "offsets" and second % 4 else (kind,)
         events += [Event(at + number / 1000, f"request {kind}", first, second) for number, kind in enumerate(kinds)]
+    for _ in range(draw.randrange(5)):
+        kind = draw.choice(("snapshot", "snapshot", "forget"))
+        events.append(
+            Event(draw.uniform(begin, end), f"request {kind}", draw.randrange(1 << 16), draw.randrange(1 << 16))
+        )
     # Without a connector nothing can go wrong with one.
     events += [Event(begin / 2 + number / 10, "request create", number, draw.randrange(1 << 16)) for number in range(2)]
     return Plan(seed, workers, exactly_once, tuple(sorted(events, key=lambda event: event.at_s)), end, real_hosts)

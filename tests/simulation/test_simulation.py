@@ -18,6 +18,7 @@ from tests.simulation.run import Verdict, run_plan, run_seed
 from tests.simulation.schedule import Event, Plan, make_plan
 from tests.support.eventually import eventually
 from worker import cli
+from worker.control.placement.reconciler import LocalRun, Reconciler
 from worker.host.delivery.exactly_once import TransactionalSession
 from worker.host.delivery.producer import Producer
 from worker.host.delivery.session import TaskSession
@@ -100,6 +101,17 @@ def test_a_broken_rule_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
         if verdict.broken:
             break
     assert any(verdict.broken and "while it runs in" in verdict.broken for verdict in verdicts)
+
+
+def test_a_request_that_a_task_does_not_get_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def instruct_nobody(_: Reconciler, __: object, local_run: LocalRun, instructions: bytes) -> None:
+        local_run.instructions = instructions
+
+    monkeypatch.setattr(Reconciler, "_instruct_unit", instruct_nobody)
+    events = (Event(4.0, "request create", 0, 0), Event(20.0, "request snapshot", 0, 0))
+    broken = run_plan(Plan(1, 2, exactly_once=False, events=events, end_s=25.0)).broken
+    assert broken is not None
+    assert "has the instructions b'[]'" in broken
 
 
 def test_a_record_that_real_hosts_write_twice_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
