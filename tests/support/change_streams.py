@@ -459,7 +459,7 @@ class Shop:
         action = self.chance.choice(("add", "add", "drop", "widen"))
         if action == "add":
             kind = KINDS[self.chance.choice(list(self.kinds))]
-            name = f"c{len(self.structures[table])}0_{kind.name}"
+            name = f"c{len(self.structures[table])}0_ä_{kind.name}"
             columns[name] = kind
             values: Callable[[Row], Row] = lambda row: row | {name: None}  # noqa: E731 - one of three
         elif action == "drop" and len(columns) > len(self.kept) + 1:

@@ -49,7 +49,10 @@ _log = logging.getLogger(__name__)
 _PING_S: Final = 1.0
 #: The wait for an answer is divided into this many parts.
 _PARTS: Final = 8
-_READY_DEADLINE_S: Final = 30.0
+#: A host needs a second of CPU time; where the machine is overloaded, or a container may use a tenth of a core, that is long.
+_READY_DEADLINE_S: Final = 90.0
+#: Seconds for which a task waits for a host that starts, where others of its environment are ready.
+_AWAITED_S: Final = 15.0
 _FIRST_BACKOFF_S: Final = 0.1
 _LAST_BACKOFF_S: Final = 30.0
 #: A host that lived this long was good: the next one starts without a pause.
@@ -218,7 +221,7 @@ class HostPool:
             now = time.monotonic()
             for host in group:
                 host.used = now
-            starting = any(not host.ready and now - host.started < _READY_DEADLINE_S / 2 for host in group)
+            starting = any(not host.ready and now - host.started < _AWAITED_S for host in group)
             if not group or (
                 len(ready) == len(group) < self._count
                 and all(host.tasks for host in ready)

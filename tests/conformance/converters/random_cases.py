@@ -14,8 +14,15 @@ from tests.conformance.converters.spelling import double_bits, float_bits
 if TYPE_CHECKING:
     from random import Random
 
-_TYPE_NAMES: Final = ("com.example.Thing", "com.example.Other", "a.b.c", "Value", "io.debezium.time.Timestamp")
-_FIELD_NAMES: Final = ("a", "b", "id", "x_y", "type", "name", "A", "_x", "field", "null")
+_TYPE_NAMES: Final = (
+    "com.example.Thing",
+    "com.example.Other",
+    "a.b.c",
+    "Value",
+    "io.debezium.time.Timestamp",
+    "a.Größe",
+)
+_FIELD_NAMES: Final = ("a", "b", "id", "x_y", "type", "name", "A", "_x", "field", "null", "größe", "数量", "x٣", "ª")
 _KEYS: Final = ("int8", "int16", "int32", "int64", "string", "boolean")
 _PARAMETERS: Final = (
     [["p", "v"]],

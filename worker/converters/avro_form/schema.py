@@ -59,7 +59,6 @@ _SIMPLE: Final = {
     Type.BYTES: "bytes",
 }
 _LOGICAL: Final = {DECIMAL: "decimal", DATE: "date", TIME: "time-millis", TIMESTAMP: "timestamp-millis"}
-_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 #: A control character in JSON text, or another escape (consumed, so that an escaped backslash is not misread).
 _CONTROL: Final = re.compile(r"\\u00([01][0-9a-f])|\\.", re.DOTALL)
 _NOT_NAME: Final = re.compile(r"[^A-Za-z0-9_]")
@@ -119,8 +118,11 @@ def split_name(name: str, settings: AvroSettings) -> tuple[str, str]:
 
 
 def avro_name(name: str, settings: AvroSettings) -> str:
-    """``name``, scrubbed if that is wanted; raises Skippable if Avro does not allow it."""
-    if _NAME.match(name):
+    """``name``, scrubbed if that is wanted; raises Skippable if Avro does not allow it.
+
+    Avro's specification allows ASCII only, and its library for Java all letters and digits, as long as none is scrubbed.
+    """
+    if is_name(name) and (name.isascii() or not settings.scrub):
         return name
     if settings.scrub and name:
         encoded = quote_plus(name, safe="*").replace("~", "%7E")
@@ -128,6 +130,16 @@ def avro_name(name: str, settings: AvroSettings) -> str:
     raise Skippable(
         f"Avro does not allow the name {name!r}: only letters, digits and underscores, no digit first. Rename it "
         "in a transform, or set scrub.invalid.names=true to have such names replaced."
+    )
+
+
+def is_name(name: str) -> bool:
+    """Whether Avro's library for Java takes a name: letters, digits and underscores up to U+FFFF, no digit first."""
+    letters = name.replace("_", "x")
+    return (
+        letters[:1].isalpha()
+        and all(letter.isalpha() or letter.isdecimal() for letter in letters)
+        and max(letters) <= "\uffff"
     )
 
 
@@ -321,6 +333,9 @@ def _enum_text(schema: Schema, space: str, names: _Names) -> str:
         return named
     _, simple, head = named
     symbols = [avro_name(symbol, names.settings) for symbol in enum_symbols(schema)]
+    foreign = next((symbol for symbol in symbols if not symbol.isascii()), None)
+    if foreign is not None:
+        raise Skippable(f"The Avro enum {name!r} has the symbol {foreign!r}, and symbols have ASCII letters only.")
     members = [f'"type":"enum",{head}']
     if (doc := schema.parameter(ENUM_DOC + simple)) is not None:
         members.append(f'"doc":{string_text(doc)}')
