@@ -92,11 +92,8 @@ class ModelledHost:
             self._end(run)
 
     async def _handle(self, message: Any) -> Any:
-        while self._loop.time() < self.stuck_until:
-            await asyncio.sleep(self.stuck_until - self._loop.time())
+        await delay_answer(self, self._loop, message)
         match message:
-            case Init():
-                await asyncio.sleep(0.1 + self._loop.random.random() ** 4 * 8)
             case DescribePlugins():
                 return msgspec.json.encode(Description([_PLUGIN], {}))
             case Validate():
@@ -110,12 +107,8 @@ class ModelledHost:
                 return message.instructions
             case Instruct():
                 self._runs[unit_of(message.id)].instructions = message.instructions
-            case StartConnector():
-                self._start(Run(Unit(message.name, INSTANCE), message.config, message.generation, message.paused))
-            case StartTask():
-                config = {**message.connector_config, **message.config}
-                run = Run(unit_of(message.id), config, message.generation, message.paused, message.instructions)
-                self._start(run)
+            case StartConnector() | StartTask():
+                self._start(run_of(message))
             case StopConnector():
                 return await self._stop(Unit(message.name, INSTANCE), message.deadline_s)
             case StopTask():
@@ -174,6 +167,22 @@ class ModelledHost:
 def unit_of(task: HostTaskId) -> Unit:
     """The unit that a task is for placement."""
     return Unit(task.connector, task.task)
+
+
+def run_of(message: StartConnector | StartTask) -> Run:
+    """The unit that a message starts."""
+    if isinstance(message, StartConnector):
+        return Run(Unit(message.name, INSTANCE), message.config, message.generation, message.paused)
+    config = {**message.connector_config, **message.config}
+    return Run(unit_of(message.id), config, message.generation, message.paused, message.instructions)
+
+
+async def delay_answer(host: Any, loop: VirtualLoop, message: Any) -> None:
+    """Wait while ``host`` is stuck, and for its start, which takes up to eight seconds."""
+    while loop.time() < host.stuck_until:
+        await asyncio.sleep(host.stuck_until - loop.time())
+    if isinstance(message, Init):
+        await asyncio.sleep(0.1 + loop.random.random() ** 4 * 8)
 
 
 def current_machine() -> str:

@@ -10,7 +10,7 @@ import json
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
-from tests.simulation.hosts import Run, unit_of
+from tests.simulation.hosts import Run, delay_answer, run_of, unit_of
 from tests.simulation.kafka_log import TopicLimits
 from tests.simulation.schedule import MOST_TASKS, NAMES
 from tests.simulation.source import LARGEST_BATCH, TOPIC
@@ -19,7 +19,6 @@ from worker.host.host import TaskHost
 from worker.pipe import Peer
 from worker.protocol import (
     ConnectorStateChanged,
-    Init,
     StartConnector,
     StartTask,
     StopConnector,
@@ -97,16 +96,10 @@ class RealHost:
 
     async def _handle(self, message: Any) -> Any:
         assert self._host is not None
-        while self._loop.time() < self.stuck_until:
-            await asyncio.sleep(self.stuck_until - self._loop.time())
-        match message:
-            case Init():
-                await asyncio.sleep(0.1 + self._loop.random.random() ** 4 * 8)
-            case StartTask():
-                config = {**message.connector_config, **message.config}
-                self._expect(Run(unit_of(message.id), config, message.generation, message.paused))
-            case StartConnector():
-                self._expect(Run(Unit(message.name, INSTANCE), message.config, message.generation, message.paused))
+        await delay_answer(self, self._loop, message)
+        if isinstance(message, StartConnector | StartTask):
+            run = run_of(message)
+            self._runs[run.unit, run.generation] = run
         answer = await self._host.handle(message)
         match message:
             case StopTask():
@@ -114,9 +107,6 @@ class RealHost:
             case StopConnector():
                 self._forget(Unit(message.name, INSTANCE))
         return answer
-
-    def _expect(self, run: Run) -> None:
-        self._runs[run.unit, run.generation] = run
 
     def _follow(self, unit: Unit, generation: int, state: str) -> None:
         run = self._runs.get((unit, generation))
