@@ -54,7 +54,7 @@ _LAST_PAUSE_S: Final = 0.5
 
 
 def lengthen_pauses(handler: Any) -> None:
-    """Have requests of this kind repeated after pauses that double, up to half a second.
+    """Have requests of this kind repeated after pauses that double from the third on, up to half a second.
 
     aiokafka asks every 20 or 100 ms. Where the markers of thousands of transactions are being written, a coordinator would get
     thousands of repetitions a second, and the transactions that they wait for would end later still.
@@ -69,7 +69,8 @@ def lengthen_pauses(handler: Any) -> None:
         sender = request._sender
         repetitions = getattr(sender, "repetitions", 0)
         sender.repetitions = 0 if pause is None else repetitions + 1
-        return None if pause is None else max(pause, min(pause * 2**repetitions, _LAST_PAUSE_S))
+        doublings = max(0, repetitions - 1)
+        return None if pause is None else max(pause, min(pause * 2**doublings, _LAST_PAUSE_S))
 
     handler.handle_response = choose_pause
 

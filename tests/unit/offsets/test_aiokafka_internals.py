@@ -50,7 +50,7 @@ async def test_pauses_between_requests_that_the_coordinator_refuses_double() -> 
         return pause
 
     busy = ConcurrentTransactions.errno
-    assert [pause_after(busy) for _ in range(7)] == [0.02, 0.04, 0.08, 0.16, 0.32, 0.5, 0.5]
+    assert [pause_after(busy) for _ in range(8)] == [0.02, 0.02, 0.04, 0.08, 0.16, 0.32, 0.5, 0.5]
     assert pause_after(0) is None
     assert pause_after(busy) == 0.1, "aiokafka's, for a transaction that has partitions"
 
@@ -58,7 +58,7 @@ async def test_pauses_between_requests_that_the_coordinator_refuses_double() -> 
 async def test_a_new_producer_asks_for_its_id_after_pauses_that_double() -> None:
     sender = _make_sender()
     busy = SimpleNamespace(error_code=ConcurrentTransactions.errno)
-    assert [InitPIDHandler(sender).handle_response(busy) for _ in range(4)] == [0.1, 0.2, 0.4, 0.5]
+    assert [InitPIDHandler(sender).handle_response(busy) for _ in range(5)] == [0.1, 0.1, 0.2, 0.4, 0.5]
     assert (
         InitPIDHandler(sender).handle_response(SimpleNamespace(error_code=0, producer_id=1, producer_epoch=2)) is None
     )
