@@ -80,7 +80,6 @@ class SnapshotBoard(Generic[Table]):
         recall: makes the share of a new request, from what is saved of it.
         stop: a share is not worked on, for now or (``dropped``) for good: what is under way is not wanted.
         clock: seconds since 1970.
-        fails: whether a request has failed when all of its tables have.
 
     Attributes:
         shares: by the request's id.
@@ -92,15 +91,12 @@ class SnapshotBoard(Generic[Table]):
         recall: Callable[[SnapshotRequest], TaskShare[Table]],
         stop: StopShare[Table],
         clock: Callable[[], float] = time.time,
-        *,
-        fails: bool = False,
     ) -> None:
         self.shares: dict[str, TaskShare[Table]] = {}
         self.order: list[TaskShare[Table]] = []
         self._recall = recall
         self._stop = stop
         self._clock = clock
-        self._fails = fails
         self._unsaved: dict[str, None] = {}
 
     def now_ms(self) -> int:
@@ -166,11 +162,11 @@ class SnapshotBoard(Generic[Table]):
         self.finish(share)
 
     def finish(self, share: TaskShare[Table]) -> None:
-        """End a share of which no table is left."""
+        """End a share of which no table is left; it has failed if all of its tables have."""
         note = share.note
         if note.state == "running" and note.resolved and not any(table.open for table in share.tables):
             errors = [table.note.error for table in share.tables if table.note.stage == "failed"]
-            if self._fails and errors and len(errors) == len(share.tables):
+            if errors and len(errors) == len(share.tables):
                 note.end("failed", self.now_ms(), errors[0])
             else:
                 note.end("done", self.now_ms())

@@ -73,7 +73,6 @@ class SnapshotPlanner(ABC, Generic[Table, Part, Definition]):
         partition: makes the source partition of the task's share of a request.
         clock: seconds since 1970.
         tables_ahead: tables of a request that are read at the same time at most; None: any number.
-        fails: whether a request has failed when all of its tables have.
     """
 
     def __init__(
@@ -82,9 +81,8 @@ class SnapshotPlanner(ABC, Generic[Table, Part, Definition]):
         clock: Callable[[], float] = time.time,
         *,
         tables_ahead: int | None = None,
-        fails: bool = False,
     ) -> None:
-        self.board: Final = SnapshotBoard[Table](self.recall_share, self._stop_share, clock, fails=fails)
+        self.board: Final = SnapshotBoard[Table](self.recall_share, self._stop_share, clock)
         self._partition = partition
         self._tables_ahead = tables_ahead
 

@@ -79,6 +79,7 @@ def _make_view(
         "rows_total": sum(total) if total and None not in total else None,
         "rows_done": sum(table["rows_done"] for table in tables),
         "percent": 100.0 if state == "completed" else _mean_of([part["percent"] for part in parts]),
+        "error": next((part["error"] for part in parts if part.get("error")), None),
         "tables": tables,
     }
 

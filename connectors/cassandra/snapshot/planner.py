@@ -107,7 +107,7 @@ class CassandraSnapshotPlanner(SnapshotPlanner[CassandraTableSnapshot, RingRange
         saved: Iterable[tuple[Position, Position]],
         clock: Callable[[], float] = time.time,
     ) -> None:
-        super().__init__(lambda request: views.share_partition(settings.prefix, request, shard), clock, fails=True)
+        super().__init__(lambda request: views.share_partition(settings.prefix, request, shard), clock)
         self._settings = settings
         self._shard = shard
         self._whole = task_range(*shard)

@@ -47,6 +47,8 @@ ENTRY_POINTS: Final = "millrace.masks"
 
 _JSON: Final = frozenset(("io.debezium.data.Json", "io.debezium.data.Xml"))
 _MOST_CHARS: Final = 1_000_000
+#: A value that consists of references to config providers: a rule gets it where no provider has the key.
+_REFERENCES: Final = re.compile(r"\s*(?:\$\{[^{}:]+:[^{}]*\}\s*)+")
 
 
 class Target(NamedTuple):
@@ -481,7 +483,15 @@ def make_rule(name: str, options: Mapping[str, Any]) -> _MaskRule:
     }
     strings["rule"] = name
     for key in ("columns", "type"):
-        _required_option({"type": "", **strings} if key == "columns" else strings, key)
+        if key not in strings:
+            raise ConfigInvalid(f"mask {name}: it needs {key}")
+    salt = strings.get("salt.secret", "")
+    if _REFERENCES.fullmatch(salt):
+        # Whoever may read the configuration could try values out with it.
+        raise ConfigInvalid(
+            f"mask {name}: {salt} in salt.secret has no value: check the provider's name (config.providers), the path and "
+            "the key"
+        )
     kind = strings["type"] = strings["type"].strip()
     make = _load_factory(kind, name)
     for key in _REQUIRED.get(kind, ()):

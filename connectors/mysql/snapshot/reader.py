@@ -277,7 +277,11 @@ class MySqlSnapshotReader(SnapshotEngine[MySqlSnapshotPlanner]):
         return True
 
     async def _resolve_tables(self, job: TableReadJob, connection: Any) -> None:
-        tables = await self._source.tables(job.share.request.tables)
+        request = job.share.request
+        tables = await self._source.tables(request.tables)
+        if not tables and request.origin in ("rest", "signal"):
+            self._give_up(job, f"no captured table matches {', '.join(request.tables)}")
+            return
         rows = await lookup.read_estimates(connection, [table.name for table in tables])
         self._planner.resolved(
             job,
@@ -291,10 +295,12 @@ class MySqlSnapshotReader(SnapshotEngine[MySqlSnapshotPlanner]):
                 for table in tables
             ],
         )
-        if not tables:
-            self._log.warning(
-                "snapshot %s: no captured table matches %s", job.share.request.id, job.share.request.tables
-            )
+        self._notify()
+
+    def _give_up(self, job: TableReadJob, reason: str) -> None:
+        """The request can't be followed."""
+        self._log.error("snapshot %s is given up: %s", job.share.request.id, reason)
+        self._planner.give_up(job, reason)
         self._notify()
 
     async def _renew_table(self, job: TableReadJob, reader: MySqlChunkReader, reason: str) -> None:
@@ -325,8 +331,7 @@ class MySqlSnapshotReader(SnapshotEngine[MySqlSnapshotPlanner]):
             if isinstance(refusal, Retriable):
                 self._log.warning("snapshot %s: %s", job.share.request.id, refusal)
                 return False
-            self._planner.give_up(job, str(refusal))
-            self._notify()
+            self._give_up(job, str(refusal))
             return True
         if code in _GONE:
             self._table_vanished(job)

@@ -313,8 +313,13 @@ def test_hashes_mask_keys_too() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"type": "md5"}, "mask r: .*needs columns"),
-        ({"columns": "a"}, "mask r: .*needs type"),
+        ({"type": "md5"}, "mask r: it needs columns"),
+        ({}, "mask r: it needs columns"),
+        ({"columns": "a"}, "mask r: it needs type"),
+        (
+            {"columns": "a", "type": "md5", "salt.secret": "${file:/salts.properties:mail}"},
+            r"mask r: \$\{file:/salts.properties:mail\} in salt.secret has no value: check the provider's name",
+        ),
         ({"columns": "a", "type": "rot13"}, "there is no type 'rot13'; types are chars, default"),
         ({"columns": "a", "type": "no.such:thing"}, "type=no.such:thing can't be loaded: No module named 'no'"),
         ({"columns": "(", "type": "md5"}, "mask.r.columns: Invalid regex"),

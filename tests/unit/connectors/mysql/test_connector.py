@@ -229,6 +229,13 @@ def test_states_of_snapshots() -> None:
     assert state("running", "completed", "failed") == "failed"
 
 
+def test_a_request_that_can_not_be_followed_says_why() -> None:
+    note = notes.MySqlShareNote(state="failed", error="no captured table matches a")
+    offset = {"state": "failed", "progress": pack(note)}
+    (shown,) = MySqlConnector.snapshots(parsed(), [], [({"server": "p", "snapshot": "r"}, offset)])
+    assert (shown["state"], shown["error"], shown["tables"]) == ("failed", "no captured table matches a", [])
+
+
 def test_what_the_connector_and_signals_began_is_shown_too() -> None:
     request = {"id": "s-1", "tables": ["a.b"], "conditions": {"a.b": "x"}, "origin": "signal", "created_ms": 70}
     snapshots = MySqlConnector.snapshots(

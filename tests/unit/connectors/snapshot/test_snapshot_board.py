@@ -25,10 +25,10 @@ class OpenTable:
 class Bench:
     """A board whose shares have as many tables as the test gives them."""
 
-    def __init__(self, *, fails: bool = False) -> None:
+    def __init__(self) -> None:
         self.stopped: list[tuple[str, bool]] = []
         self.saved: dict[str, SnapshotNote[Any]] = {}
-        self.board: SnapshotBoard[OpenTable] = SnapshotBoard(self.recall, self.stop, lambda: 7.0, fails=fails)
+        self.board: SnapshotBoard[OpenTable] = SnapshotBoard(self.recall, self.stop, lambda: 7.0)
 
     def recall(self, request: SnapshotRequest) -> TaskShare[OpenTable]:
         return TaskShare(request, self.saved.get(request.id) or SnapshotNote())
@@ -84,14 +84,17 @@ def test_without_tables_it_is_done_at_once() -> None:
     assert bench.states() == {"one": "done"}
 
 
-@pytest.mark.parametrize(("fails", "state"), [(False, "done"), (True, "failed")])
-def test_a_request_of_which_all_tables_have_failed(*, fails: bool, state: str) -> None:
-    bench = Bench(fails=fails)
+@pytest.mark.parametrize(("good", "state", "error"), [(0, "failed", "no rights"), (1, "done", "")])
+def test_a_request_has_failed_when_all_of_its_tables_have(good: int, state: str, error: str) -> None:
+    bench = Bench()
     bench.ask(request("one"))
-    share = bench.resolve("one", 1)
-    bench.board.close(share, share.tables[0].note, "failed", "no rights")
+    share = bench.resolve("one", good + 1)
+    *others, last = share.tables
+    for table in others:
+        bench.board.close(share, table.note, "done", "")
+    bench.board.close(share, last.note, "failed", "no rights")
     assert bench.states() == {"one": state}
-    assert share.note.error == ("no rights" if fails else "")
+    assert share.note.error == error
 
 
 def test_pause_resume_cancel_and_delete() -> None:
