@@ -72,7 +72,7 @@ class OpenTransaction:
         """The first event of a transaction."""
         del ts, size
         if self._cursor.open and self.framed:
-            self._lose()
+            self.lose()
         elif self._cursor.open:
             self.end()  # of a standalone statement
         mariadb = raw[4] == types.MARIADB_GTID
@@ -113,7 +113,7 @@ class OpenTransaction:
         """The server has started, or begins a file: never in the middle of a transaction that has an end."""
         del raw, at, ts, size
         if self._cursor.open:
-            self._lose()
+            self.lose()
 
     def handle_rows_query(self, raw: bytes, at: int, ts: int, size: int) -> None:
         """The statement behind the following rows."""
@@ -184,7 +184,7 @@ class OpenTransaction:
         if self._records is not None:
             self._records.abort()
 
-    def _lose(self) -> None:
+    def lose(self) -> None:
         """It has no end: the server broke down while writing it, and has forgotten it since."""
         cursor = self._cursor
         self._log.warning(
