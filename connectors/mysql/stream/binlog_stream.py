@@ -98,7 +98,7 @@ class BinlogStream:
             types.TABLE_MAP: rows.handle_table_map,
             types.QUERY: statements.handle_query,
             types.XID: transaction.handle_commit,
-            types.XA_PREPARE: transaction.handle_commit,
+            types.XA_PREPARE: transaction.handle_prepare,
             types.TRANSACTION_PAYLOAD: self._handle_payload,
             types.INCIDENT: self._handle_incident,
             types.FORMAT_DESCRIPTION: transaction.handle_description,

@@ -109,6 +109,13 @@ class OpenTransaction:
         del raw, at, ts, size
         self.ended = True
 
+    def handle_prepare(self, raw: bytes, at: int, ts: int, size: int) -> None:
+        """The last event of an XA transaction, which counts from here on although the server shows it only at its end."""
+        del at, ts, size
+        self.ended = True
+        if self._cursor.tx_rows and (transaction := parse.prepared_transaction(raw)):
+            self._snapshot.hold(transaction)
+
     def handle_description(self, raw: bytes, at: int, ts: int, size: int) -> None:
         """The server has started, or begins a file: never in the middle of a transaction that has an end."""
         del raw, at, ts, size
@@ -122,6 +129,10 @@ class OpenTransaction:
             self.query = parse.rows_query(raw)
 
     # Begins and ends.
+
+    def release_prepared(self, transaction: str) -> None:
+        """An XA transaction has its end."""
+        self._snapshot.release(transaction)
 
     def open_by_statement(self, thread: int, at: int) -> None:
         """A BEGIN opens it, if no event before has done so."""
