@@ -106,13 +106,14 @@ class MySqlRun:
             async for batch in reading.read():
                 yield batch
         except TornFileError as error:
-            next_file = next_log(reading.file, [file for file, _ in await self._source.server.logs()])
+            file = reading.file
+            next_file = next_log(file, [other for other, _ in await self._source.server.logs()])
             if next_file is None:
                 raise  # the server has not been started since
-            if (batch := reading.leave_file(next_file)) is not None:
-                yield batch
+            if (last := reading.leave_file(next_file)) is not None:
+                yield last
             raise Retriable(
-                f"{error}; the stream continues in {next_file}, which the server has started since"
+                f"{file} ends in the middle of a write, because the server broke down: the stream continues in {next_file}"
             ) from error
         if self.moved_to is None:
             self._context.log.info("the snapshot is done, and snapshot.mode asks for nothing more")
