@@ -92,6 +92,11 @@ def file_number(file: str) -> int:
     return int(digits) if digits.isascii() and digits.isdigit() else 0
 
 
+def next_log(file: str, files: Sequence[str]) -> str | None:
+    """The first of a server's files that comes behind ``file``; None: it is the last one."""
+    return min((other for other in files if file_number(other) > file_number(file)), key=file_number, default=None)
+
+
 def order_key(position: BinlogPosition) -> tuple[int, int, int, int]:
     """Return the sort key of a position among positions of the same server."""
     return file_number(position.file), position.pos, position.event, position.row

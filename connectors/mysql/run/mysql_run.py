@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from connectors.debezium_metrics import Labelled
+from connectors.errors import Retriable
 from connectors.mysql import metrics
 from connectors.mysql.config.settings import (
     connection_settings,
@@ -16,7 +17,7 @@ from connectors.mysql.config.settings import (
 )
 from connectors.mysql.position import start
 from connectors.mysql.position.cursor import BinlogCursor
-from connectors.mysql.position.positions import file_number
+from connectors.mysql.position.positions import file_number, next_log
 from connectors.mysql.position.promises import HeartbeatPromises
 from connectors.mysql.run.batching import BatchMaker
 from connectors.mysql.run.heartbeats import RunHeartbeats
@@ -30,6 +31,7 @@ from connectors.mysql.schema.known_tables import KnownTables
 from connectors.mysql.snapshot.tables import SnapshotAccess, SnapshotTables, StreamPosition
 from connectors.mysql.snapshots import RunSnapshots
 from connectors.mysql.source import connection, gtid
+from connectors.mysql.source.binlog import TornFileError
 from connectors.mysql.stream.binlog_stream import BinlogStream
 from connectors.mysql.stream.counters import StreamCounters
 from connectors.mysql.stream.heartbeat import HeartbeatWriter
@@ -100,8 +102,19 @@ class MySqlRun:
         reading = self._reading = self._prepare(await self._source.open(self._offsets))
         reading.snapshots.instruct(self._instructions)
         yield await reading.start()
-        async for batch in reading.read():
-            yield batch
+        try:
+            async for batch in reading.read():
+                yield batch
+        except TornFileError as error:
+            file = reading.file
+            next_file = next_log(file, [other for other, _ in await self._source.server.logs()])
+            if next_file is None:
+                raise  # the server has not been started since
+            if (last := reading.leave_file(next_file)) is not None:
+                yield last
+            raise Retriable(
+                f"{file} ends in the middle of a write, because the server broke down: the stream continues in {next_file}"
+            ) from error
         if self.moved_to is None:
             self._context.log.info("the snapshot is done, and snapshot.mode asks for nothing more")
 

@@ -64,6 +64,11 @@ class StreamReading:
         self._received: list[bytes] = []
         self._ended = False
 
+    @property
+    def file(self) -> str:
+        """The binlog file that is read."""
+        return self._cursor.file
+
     async def start(self) -> Batch:
         """Start what runs in the background; return the first batch.
 
@@ -133,6 +138,15 @@ class StreamReading:
         finally:
             if reading is not None:
                 reading.cancel()
+
+    def leave_file(self, file: str) -> Batch | None:
+        """The batch that lets the next run begin with ``file``, because the present one has no end.
+
+        Raises:
+            Fatal: a part of the transaction that has no end was sent.
+        """
+        self._stream.leave_file(file)
+        return self._batches.flush(self._stream) or self._batches.save_quiet_position(self._stream)
 
     async def _take_parts(self) -> AsyncGenerator[Batch, None]:
         """Batches of a compressed transaction, of which the stream has taken a part."""

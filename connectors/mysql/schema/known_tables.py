@@ -146,7 +146,11 @@ class KnownTables:
             effect = StatementEffect(gone=tuple(sorted(name for name in before if name.database == database)))
             self._known_tables -= frozenset(effect.gone)
         else:
-            effect = StatementEffect(gone=self._list_gone(statement))
+            new = [name for name in statement.tables[1:] if statement.partition_out and self._matches(name)]
+            self._known_tables |= {self._table_key(name) for name in new}
+            effect = StatementEffect(
+                new=tuple(name for name in new if self._table_key(name) not in before), gone=self._list_gone(statement)
+            )
             self._known_tables -= {self._table_key(name) for name in effect.gone}
         self._changed = self._changed or self._known_tables != before
         return effect

@@ -79,6 +79,8 @@ class MySqlSnapshotReader(SnapshotEngine[MySqlSnapshotPlanner]):
         )
         #: The connections, by the number of the reader.
         self._readers: dict[int, MySqlChunkReader] = {}
+        #: XA transactions that are prepared.
+        self._prepared: set[str] = set()
 
     @property
     def watched(self) -> Mapping[TableName, object]:
@@ -141,7 +143,7 @@ class MySqlSnapshotReader(SnapshotEngine[MySqlSnapshotPlanner]):
             MillraceError: pulling is over for good.
         """
         self._raise_error()
-        return self._planner.ready(reached)
+        return None if self._prepared else self._planner.ready(reached)
 
     def done(self, chunk: SnapshotChunk) -> list[tuple[Position, Position]]:
         """The chunk was sent: what to save with its last record."""
@@ -190,6 +192,16 @@ class MySqlSnapshotReader(SnapshotEngine[MySqlSnapshotPlanner]):
         """The stream came by a change of the table's structure, a TRUNCATE, a DROP or a RENAME; None: of any table."""
         self._planner.altered(name)
         self._wake()
+
+    def hold(self, transaction: str) -> None:
+        """The stream has sent the rows of a prepared XA transaction: until its end what is read lacks them, and is not sent."""
+        self._prepared.add(transaction.lower())
+
+    def release(self, transaction: str) -> None:
+        """The XA transaction has its end: what was read before is read again."""
+        if transaction.lower() in self._prepared:
+            self._prepared.remove(transaction.lower())
+            self.altered(None)
 
     def database_altered(self, database: str) -> None:
         """The stream came by a DROP or a change of a whole database."""

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 from connectors.errors import MillraceError, Retriable
 from connectors.mysql.source.connection import ssl_context
 from connectors.mysql.source.login import BinlogSession, log_in
-from connectors.mysql.source.packets import DuplicateIdError, Framer, PurgedError
+from connectors.mysql.source.packets import DuplicateIdError, Framer, PurgedError, TornFileError
 
 if TYPE_CHECKING:
     import logging
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from connectors.mysql.model import BinlogPosition, ConnectionSettings, ServerAddress
     from connectors.mysql.source.connection import ServerInfo
 
-__all__ = ["BinlogClient", "DuplicateIdError", "PurgedError"]
+__all__ = ["BinlogClient", "DuplicateIdError", "PurgedError", "TornFileError"]
 
 _READ: Final = 1 << 20
 

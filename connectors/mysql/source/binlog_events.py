@@ -35,6 +35,7 @@ _BEGIN: Final = b"\0BEGIN"
 _MARIADB_GTID: Final = struct.Struct("<QIB")
 #: The server's id; sequence number, domain, flags, and the first of six bytes of zeros.
 _PLAIN_GTID: Final = struct.Struct("<5xI10xQIBB")
+_XA_PREPARE: Final = struct.Struct("<BIII")
 _PLAIN_GTID_SIZE: Final = HEADER_SIZE + _MARIADB_GTID.size + 6
 _ROWS_V1: Final = struct.Struct("<IHH")
 _ROWS_V2: Final = struct.Struct("<IHHH")
@@ -158,6 +159,13 @@ def read_rotate(event: bytes) -> Rotate:
 def read_query(event: bytes) -> QueryEvent:
     """A QUERY event."""
     return _read_event("QUERY", event, lambda: _parse_query(event))
+
+
+def prepared_transaction(event: bytes) -> str:
+    """The id of the XA transaction that an XA_PREPARE event prepares, as ``XA COMMIT`` has it; "" for one that it commits."""
+    one_phase, form, size, _ = _XA_PREPARE.unpack_from(event, HEADER_SIZE)
+    data = event[HEADER_SIZE + _XA_PREPARE.size :]
+    return "" if one_phase else f"X'{data[:size].hex()}',X'{data[size:].hex()}',{form}"
 
 
 def begin_thread(event: bytes) -> int | None:

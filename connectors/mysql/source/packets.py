@@ -51,6 +51,10 @@ class PurgedError(Fatal):
     """The server does not have the position from which the stream should continue, or not any more."""
 
 
+class TornFileError(Fatal):
+    """The file ends in the middle of an event: MariaDB leaves what it had written of a transaction when it broke down."""
+
+
 class DuplicateIdError(Fatal):
     """Another reader of the binlog has taken our server id."""
 
@@ -239,6 +243,10 @@ def dump_error(code: int, message: str) -> MillraceError:
             f"the server does not have the place in the binlog where the stream ended {said}. It was purged, or belongs to "
             "another server. Changes since then can only be had by a new snapshot: set snapshot.mode=when_needed (or delete "
             "the connector's offsets) and restart; to avoid it, keep binlogs for longer (binlog_expire_logs_seconds)"
+        )
+    if "truncated in the middle of event" in lower:
+        return TornFileError(
+            f"the server's binlog ends in the middle of an event {said}: its disk is full or damaged; its error log tells more"
         )
     if "max_allowed_packet" in lower:
         return Fatal(f"the server can't send a large event {said}: SET GLOBAL max_allowed_packet = 1073741824")

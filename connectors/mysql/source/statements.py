@@ -73,6 +73,8 @@ class SqlStatement(NamedTuple):
         temporary: whether it is about a temporary table.
         if_absent: whether it says IF NOT EXISTS.
         drops_database: whether all tables of ``database`` are gone with it.
+        partition_out: whether a partition of its first table becomes the second one (MariaDB), with rows that no event has.
+        partition_in: whether the second table becomes a partition of the first one (MariaDB).
     """
 
     text: str
@@ -82,6 +84,8 @@ class SqlStatement(NamedTuple):
     temporary: bool = False
     if_absent: bool = False
     drops_database: bool = False
+    partition_out: bool = False
+    partition_in: bool = False
 
     @property
     def changes_structure(self) -> bool:
@@ -98,6 +102,8 @@ class SqlStatement(NamedTuple):
         """Tables that are no longer there under these names."""
         if self.temporary:
             return ()
+        if self.partition_in:
+            return self.tables[1:]
         return self.tables if self.kind == "drop" else self.tables[::2] if self.kind == "rename" else ()
 
 
@@ -142,6 +148,7 @@ def _classify_definition(
             renamed = _new_name(remainder, schema)
             if renamed is not None:
                 return SqlStatement(sql, "rename", schema, (*names, renamed), temporary)
+            return _classify_conversion(SqlStatement(sql, kind, schema, names, temporary), remainder)
         absent = [word.upper() for word in remainder[1:4]] == ["IF", "NOT", "EXISTS"]
         return SqlStatement(sql, kind, schema, names, temporary, absent)
     if object_type in {"DATABASE", "SCHEMA"}:
@@ -163,6 +170,18 @@ def _new_name(words_left: list[str], schema: str) -> TableName | None:
             start = number + 2 if words[number + 1] in {"TO", "AS", "="} else number + 1
             return next(iter(_read_names(words_left[start:], schema, 1)), None)
     return None
+
+
+def _classify_conversion(statement: SqlStatement, words_left: list[str]) -> SqlStatement:
+    """The ALTER TABLE, with the table that a partition becomes or that becomes one (MariaDB's CONVERT)."""
+    words = [word.upper() for word in words_left]
+    for number, word in enumerate(words[:-2]):
+        if word == "CONVERT" and words[number + 1] in {"PARTITION", "TABLE"} and "TO" in words[number + 3 :]:
+            out = words[number + 1] == "PARTITION"
+            start = words.index("TO", number + 3) + 2 if out else number + 2
+            names = (*statement.tables, *_read_names(words_left[start:], statement.database, 1))
+            return statement._replace(tables=names, partition_out=out, partition_in=not out)
+    return statement
 
 
 def _split_tokens(sql: str) -> list[str]:

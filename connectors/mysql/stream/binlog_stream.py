@@ -6,6 +6,7 @@ import struct
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from connectors.errors import Fatal
+from connectors.mysql.position import positions
 from connectors.mysql.source import binlog_events as parse
 from connectors.mysql.source import event_types as types
 from connectors.mysql.source.payload import transaction_payload
@@ -97,7 +98,7 @@ class BinlogStream:
             types.TABLE_MAP: rows.handle_table_map,
             types.QUERY: statements.handle_query,
             types.XID: transaction.handle_commit,
-            types.XA_PREPARE: transaction.handle_commit,
+            types.XA_PREPARE: transaction.handle_prepare,
             types.TRANSACTION_PAYLOAD: self._handle_payload,
             types.INCIDENT: self._handle_incident,
             types.FORMAT_DESCRIPTION: transaction.handle_description,
@@ -145,6 +146,16 @@ class BinlogStream:
         await self._take_payload()
         if self._payload is None:
             self._pass_event(self._payload_end)
+
+    def leave_file(self, file: str) -> None:
+        """Continue at the start of ``file``: the server broke down while it wrote the present one.
+
+        Raises:
+            Fatal: a part of the transaction that it has forgotten was sent.
+        """
+        if self.cursor.open:
+            self._transaction.lose()
+        self.cursor.rotate(file, positions.FIRST)
 
     def accept(self, raw: bytes) -> Awaitable[None] | None:
         """Take one event; what is returned has to be awaited before the next one, and ``proceed`` while it is ``unfinished``.

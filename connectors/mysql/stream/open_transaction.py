@@ -72,7 +72,7 @@ class OpenTransaction:
         """The first event of a transaction."""
         del ts, size
         if self._cursor.open and self.framed:
-            self._lose()
+            self.lose()
         elif self._cursor.open:
             self.end()  # of a standalone statement
         mariadb = raw[4] == types.MARIADB_GTID
@@ -109,11 +109,18 @@ class OpenTransaction:
         del raw, at, ts, size
         self.ended = True
 
+    def handle_prepare(self, raw: bytes, at: int, ts: int, size: int) -> None:
+        """The last event of an XA transaction, which counts from here on although the server shows it only at its end."""
+        del at, ts, size
+        self.ended = True
+        if self._cursor.tx_rows and (transaction := parse.prepared_transaction(raw)):
+            self._snapshot.hold(transaction)
+
     def handle_description(self, raw: bytes, at: int, ts: int, size: int) -> None:
         """The server has started, or begins a file: never in the middle of a transaction that has an end."""
         del raw, at, ts, size
         if self._cursor.open:
-            self._lose()
+            self.lose()
 
     def handle_rows_query(self, raw: bytes, at: int, ts: int, size: int) -> None:
         """The statement behind the following rows."""
@@ -122,6 +129,10 @@ class OpenTransaction:
             self.query = parse.rows_query(raw)
 
     # Begins and ends.
+
+    def release_prepared(self, transaction: str) -> None:
+        """An XA transaction has its end."""
+        self._snapshot.release(transaction)
 
     def open_by_statement(self, thread: int, at: int) -> None:
         """A BEGIN opens it, if no event before has done so."""
@@ -184,7 +195,7 @@ class OpenTransaction:
         if self._records is not None:
             self._records.abort()
 
-    def _lose(self) -> None:
+    def lose(self) -> None:
         """It has no end: the server broke down while writing it, and has forgotten it since."""
         cursor = self._cursor
         self._log.warning(

@@ -53,6 +53,16 @@ class SnapshotLink:
         if self._reader is not None:
             self._reader.advance(self._reached)
 
+    def hold(self, transaction: str) -> None:
+        """An XA transaction is prepared, and its rows were given."""
+        if self._reader is not None:
+            self._reader.hold(transaction)
+
+    def release(self, transaction: str) -> None:
+        """An XA transaction has its end."""
+        if self._reader is not None:
+            self._reader.release(transaction)
+
     def roll_back(self) -> None:
         """Changes were rolled back: rows that were left out of chunks because of them count after all."""
         if self._reader is not None:

@@ -67,6 +67,8 @@ class StatementEvents:
             transaction.open_by_statement(query.thread, at)
         elif word.startswith(("COMMIT", "XA COMMIT", "XA ROLLBACK")):
             transaction.ended = True
+            if word.startswith("XA"):
+                transaction.release_prepared(query.statement.split(" ", 2)[2])
             if word == "XA ROLLBACK ":
                 self._log.error(
                     "%s at %s:%d takes back a transaction whose rows were sent when it was prepared, as replicas "

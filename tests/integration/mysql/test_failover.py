@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from contextlib import closing
+from contextlib import closing, suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pymysql
@@ -15,9 +16,12 @@ from connectors.mysql.connector import MySqlConnector
 from connectors.testing.contexts import SavedOffsets
 from connectors.testing.driver import Run
 from tests.integration.mysql.dialect import is_mysql, spoken
+from tests.support.eventually import eventually
+from worker.fetch.errors import StackError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from pathlib import Path
 
     from compose.local.databases.mysql_debian import MySqlServer
     from compose.local.databases.mysql_pair import MySqlPair
@@ -172,6 +176,63 @@ async def test_the_replica_takes_over_in_the_middle_of_a_transaction_and_back(
         await run.stop()
         execute_sql(source.server, f"DROP DATABASE {name}")
     assert seen == source.changes
+
+
+def has_grown(path: Path, size: int) -> bool:
+    """Whether the file is larger."""
+    return path.stat().st_size > size
+
+
+def crash_in_write(server: MariaDb | MySqlServer, database: str) -> None:
+    """Kill the server while it writes a large transaction into its binlog, which it has forgotten when it is back."""
+    execute_sql(server, f"CREATE TABLE {database}.large (id INT PRIMARY KEY, v LONGTEXT)")
+    large = f"INSERT INTO {database}.large SELECT seq, REPEAT('x', 1000000) FROM {database}.seq_1_to_40"
+    statement = spoken(large, mysql=is_mysql(server))
+
+    def write() -> None:
+        with suppress(StackError, pymysql.MySQLError):
+            execute_sql(server, statement)
+
+    while True:
+        ((file, *_),) = execute_sql(server, spoken("SHOW MASTER STATUS", mysql=is_mysql(server)))
+        path = server.state_dir / "data" / file
+        enough = path.stat().st_size + 2_000_000
+        writer = threading.Thread(target=write, daemon=True)
+        writer.start()
+        eventually(partial(has_grown, path, enough), "a part is written", every=0.001)
+        server.kill()
+        writer.join()
+        server.start()
+        ((count,),) = execute_sql(server, f"SELECT COUNT(*) FROM {database}.large")
+        if not count:
+            return
+        execute_sql(server, f"DELETE FROM {database}.large")
+
+
+@pytest.mark.parametrize("by_gtid", [False, True], ids=["position", "gtid"])
+async def test_a_file_that_ends_in_the_middle_of_a_write_is_left(
+    pair: Any, unique: Callable[[str], str], by_gtid: bool
+) -> None:
+    """MariaDB leaves the part of a transaction in its file that it had written when it was killed."""
+    name, primary = unique("torn").replace("-", "_"), pair.primary
+    execute_sql(primary, f"CREATE DATABASE {name}", f"CREATE TABLE {name}.a (id INT PRIMARY KEY, v INT)")
+    pair.caught_up()
+    hosts = pair.hosts if by_gtid else primary.address
+    properties = config(pair, name, **{"database.hostname": hosts, "binlog.buffer.size": "1000"})
+    saved, seen = SavedOffsets(), list[Change]()
+    try:
+        async with Run(MySqlConnector, properties, offsets=saved) as run:
+            assert await run.take(PATIENCE) is not None
+        execute_sql(primary, f"INSERT INTO {name}.a VALUES (1, 1)")
+        crash_in_write(primary, name)
+        execute_sql(primary, f"INSERT INTO {name}.a VALUES (2, 2)")
+        for key in (2, 3):
+            async with Run(MySqlConnector, properties, offsets=saved) as run:
+                await read(run, seen, key)
+            execute_sql(primary, f"INSERT INTO {name}.a VALUES ({key + 1}, {key + 1})")
+        assert seen == [("c", "a", key, key) for key in (1, 2, 3)]
+    finally:
+        execute_sql(primary, f"DROP DATABASE {name}")
 
 
 def rows_sent(server: MariaDb | MySqlServer) -> int:

@@ -204,6 +204,35 @@ async def test_a_rename_of_a_table_that_is_not_there_makes_no_name_known(
         source.run("DROP DATABASE {db}", "DROP DATABASE {db}_x")
 
 
+async def test_a_partition_that_becomes_a_table_is_read(mariadb: HasMariaDb, unique: Callable[[str], str]) -> None:
+    source = Source(mariadb, f"late_{unique('x')[-8:]}")
+    source.run(
+        "CREATE DATABASE {db}",
+        "CREATE TABLE {db}.a (id INT PRIMARY KEY, v INT) PARTITION BY RANGE (id) "
+        "(PARTITION low VALUES LESS THAN (10), PARTITION high VALUES LESS THAN (20))",
+        "INSERT INTO {db}.a VALUES (1, 1), (11, 11), (12, 12)",
+    )
+    try:
+        async with Run(MySqlConnector, source.config()) as run:
+            await until(run, lambda _seen: snapshots(run).get("initial", ("",))[0] == "completed")
+            for number in ("", "~2"):
+                source.run(
+                    "ALTER TABLE {db}.a CONVERT PARTITION high TO TABLE {db}.b",
+                    "UPDATE {db}.b SET v = v + 1 WHERE id = 11",
+                )
+                name = f"new-{source.name}.b{number}"
+                seen = await until(run, lambda _seen, name=name: snapshots(run).get(name, ("",))[0] == "completed")  # type: ignore[misc]
+                source.run(
+                    "ALTER TABLE {db}.a CONVERT TABLE {db}.b TO PARTITION high VALUES LESS THAN (20)",
+                    "INSERT INTO {db}.a VALUES (3, 3)",
+                    "DELETE FROM {db}.a WHERE id = 3",
+                )
+                await until(run, lambda seen: ("c", "a", 3) in seen, seen)
+                assert {row for _, table, row in seen if table == "b"} == {11, 12}
+    finally:
+        source.run("DROP DATABASE {db}")
+
+
 async def test_an_alter_in_two_phases_is_one_change(mariadb: HasMariaDb, unique: Callable[[str], str]) -> None:
     source = Source(mariadb, f"late_{unique('x')[-8:]}")
     source.run("CREATE DATABASE {db}", "CREATE TABLE {db}.a (id INT PRIMARY KEY, v INT)")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
+from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 import pymysql
@@ -455,3 +456,46 @@ async def test_a_known_structure_stays_known(nameless: MariaDb) -> None:
 def server_offset(offsets: SavedOffsets) -> Mapping[str, Any]:
     (offset,) = (offset for partition, offset in offsets.items() if set(partition) == {"server"})
     return {name: offset[name] for name in ("file", "pos")}
+
+
+@pytest.mark.parametrize("end", ["COMMIT", "ROLLBACK"])
+async def test_a_snapshot_waits_for_the_end_of_a_prepared_transaction(source: Source, end: str) -> None:
+    """The stream sends an XA transaction when it is prepared; until its end a snapshot would read the rows before it."""
+    source.sql(
+        "CREATE TABLE t (id INT PRIMARY KEY, v INT)",
+        "CREATE TABLE orders (id VARCHAR(64) PRIMARY KEY, type VARCHAR(32) NOT NULL, data TEXT)",
+        "INSERT INTO t VALUES (1, 1), (2, 2)",
+    )
+    config = source.config(signal__data__collection=f"{source.name}.orders", snapshot__mode="initial")
+    order = f"'execute-snapshot', '{{\"data-collections\": [\"{source.name}.t\"]}}'"
+    async with Run(MySqlConnector, config) as run:
+        records = await read_snapshot(run)
+        with closing(source.connection()) as link, link.cursor() as cursor:
+            cursor.execute(f"USE {source.name}")
+            for statement in ("XA START 'x'", "UPDATE t SET v = 9 WHERE id = 1", "DELETE FROM t WHERE id = 2"):
+                cursor.execute(statement)
+            cursor.execute("XA END 'x'")
+            cursor.execute("XA PREPARE 'x'")
+        source.sql(f"INSERT INTO orders VALUES ('one', {order})")
+        records += await source.rest(run)
+        while (batch := await run.take(2.0)) is not None:
+            records += [record for record in batch[1].records if record.value is not None]
+        source.sql(f"XA {end} 'x'")
+        records += await source.rest(run)
+        while not snapshots_over(run):
+            batch = await run.take(LIMIT)
+            assert batch is not None, run.log.text()
+            records += [record for record in batch[1].records if record.value is not None]
+    rows: dict[int, Any] = {}
+    for record in records:
+        if record.topic.endswith(".t"):
+            rows.pop(record.key["id"], None)
+            if record.value["after"] is not None:
+                rows[record.key["id"]] = record.value["after"]["v"]
+    assert rows == dict(source.sql("SELECT id, v FROM t"))
+
+
+def snapshots_over(run: Run) -> bool:
+    """Whether the first snapshot and the one that was asked for are complete."""
+    states = [offset["state"] for partition, offset in run.offsets.items() if "snapshot" in partition]
+    return states == ["completed"] * 2
