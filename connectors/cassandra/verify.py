@@ -17,6 +17,7 @@ from connectors.cassandra.events import build_events
 from connectors.cassandra.schema.catalog import CassandraCatalog, CassandraTableFilter
 from connectors.cassandra.snapshot.cluster import SnapshotCluster, default_ttl
 from connectors.cassandra.snapshot.rows import ReadMoment, SnapshotRowReader
+from connectors.cassandra.snapshots import add_rows
 from connectors.cql.cluster.session import CqlSession
 from connectors.errors import ConfigInvalid
 from connectors.verify.source import UPDATES, ComparedTable, no_tables, token_chunks
@@ -25,9 +26,10 @@ from connectors.verify.writes import cell_table
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 
-    from connectors.api import Position, SourceRecord
+    from connectors.api import BadRecord, Position, SourceRecord
     from connectors.cassandra.events.contract import CassandraTableEvents
     from connectors.cql.mutations.definition import CqlTableDefinition
+    from connectors.verify.source import BadRows
 
 #: Any version of the log's format: it matters to the raw form only.
 _LOG_VERSION: Final = 8
@@ -86,7 +88,7 @@ class CassandraView:
                     f"{', '.join(sorted(compared.cells.multicell))}"
                 )
 
-    async def records(self, name: str) -> AsyncIterator[list[SourceRecord]]:
+    async def records(self, name: str, bad: BadRows) -> AsyncIterator[list[SourceRecord]]:
         """See ``CellSource.records``."""
         reader, events, ttl = self._readers[name]
         if self._session is None:
@@ -106,10 +108,12 @@ class CassandraView:
                 )
                 now_ms = int(time.time() * 1000)
                 read = reader.read(page.rows, ReadMoment(now_ms * 1000, now_ms, ttl))
-                self.notes += read.bad
                 records: list[SourceRecord] = []
+                refused: list[BadRecord] = []
                 for update in read.updates:
-                    events.add_snapshot_rows(update, {}, {}, records)
+                    add_rows(events, update, ({}, {}), records, refused)
+                for complaint in (*read.bad, *(item.error for item in refused)):
+                    bad.add(complaint)
                 if records:
                     yield records
                 state = page.state

@@ -14,6 +14,8 @@ from tests.support.cassandra_load import Workload
 from tests.support.eventually import eventually
 from tests.support.verified import send, tables, verify
 from worker.fetch.errors import StackError
+from worker.verify.command import build_verification
+from worker.verify.messages import VerificationRequest
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -173,3 +175,33 @@ def test_statements_of_every_kind(
         result = verify(worker, name, settle_s=5)
         assert result["equal"], result
         assert tables(result)["t"]["rows"]["source"] > 0
+
+
+async def test_rows_that_have_no_event_are_left_out(
+    cassandra: HasCassandra, cassandra_keyspace: Callable[[], str], bootstrap: str
+) -> None:
+    """With ``errors.tolerance=all`` the connector runs on without them."""
+    name = cassandra_keyspace()
+    execute_cql(
+        cassandra.address,
+        f"CREATE TABLE {name}.t (pk int, ck int, n varint, PRIMARY KEY (pk, ck)) WITH cdc = true",
+        *(f"INSERT INTO {name}.t (pk, ck, n) VALUES ({key % 3}, {key}, {10**30 * (key > 1)})" for key in range(20)),
+    )
+    config = {
+        "connector.class": "cassandra",
+        "topic.prefix": name,
+        "output.format": "debezium",
+        "varint.handling.mode": "long",
+        "cassandra.hosts": cassandra.address,
+        "cdc.raw.directories": str(cassandra.cdc_raw),
+        "table.include.list": f"{name}\\..*",
+        "errors.tolerance": "all",
+    }
+    request = VerificationRequest(includes=lambda _: True, offsets=list, timeout_s=60, settle_s=0.1)
+    verification = build_verification(config, {"bootstrap.servers": bootstrap}, request)
+    (report,) = await verification.run()
+    assert (report.missing, report.extra, report.different) == (2, 0, 0)
+    (note,) = [note for note in verification.notes if "left out" in note]
+    assert note.startswith(
+        f"18 rows of {name}.t can't be read or sent, and were left out. The first: A varint of 31 digits"
+    )
