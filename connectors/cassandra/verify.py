@@ -20,7 +20,7 @@ from connectors.cassandra.snapshot.rows import ReadMoment, SnapshotRowReader
 from connectors.cassandra.snapshots import add_rows
 from connectors.cql.cluster.session import CqlSession
 from connectors.errors import ConfigInvalid
-from connectors.verify.source import UPDATES, ComparedTable, no_tables, token_chunks
+from connectors.verify.source import UPDATES, ComparedTable, field_naming, no_tables, token_chunks
 from connectors.verify.writes import cell_table
 
 if TYPE_CHECKING:
@@ -81,7 +81,9 @@ class CassandraView:
             events = build_events(table, _LOG_VERSION, self._events)
             reader = SnapshotRowReader(self._settings.prefix, table, elements=cluster.elements)
             self._readers[name] = reader, events, await default_ttl(session, table, self._settings.timeout_s)
-            compared = self.tables[name] = ComparedTable(cell_table(name, table.columns), events.topic, form)
+            compared = self.tables[name] = ComparedTable(
+                cell_table(name, table.columns, name_field=field_naming(form)), events.topic, form
+            )
             if form != UPDATES and compared.cells.multicell:
                 self.notes.append(
                     f"{name}: columns of several cells are not compared in this form: "

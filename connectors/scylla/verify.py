@@ -18,7 +18,7 @@ from connectors.scylla.model import TableId
 from connectors.scylla.positions import saved_windows
 from connectors.scylla.schema import tables
 from connectors.scylla.snapshot.rows import RowPlan
-from connectors.verify.source import UPDATES, ComparedTable, no_tables, token_chunks
+from connectors.verify.source import UPDATES, ComparedTable, field_naming, no_tables, token_chunks
 from connectors.verify.writes import cell_table
 
 if TYPE_CHECKING:
@@ -81,7 +81,9 @@ class ScyllaView:
         form = self._events.output_format
         self._versions[name] = version, RowPlan(version), build_events(version, self._events)
         compared = self.tables[name] = ComparedTable(
-            cell_table(name, version.columns), topic_name(self._events.topic_prefix, version.id), form
+            cell_table(name, version.columns, name_field=field_naming(form)),
+            topic_name(self._events.topic_prefix, version.id),
+            form,
         )
         if form != UPDATES and compared.cells.multicell:
             self.notes.append(

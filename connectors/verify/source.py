@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
+from connectors.formats.names import field_name
 from connectors.verify.writes import event_writes, update_writes
 
 if TYPE_CHECKING:
@@ -104,6 +105,11 @@ class CellSource(Protocol):
 
     async def close(self) -> None:
         """Disconnect."""
+
+
+def field_naming(form: str) -> Callable[[str], str]:
+    """The rule by which a form names the field of a column: row events have the column's own name."""
+    return field_name if form == UPDATES else str
 
 
 def token_chunks() -> list[tuple[int, int]]:
