@@ -187,7 +187,7 @@ class CassandraSnapshots:
         bad = [BadRecord(source, before, Skippable(complaint)) for complaint in chunk.bad]
         events = self._table_events(chunk.table)
         for update in chunk.updates:
-            _add_rows(events, update, (source, before), out, bad)
+            add_rows(events, update, (source, before), out, bad)
         self._note_offsets(offsets)
         return Batch(out, tuple(bad), (*unsaved, *offsets))
 
@@ -203,7 +203,7 @@ class CassandraSnapshots:
         return table_events
 
 
-def _add_rows(
+def add_rows(
     events: CassandraTableEvents,
     update: PartitionUpdate,
     at: tuple[Position, Position],
@@ -218,7 +218,7 @@ def _add_rows(
             bad.append(BadRecord(*at, error, topic=events.topic))
             return
         for row in update.rows:
-            _add_rows(events, msgspec.structs.replace(update, rows=(row,)), at, out, bad)
+            add_rows(events, msgspec.structs.replace(update, rows=(row,)), at, out, bad)
 
 
 def _is_own_request(name: str) -> bool:

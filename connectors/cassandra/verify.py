@@ -17,17 +17,19 @@ from connectors.cassandra.events import build_events
 from connectors.cassandra.schema.catalog import CassandraCatalog, CassandraTableFilter
 from connectors.cassandra.snapshot.cluster import SnapshotCluster, default_ttl
 from connectors.cassandra.snapshot.rows import ReadMoment, SnapshotRowReader
+from connectors.cassandra.snapshots import add_rows
 from connectors.cql.cluster.session import CqlSession
 from connectors.errors import ConfigInvalid
-from connectors.verify.source import UPDATES, ComparedTable, no_tables, token_chunks
+from connectors.verify.source import UPDATES, ComparedTable, field_naming, no_tables, token_chunks
 from connectors.verify.writes import cell_table
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 
-    from connectors.api import Position, SourceRecord
+    from connectors.api import BadRecord, Position, SourceRecord
     from connectors.cassandra.events.contract import CassandraTableEvents
     from connectors.cql.mutations.definition import CqlTableDefinition
+    from connectors.verify.source import BadRows
 
 #: Any version of the log's format: it matters to the raw form only.
 _LOG_VERSION: Final = 8
@@ -79,14 +81,16 @@ class CassandraView:
             events = build_events(table, _LOG_VERSION, self._events)
             reader = SnapshotRowReader(self._settings.prefix, table, elements=cluster.elements)
             self._readers[name] = reader, events, await default_ttl(session, table, self._settings.timeout_s)
-            compared = self.tables[name] = ComparedTable(cell_table(name, table.columns), events.topic, form)
+            compared = self.tables[name] = ComparedTable(
+                cell_table(name, table.columns, name_field=field_naming(form)), events.topic, form
+            )
             if form != UPDATES and compared.cells.multicell:
                 self.notes.append(
                     f"{name}: columns of several cells are not compared in this form: "
                     f"{', '.join(sorted(compared.cells.multicell))}"
                 )
 
-    async def records(self, name: str) -> AsyncIterator[list[SourceRecord]]:
+    async def records(self, name: str, bad: BadRows) -> AsyncIterator[list[SourceRecord]]:
         """See ``CellSource.records``."""
         reader, events, ttl = self._readers[name]
         if self._session is None:
@@ -106,10 +110,12 @@ class CassandraView:
                 )
                 now_ms = int(time.time() * 1000)
                 read = reader.read(page.rows, ReadMoment(now_ms * 1000, now_ms, ttl))
-                self.notes += read.bad
                 records: list[SourceRecord] = []
+                refused: list[BadRecord] = []
                 for update in read.updates:
-                    events.add_snapshot_rows(update, {}, {}, records)
+                    add_rows(events, update, ({}, {}), records, refused)
+                for complaint in (*read.bad, *(item.error for item in refused)):
+                    bad.add(complaint)
                 if records:
                     yield records
                 state = page.state

@@ -29,6 +29,7 @@ from connectors.mysql.stream.lag import saved_place
 from connectors.mysql.stream.logical import Logical, parse_mapping
 from connectors.schema import Type
 from connectors.verify.events import RowEvent, is_envelope
+from connectors.verify.source import BadRows
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
@@ -90,8 +91,7 @@ class TableEntry:
         fields: names of the row's fields, as ``builder`` writes them.
         logical: the logical table that it is a partition of.
         builder: makes its records.
-        bad: rows that could not be read.
-        complaint: about the first of them.
+        bad: rows that could not be read or sent.
     """
 
     def __init__(self, table: MySqlTable, settings: MySqlEventSettings, options: ValueOptions) -> None:
@@ -102,8 +102,7 @@ class TableEntry:
         self.fields = tuple(field.name for field in self.layout.values)
         self.logical = parse_mapping(settings.logical).of(table.name)
         self.builder: MySqlTableEvents = events.make_builder(self.layout, 0, settings, {})
-        self.bad = 0
-        self.complaint = ""
+        self.bad = BadRows()
         self._options = options
 
     def sql(self, condition: str = "") -> str:
@@ -218,8 +217,7 @@ class SourceView:
                 try:
                     rows.append(decode(packet))
                 except Skippable as error:
-                    entry.bad += 1
-                    entry.complaint = entry.complaint or str(error)
+                    entry.bad.add(error)
             if len(rows) >= _ROWS:
                 yield entry.records(rows, self.position)
                 rows = []

@@ -18,7 +18,7 @@ from connectors.scylla.model import TableId
 from connectors.scylla.positions import saved_windows
 from connectors.scylla.schema import tables
 from connectors.scylla.snapshot.rows import RowPlan
-from connectors.verify.source import UPDATES, ComparedTable, no_tables, token_chunks
+from connectors.verify.source import UPDATES, ComparedTable, field_naming, no_tables, token_chunks
 from connectors.verify.writes import cell_table
 
 if TYPE_CHECKING:
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from connectors.api import BadRecord, Position, SourceRecord
     from connectors.scylla.events.contract import EventBuilder
     from connectors.scylla.model import TableVersion
+    from connectors.verify.source import BadRows
 
 #: After every write time: nothing is left to the stream.
 _EVER_US: Final = 1 << 62
@@ -80,7 +81,9 @@ class ScyllaView:
         form = self._events.output_format
         self._versions[name] = version, RowPlan(version), build_events(version, self._events)
         compared = self.tables[name] = ComparedTable(
-            cell_table(name, version.columns), topic_name(self._events.topic_prefix, version.id), form
+            cell_table(name, version.columns, name_field=field_naming(form)),
+            topic_name(self._events.topic_prefix, version.id),
+            form,
         )
         if form != UPDATES and compared.cells.multicell:
             self.notes.append(
@@ -88,7 +91,7 @@ class ScyllaView:
                 f"{', '.join(sorted(compared.cells.multicell))}"
             )
 
-    async def records(self, name: str) -> AsyncIterator[list[SourceRecord]]:
+    async def records(self, name: str, bad: BadRows) -> AsyncIterator[list[SourceRecord]]:
         """See ``CellSource.records``."""
         _, plan, events = self._versions[name]
         if self._session is None:
@@ -107,15 +110,16 @@ class ScyllaView:
                     token=after + 1,
                 )
                 records: list[SourceRecord] = []
-                bad: list[BadRecord] = []
+                refused: list[BadRecord] = []
                 now_us = int(time.time() * 1_000_000)
                 for item in plan.items(page.rows, before):
                     before = item.digest
                     kept = plan.keep(item, _EVER_US)
                     if kept is not None:
                         newest = now_us if kept.newest_us is None else kept.newest_us
-                        events.snapshot_row({}, {}, kept.cells, newest, records, bad)
-                self.notes += [str(item.error) for item in bad]
+                        events.snapshot_row({}, {}, kept.cells, newest, records, refused)
+                for refusal in refused:
+                    bad.add(refusal.error)
                 if records:
                     yield records
                 state = page.state

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
+from connectors.formats.names import field_name
 from connectors.verify.writes import event_writes, update_writes
 
 if TYPE_CHECKING:
@@ -19,6 +20,8 @@ _TOKENS: Final = 1 << 64
 _FIRST_TOKEN: Final = -(1 << 63)
 #: Chunks that a ring of tokens is cut in.
 _CHUNKS: Final = 16
+#: A complaint may quote a row's key.
+_COMPLAINT_LENGTH: Final = 1_000
 
 
 class ComparedTable(NamedTuple):
@@ -47,6 +50,23 @@ class ComparedTable(NamedTuple):
         return event_writes(self.cells, key, value, dialect=self.form)
 
 
+class BadRows:
+    """Rows of a table that can't be read, or can't be sent: how many they are, and the complaint about the first of them."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._complaint = ""
+
+    def add(self, complaint: object) -> None:
+        """A row, and why it is left out."""
+        self.count += 1
+        self._complaint = self._complaint or str(complaint)[:_COMPLAINT_LENGTH]
+
+    def note(self, table: str) -> str:
+        """The note for a result."""
+        return f"{self.count} rows of {table} can't be read or sent, and were left out. The first: {self._complaint}"
+
+
 class CellSource(Protocol):
     """The captured tables of a source without a read view: each row is as it was when it was read.
 
@@ -73,8 +93,8 @@ class CellSource(Protocol):
             Fatal, ConfigInvalid: it refuses, or there is no such table.
         """
 
-    def records(self, name: str) -> AsyncIterator[list[SourceRecord]]:
-        """All rows of a table as records, some at a time, chunk after chunk.
+    def records(self, name: str, bad: BadRows) -> AsyncIterator[list[SourceRecord]]:
+        """All rows of a table as records, some at a time, chunk after chunk; those that have no record go into ``bad``.
 
         Raises:
             Retriable: the cluster is unavailable.
@@ -85,6 +105,11 @@ class CellSource(Protocol):
 
     async def close(self) -> None:
         """Disconnect."""
+
+
+def field_naming(form: str) -> Callable[[str], str]:
+    """The rule by which a form names the field of a column: row events have the column's own name."""
+    return field_name if form == UPDATES else str
 
 
 def token_chunks() -> list[tuple[int, int]]:

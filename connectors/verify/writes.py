@@ -23,7 +23,7 @@ from connectors.formats import timeuuid
 from connectors.formats.names import field_name
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from connectors.formats.partition_update import ColumnLike
 
@@ -59,21 +59,21 @@ class CellTable(msgspec.Struct, frozen=True):
     multicell: dict[str, str]
 
 
-def cell_table(name: str, columns: Sequence[ColumnLike]) -> CellTable:
-    """A table of a source."""
+def cell_table(name: str, columns: Sequence[ColumnLike], *, name_field: Callable[[str], str] = field_name) -> CellTable:
+    """A table of a source; ``name_field`` gives the field of a column, by default that of partition updates."""
     clustering = sorted(
         (column for column in columns if column.kind == "clustering"), key=lambda column: column.position
     )
     key = sorted((column for column in columns if column.kind == "partition_key"), key=lambda column: column.position)
     return CellTable(
         name,
-        tuple(field_name(column.name) for column in key),
-        tuple(field_name(column.name) for column in clustering),
+        tuple(name_field(column.name) for column in key),
+        tuple(name_field(column.name) for column in clustering),
         tuple(column.type.name for column in clustering),
         tuple(column.reversed for column in clustering),
-        frozenset(field_name(column.name) for column in columns if column.kind == "static"),
-        frozenset(field_name(column.name) for column in columns if column.kind == "regular"),
-        {field_name(column.name): column.type.name for column in columns if column.type.is_multicell},
+        frozenset(name_field(column.name) for column in columns if column.kind == "static"),
+        frozenset(name_field(column.name) for column in columns if column.kind == "regular"),
+        {name_field(column.name): column.type.name for column in columns if column.type.is_multicell},
     )
 
 

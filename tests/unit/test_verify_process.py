@@ -48,5 +48,21 @@ def test_a_refusal_is_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     )
 
 
+def test_a_defect_is_an_answer_and_is_described_without_secrets(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def compare(connector: dict[str, str], *_: Any) -> None:
+        raise LookupError(connector["database.password"])
+
+    monkeypatch.setattr(verify_process, "compare_tables", compare)
+    code, sent = run(monkeypatch, request(**{"connector.class": "mysql", "database.password": "s3cret-word"}))
+    (answer,) = sent
+    assert code == 0
+    assert "The process that compared met a defect: LookupError" in answer["error"]
+    described = capsys.readouterr().err
+    assert "in compare" in described
+    assert "s3cret-word" not in described + answer["error"]
+
+
 def test_nothing_is_said_to_a_worker_that_has_gone(monkeypatch: pytest.MonkeyPatch) -> None:
     assert run(monkeypatch) == (1, [])

@@ -14,6 +14,7 @@ import msgspec
 
 from connectors.errors import ConfigInvalid, Retriable, Skippable
 from connectors.verify.cells import MOST_OPEN, CellComparison
+from connectors.verify.source import BadRows
 from worker.transforms.pipeline import build_pipeline
 from worker.verify.forms import Forms
 from worker.verify.messages import (
@@ -112,7 +113,10 @@ class CellVerification:
             examples=self._asked.examples,
             folder=self._asked.folder,
         ) as comparison:
-            await self._read_table(name, comparison.source)
+            bad = BadRows()
+            await self._read_table(name, comparison.source, bad)
+            if bad.count:
+                self.notes.append(bad.note(name))
             await self._wait_delivered(topics, int(time.time() * 1000))
             await topics.read(lambda messages: self._add_messages(comparison.topic, messages))
             steps = comparison.compare(time.time())
@@ -139,7 +143,7 @@ class CellVerification:
             )
             await asyncio.sleep(self._settle_s)
             comparison.reread()
-            await self._read_table(name, comparison.source_again)
+            await self._read_table(name, comparison.source_again, BadRows())
             await topics.read(lambda messages: self._add_messages(comparison.topic_again, messages))
             changing = await asyncio.to_thread(comparison.look_again, time.time())
         await asyncio.to_thread(comparison.finish, time.time())
@@ -165,23 +169,27 @@ class CellVerification:
 
     # The two sides.
 
-    async def _read_table(self, name: str, add: Add) -> None:
+    async def _read_table(self, name: str, add: Add, bad: BadRows) -> None:
         read = 0
-        async for records in self._source.records(name):
+        async for records in self._source.records(name, bad):
             read += len(records)
-            await asyncio.to_thread(self._add_records, name, add, records)
+            await asyncio.to_thread(self._add_records, name, add, bad, records)
             await self._throttle.spent(len(records))
             self._progress.say(f"reading {name}: {read} rows")
 
-    def _add_records(self, name: str, add: Add, records: Sequence[SourceRecord]) -> None:
+    def _add_records(self, name: str, add: Add, bad: BadRows, records: Sequence[SourceRecord]) -> None:
         table = self._source.tables[name]
         for record in records:
-            sent = self._pipeline.apply(record)
-            if sent is None:
+            try:
+                sent = self._pipeline.apply(record)
+                if sent is None:
+                    continue
+                self._check_home(name, sent.topic)
+                key = self._forms.written(0, sent.key_schema, sent.key)
+                value = self._forms.written(1, sent.value_schema, sent.value)
+            except Skippable as error:
+                bad.add(error)
                 continue
-            self._check_home(name, sent.topic)
-            key = self._forms.written(0, sent.key_schema, sent.key)
-            value = self._forms.written(1, sent.value_schema, sent.value)
             said = table.writes(key, value)
             if said is not None:
                 add(name, *said)

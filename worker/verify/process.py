@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import re
 import sys
+import traceback
 from typing import TYPE_CHECKING, Any
 
 from connectors.errors import ConfigInvalid, MillraceError
@@ -97,6 +99,8 @@ async def compare_tables(connector: Mapping[str, str], worker: Mapping[str, str]
 def main() -> int:
     """Run one verification."""
     masker = SecretMasker()
+    # What libraries log is no business of the worker's standard error, and may have secrets.
+    logging.getLogger().addHandler(logging.NullHandler())
     try:
         request = receive_message()
         transformer = ConfigTransformer(build_providers(request["worker"]))
@@ -110,6 +114,10 @@ def main() -> int:
         return 1
     except (MillraceError, OSError) as error:
         send_message({"error": masker.scrub(str(error))})
+    except Exception as error:  # noqa: BLE001 - a defect: the worker's standard error gets where it is
+        sys.stderr.write(masker.scrub(traceback.format_exc()))
+        complaint = f"The process that compared met a defect: {error!r}; the worker's standard error has the details"
+        send_message({"error": masker.scrub(complaint)})
     return 0
 
 

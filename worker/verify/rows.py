@@ -9,11 +9,12 @@ import asyncio
 import time
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from connectors.errors import ConfigInvalid, Retriable
+from connectors.errors import ConfigInvalid, Retriable, Skippable
 from connectors.mysql.verify import SourceView, TableChanged, is_delivered, is_ums, key_condition
 from connectors.verify.differences import differing_common_columns, row_difference
 from connectors.verify.events import is_envelope
 from connectors.verify.rows import Comparison, TableReport, key_identity, split_position
+from connectors.verify.source import BadRows
 from worker.transforms.pipeline import TransformError, TransformPipeline, build_pipeline
 from worker.verify.forms import Forms
 from worker.verify.messages import (
@@ -281,7 +282,7 @@ class RowVerification:
         if not keys or (not condition and rows > _FEW_ROWS):
             return
         async for records in view.records(entry, condition):
-            for change in await asyncio.to_thread(self._changes, reader, records):
+            for change in await asyncio.to_thread(self._changes, reader, records, BadRows()):
                 sample = samples.get(key_identity(change.key))
                 if sample is not None:
                     sample.source = change.row
@@ -306,12 +307,10 @@ class RowVerification:
     ) -> None:
         reader = side.reader(None)
         for entry in entries.values():
-            entry.bad = 0
+            entry.bad = BadRows()
             await self._read_table(comparison, reader, view, entry)
-            if entry.bad:
-                note = f"{entry.bad} rows of {entry.name} can't be read and were left out: {entry.complaint}"
-                if note not in self.notes:
-                    self.notes.append(note)
+            if entry.bad.count and (note := entry.bad.note(entry.name)) not in self.notes:
+                self.notes.append(note)
 
     async def _read_table(
         self, comparison: Comparison, reader: MessageReader, view: SourceView, entry: TableEntry
@@ -331,19 +330,23 @@ class RowVerification:
             for key, row in self._forms.written_rows(records):
                 comparison.source(entry.name, key if entry.key else None, row)
             return
-        for change in self._changes(reader, records):
+        for change in self._changes(reader, records, entry.bad):
             if change.row is not None:
                 comparison.source(change.table, change.key, change.row)
 
-    def _changes(self, reader: MessageReader, records: Sequence[SourceRecord]) -> list[MessageChange]:
-        """The changes in records of the source after the connector's transforms."""
+    def _changes(self, reader: MessageReader, records: Sequence[SourceRecord], bad: BadRows) -> list[MessageChange]:
+        """The changes in records of the source after the connector's transforms; those that are refused go into ``bad``."""
         changes: list[MessageChange] = []
         for record in records:
-            sent = self._pipeline.apply(record)
-            if sent is None:
+            try:
+                sent = self._pipeline.apply(record)
+                if sent is None:
+                    continue
+                key = self._forms.written(0, sent.key_schema, sent.key)
+                value = self._forms.written_value(sent.value_schema, sent.value)
+            except Skippable as error:
+                bad.add(error)
                 continue
-            key = self._forms.written(0, sent.key_schema, sent.key)
-            value = self._forms.written_value(sent.value_schema, sent.value)
             changes += reader.changes(sent.topic, key, value)
         return changes
 

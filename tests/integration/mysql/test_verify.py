@@ -228,3 +228,23 @@ def test_what_cannot_be_done(world: VerifyWorld, capsys: pytest.CaptureFixture[s
     )
     assert code == 2
     assert error
+
+
+def test_rows_that_a_transform_refuses_are_left_out(world: VerifyWorld) -> None:
+    """With ``errors.tolerance=all`` the connector runs on without them."""
+    transforms = {
+        "transforms": "unwrap,cast",
+        "transforms.unwrap.type": "io.debezium.transforms.ExtractNewRecordState",
+        "transforms.cast.type": "org.apache.kafka.connect.transforms.Cast$Value",
+        "transforms.cast.spec": "name:int32",
+        "errors.tolerance": "all",
+    }
+    world.sql("UPDATE t SET name = id")
+    asyncio.run(world.send(asyncio.run(world.records(**transforms, **{"table.include.list": f"{world.database}.t"}))))
+    world.sql("UPDATE t SET name = 'seven' WHERE id = 7")
+    request = VerificationRequest(includes=lambda name: name.endswith(".t"), settle_s=0.2, folder=str(world.folder))
+    verification = build_verification({**world.config, **transforms}, {"bootstrap.servers": world.kafka}, request)
+    (report,) = asyncio.run(verification.run())
+    assert (report.extra, report.missing, report.different) == (1, 0, 0)  # the topic still has what it was
+    (note,) = [note for note in verification.notes if "left out" in note]
+    assert note.startswith(f"1 rows of {world.database}.t can't be read or sent, and were left out. The first: ")

@@ -61,6 +61,6 @@ def test_a_killed_verification_leaves_no_files(
         assert process is not None
         os.kill(process, signal.SIGKILL)
         failed = eventually(lambda: (run := ask())["state"] == "failed" and run, "its end is noticed", detail=ask)
-        assert "The process that compared ended" in failed["error"]
+        assert "The process that compared ended (exit code -9)" in failed["error"]
         assert not list(temporary.glob("millrace-verify-*"))
     source.sql(f"DROP DATABASE {name}")

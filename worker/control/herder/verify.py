@@ -274,7 +274,6 @@ class VerifyOperations:
             "worker.verify.process",
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.DEVNULL,
             limit=_LINE,
             start_new_session=True,
         )
@@ -300,8 +299,12 @@ class VerifyOperations:
                 else:
                     await self._handle_message(name, body, message)
             if body["state"] == RUNNING:
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(process.wait(), _END_S)
                 body.update(
-                    state="failed", error="The process that compared ended; see the worker's memory and its log"
+                    state="failed",
+                    error=f"The process that compared ended (exit code {process.returncode}); see the worker's memory and its "
+                    "standard error",
                 )
         finally:
             with contextlib.suppress(ProcessLookupError):
