@@ -64,7 +64,7 @@ class _NewestLines(Generic[T]):
 
     def list_oldest_first(self) -> list[tuple[str, T]]:
         """The lines in order."""
-        return [(line, details) for _, _, line, known in sorted(self._heap, key=lambda entry: entry[:2])]
+        return [(line, details) for _, _, line, details in sorted(self._heap, key=lambda entry: entry[:2])]
 
 
 async def read_recent(config: Mapping[str, Any], max_lines: int, seconds: float) -> list[RecentLine]:

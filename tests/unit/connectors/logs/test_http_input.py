@@ -429,18 +429,12 @@ async def test_a_small_request_that_unpacks_to_millions_of_lines_does_not_stop_t
     data = gzip.compress(TINY_LINES[path]())
     assert len(data) < 100_000
     async with client() as http:
-        longest, last, ended = 0.0, time.monotonic(), False
-
-        async def measure() -> None:
-            nonlocal longest, last
-            while not ended:
-                await asyncio.sleep(0.01)
-                longest, last = max(longest, time.monotonic() - last), time.monotonic()
-
-        measuring = asyncio.create_task(measure())
-        status, answer = await http.ask("POST", path, data=data, headers={"Content-Encoding": "gzip"})
-        ended = True
-        await measuring
+        longest, last = 0.0, time.monotonic()
+        request = asyncio.create_task(http.ask("POST", path, data=data, headers={"Content-Encoding": "gzip"}))
+        while not request.done():
+            await asyncio.wait({request}, timeout=0.01)
+            longest, last = max(longest, time.monotonic() - last), time.monotonic()
+        status, answer = await request
         assert (status, "send smaller ones" in json.dumps(answer)) == (413, True), answer
         assert longest < 10 * PATIENCE, "the worker kills a task host that does not answer for that long"
         rows, _, _ = await http.post("/lines", b"x", 1)
