@@ -28,7 +28,12 @@ _MOST_SOURCE: Final = 16_384
 _MOST_STEPS: Final = 10_000_000
 #: Repetitions up to this often are taken as single characters.
 _SMALL_COUNT: Final = 8
-_NEVER: Final = -1
+#: Of ``choices_in``: the steps grow exponentially with the length of a string.
+EXPONENTIAL: Final = -1
+_ATOMIC: Final = ops.ATOMIC_GROUP
+_POSSESSIVE: Final = ops.POSSESSIVE_REPEAT
+#: What is matched in one way from where it starts. RE2 has none of these.
+_ONCE: Final = frozenset((ops.ASSERT, ops.ASSERT_NOT, _ATOMIC, _POSSESSIVE))
 #: All characters as far as choices are concerned: ASCII, and 128 for any other.
 _ALL: Final = frozenset(range(129))
 _CLASSES: Final = {
@@ -96,7 +101,7 @@ def compile_pattern(source: str) -> Pattern:
     choices = choices_in(parsed, repeated=False, follow=frozenset())
     # ``match`` does not look for the expression anywhere else in the text.
     anchored = bool(parsed.data) and parsed.data[0] == (ops.AT, ops.AT_BEGINNING) and not fast.flags & re.MULTILINE
-    rescans = choices != _NEVER and not anchored and _may_rescan(parsed)
+    rescans = choices != EXPONENTIAL and not anchored and _may_rescan(parsed)
     limit = _limit_for(choices + rescans)
     first = fast.match if anchored else fast.search
     names = {number: name for name, number in fast.groupindex.items()}
@@ -152,7 +157,7 @@ def compile_re2(source: str) -> Any:
 
 def _limit_for(choices: int) -> int:
     """The longest text for ``re``: with n characters and k choices it needs up to n^(k+1)/(k+1)! steps."""
-    if choices == _NEVER:
+    if choices == EXPONENTIAL:
         return 0
     if choices == 0:
         return MOST_CHARACTERS
@@ -173,12 +178,23 @@ def choices_in(items: Iterable[Any], *, repeated: bool, follow: frozenset[int]) 
     total = 0
     for operation, argument in reversed(list(items)):
         count = _choices_of(operation, argument, repeated=repeated, follow=follow)
-        if count == _NEVER:
-            return _NEVER
+        if count == EXPONENTIAL:
+            return EXPONENTIAL
         total += count
         characters, empty = first_of(operation, argument)
         follow = characters | follow if empty else characters
     return total
+
+
+def _body_of_once(operation: Any, argument: Any) -> Iterable[Any]:
+    """The sequence inside of a look-around, an atomic group or a possessive repetition."""
+    if operation is _ATOMIC:
+        body: Iterable[Any] = argument
+    else:
+        body = argument[-1]
+        if operation is _POSSESSIVE:
+            body = [(ops.MAX_REPEAT, argument)]
+    return body
 
 
 def _choices_of(operation: Any, argument: Any, *, repeated: bool, follow: frozenset[int]) -> int:
@@ -187,20 +203,23 @@ def _choices_of(operation: Any, argument: Any, *, repeated: bool, follow: frozen
         characters, empty = _first_characters(body)
         several = high > 1
         inside = choices_in(body, repeated=repeated or several, follow=characters | follow if several else follow)
-        if inside == _NEVER or (empty and several):
-            return _NEVER
+        if inside == EXPONENTIAL or (empty and several):
+            return EXPONENTIAL
         ambiguous = low != high and bool(characters & follow)
         if ambiguous and repeated:
-            return _NEVER
+            return EXPONENTIAL
         return inside + (1 if ambiguous and high > _SMALL_COUNT else 0)
     if operation is ops.SUBPATTERN:
         return choices_in(argument[-1], repeated=repeated, follow=follow)
+    if operation in _ONCE:
+        # Once it has matched, no other way through it is looked for.
+        return choices_in(_body_of_once(operation, argument), repeated=False, follow=frozenset())
     if operation is ops.BRANCH:
         counts = [choices_in(branch, repeated=repeated, follow=follow) for branch in argument[1]]
-        if _NEVER in counts or (
+        if EXPONENTIAL in counts or (
             repeated and _is_ambiguous([_first_characters(branch) for branch in argument[1]], follow)
         ):
-            return _NEVER
+            return EXPONENTIAL
         return max(counts)
     return 0
 
@@ -324,8 +343,14 @@ def first_of(operation: Any, argument: Any) -> tuple[frozenset[int], bool]:
     if operation is ops.BRANCH:
         parts = [_first_characters(branch) for branch in argument[1]]
         return frozenset().union(*(part[0] for part in parts)), any(part[1] for part in parts)
-    if operation is ops.AT:
+    if operation is ops.ASSERT and argument[0] > 0:
+        return _first_characters(argument[1])
+    if operation in (ops.AT, ops.ASSERT, ops.ASSERT_NOT):
         return frozenset(), True
+    if operation in _ONCE:
+        return _first_characters(_body_of_once(operation, argument))
+    if operation is ops.GROUPREF:
+        return _ALL, True
     return _matched_characters(operation, argument), False
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections import deque
-from typing import TYPE_CHECKING, Any, Final
+from heapq import heappop, heappush
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from aiokafka import TopicPartition
 from aiokafka.errors import KafkaError
@@ -29,13 +29,42 @@ if TYPE_CHECKING:
     from connectors.text_files.joining import JoinSettings
     from connectors.text_files.options import FileReadSettings
 
-#: Bytes of a file, before its end, that are looked at.
+#: Bytes of a file, before its end, that are looked at, and characters of lines that are kept.
 _MOST_BYTES: Final = 16 * 1024 * 1024
 #: Files of a directory that are looked at; those that changed last.
 _MOST_FILES: Final = 100
 _WAIT_MS: Final = 500
 
 RecentLine = tuple[str, LineOrigin]
+
+T = TypeVar("T")
+
+
+class _NewestLines(Generic[T]):
+    """The newest of any number of lines, each with what is known of it.
+
+    Args:
+        max_lines: the most lines; fewer where they are long.
+    """
+
+    def __init__(self, max_lines: int) -> None:
+        self._max_lines = max_lines
+        self._heap: list[tuple[int, int, str, T]] = []
+        self._added = 0
+        #: Characters of the lines.
+        self.size = 0
+
+    def add(self, timestamp: int, line: str, details: T) -> None:
+        """Add a line; of equal ones the later is the newer."""
+        self._added += 1
+        heappush(self._heap, (timestamp, self._added, line, details))
+        self.size += len(line)
+        while len(self._heap) > self._max_lines or (self.size > _MOST_BYTES and len(self._heap) > 1):
+            self.size -= len(heappop(self._heap)[2])
+
+    def list_oldest_first(self) -> list[tuple[str, T]]:
+        """The lines in order."""
+        return [(line, details) for _, _, line, details in sorted(self._heap, key=lambda entry: entry[:2])]
 
 
 async def read_recent(config: Mapping[str, Any], max_lines: int, seconds: float) -> list[RecentLine]:
@@ -67,7 +96,7 @@ async def _read_topics(config: Mapping[str, Any], max_lines: int, seconds: float
     until = time.monotonic() + seconds
     partitions = [TopicPartition(topic, number) for topic, number in await list_partitions(config)]
     consumer = await start_consumer(config)
-    lines: list[tuple[int, str, LineOrigin]] = []
+    lines: _NewestLines[LineOrigin] = _NewestLines(max_lines)
     try:
         first, last = await asyncio.gather(consumer.beginning_offsets(partitions), consumer.end_offsets(partitions))
         waiting = {partition for partition in partitions if last[partition] > first[partition]}
@@ -89,7 +118,7 @@ async def _read_topics(config: Mapping[str, Any], max_lines: int, seconds: float
                         )
                     except UnicodeDecodeError:
                         continue  # a bad record for the task; no rule gets it
-                    lines.append((record.timestamp, line, origin))
+                    lines.add(record.timestamp, line, origin)
             for partition in list(waiting):
                 if await consumer.position(partition) >= last[partition]:
                     waiting.discard(partition)
@@ -98,8 +127,7 @@ async def _read_topics(config: Mapping[str, Any], max_lines: int, seconds: float
         raise Retriable(f"the topics can't be read now: {error!r}") from error
     finally:
         await consumer.stop()
-    lines.sort(key=lambda item: item[0])
-    return [(line, origin) for _, line, origin in lines[-max_lines:]]
+    return lines.list_oldest_first()
 
 
 def _read_files(config: Mapping[str, Any], max_lines: int, seconds: float) -> list[RecentLine]:
@@ -108,15 +136,15 @@ def _read_files(config: Mapping[str, Any], max_lines: int, seconds: float) -> li
     paths = match_files(config[DIRECTORY], config[PATTERN]) if config[DIRECTORY] else [config[FILE]]
     newest_first = sorted(paths, key=_change_time, reverse=True)[:_MOST_FILES]
     lines: list[RecentLine] = []
+    size = 0
     for path in newest_first:
         left = max_lines - len(lines)
-        if left <= 0 or time.monotonic() > until:
+        if left <= 0 or size >= _MOST_BYTES or time.monotonic() > until:
             break
         origin = LineOrigin(config[HOST] or os.uname().nodename, path, 0, int(time.time() * 1000))
-        lines[:0] = [
-            (line, LineOrigin(origin.host, path, position, origin.timestamp))
-            for line, position in _read_end(path, settings, config[COMPRESSION], joining, left, until)
-        ]
+        ending = _read_end(path, settings, config[COMPRESSION], joining, left, until)
+        size += sum(len(line) for line, _ in ending)
+        lines[:0] = [(line, LineOrigin(origin.host, path, position, origin.timestamp)) for line, position in ending]
     return lines
 
 
@@ -144,10 +172,11 @@ def _read_end(
         # A multiple of all widths of code units.
         start = 0 if compressed else max(0, size - _MOST_BYTES) // 4 * 4
         stream: TextStream = GzipStream(descriptor) if compressed else PlainStream(descriptor, start)
-        lines: deque[tuple[str, int]] = deque(maxlen=max_lines)
+        lines: _NewestLines[int] = _NewestLines(max_lines)
         for block in _lines_of(stream, start, settings, until, head):
-            lines.extend(block)
-        result = list(lines)
+            for line, position in block:
+                lines.add(0, line, position)
+        result = lines.list_oldest_first()
         return _join_lines(result, joining) if joining is not None else result
     except OSError as error:
         raise read_error(path, error) from error

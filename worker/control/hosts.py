@@ -241,6 +241,9 @@ class HostPool:
     async def ask(self, message: ToHost, deadline_s: float, environments: tuple[str, ...] | None = None) -> Any:
         """Ask any host that answers pings, the one with the least to do first.
 
+        A question whose host ends before it has answered goes to no other host: it may be what ended it, and would end one host
+        after the other with all their tasks.
+
         Args:
             message: the question.
             deadline_s: seconds for the answer, a host's start included.
@@ -249,7 +252,7 @@ class HostPool:
         Raises:
             RemoteError: it refused, or no host can have what the configuration needs.
             TimeoutError: it did not answer in time.
-            Retriable: no host is there.
+            Retriable: no host is there, or it ended before it answered.
         """
         if environments is None:
             environments = self._needed_environments(message)
@@ -268,10 +271,18 @@ class HostPool:
             key=lambda host: (time.monotonic() - host.answered > 2 * _PING_S, len(host.units), host.number),
         )
         for host in live:
+            if host.peer is None or host.peer.closed.is_set():
+                continue
             try:
                 return await host.request(message, max(0.1, until_s - time.monotonic()))
             except PipeClosed:
-                continue
+                _log.error(
+                    "Task host %d (pid %d) ended before it answered %s", host.number, host.pid, type(message).__name__
+                )
+                raise Retriable(
+                    f"task host {host.number} (pid {host.pid}) ended before it answered; retry in a moment. If that ends "
+                    "another host too, the question does: the worker's log has their output"
+                ) from None
         raise Retriable("no task host is ready; retry in a moment")
 
     async def tell_all(self, message: ToHost, deadline_s: float) -> None:

@@ -34,6 +34,7 @@ from connectors.formats.masks.mask_functions import (
 from connectors.formats.masks.options import RULE_KEYS, RULES
 from connectors.formats.masks.substitution import make_substitution
 from connectors.java_regex import compile_java, java_replacement
+from connectors.linear_regex import PatternInvalid
 from connectors.options import ConfigProblem, Password, invalid
 from connectors.schema import Schema, Type
 
@@ -351,18 +352,25 @@ def make_truncate(target: Target, options: Mapping[str, str]) -> Mask:
     )
 
 
+def _read_substitution(options: Mapping[str, str]) -> Callable[[str], str]:
+    source = _required_option(options, "regex")
+    pattern = compile_java(source)
+    try:
+        return make_substitution(pattern, java_replacement(options.get("replacement", ""), pattern))
+    except PatternInvalid as error:
+        raise ConfigInvalid(f"mask {options['rule']}: regex={source!r} can't be used: {error}") from None
+
+
 def make_regex(target: Target, options: Mapping[str, str]) -> Mask:
     """Every match of ``regex`` is replaced by ``replacement``."""
     rule = options["rule"]
-    pattern = compile_java(_required_option(options, "regex"))
-    expand = java_replacement(options.get("replacement", ""), pattern)
+    substitute = _read_substitution(options)
     if target.in_key:
         raise ConfigInvalid(
             f"mask {rule} may give different rows one key: it can't mask {target.name}, a column of the "
             "message key; use hash, md5 or murmur there"
         )
     nulls = _masks_nulls(options)
-    substitute = make_substitution(pattern, expand)
 
     def convert(value: Any) -> str:
         return substitute("" if value is None else value_text(value))
@@ -503,7 +511,7 @@ def make_rule(name: str, options: Mapping[str, Any]) -> _MaskRule:
     if kind == "hash":
         digest_of(strings.get("algorithm") or "SHA-256")
     if kind == "regex":
-        java_replacement(strings.get("replacement", ""), compile_java(strings["regex"]))
+        _read_substitution(strings)
     patterns = column_patterns(f"mask.{name}.columns", strings["columns"])
 
     def checked(target: Target) -> Mask | None:

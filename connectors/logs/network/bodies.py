@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import msgspec
 
 from connectors.logs.network.documents import document_line
-from connectors.logs.network.lines import LineLimits, NetworkLine, clean_text, make_line, plain_line
+from connectors.logs.network.lines import (
+    MOST_LINES,
+    LineLimits,
+    NetworkLine,
+    TooManyLines,
+    clean_text,
+    make_line,
+    plain_line,
+)
 from connectors.logs.network.otlp import RequestInvalid
 
 if TYPE_CHECKING:
@@ -36,16 +44,26 @@ _ACTIONS: Final = {"index": True, "create": True, "update": False}
 
 
 def read_ndjson(body: bytes, default: LineOrigin, limits: LineLimits, *, recognise: bool) -> list[NetworkLine]:
-    """A document, or any text, on each line. Empty lines are left out."""
+    """A document, or any text, on each line. Empty lines are left out.
+
+    Raises:
+        TooManyLines: there are more than a request may have.
+    """
     return [document_line(line, default, limits, recognise=recognise) for line in _split_lines(body)]
 
 
 def read_raw(body: bytes, default: LineOrigin, limits: LineLimits) -> list[NetworkLine]:
-    """A line on each line. Empty ones are left out."""
+    """A line on each line. Empty ones are left out.
+
+    Raises:
+        TooManyLines: there are more than a request may have.
+    """
     return [make_line(line, limits, default, plain_line) for line in _split_lines(body)]
 
 
 def _split_lines(body: bytes) -> list[bytes]:
+    if body.count(b"\n") > MOST_LINES:
+        raise TooManyLines
     return [line for part in body.split(b"\n") if (line := part.removesuffix(b"\r"))]
 
 
@@ -63,6 +81,7 @@ def read_bulk(
 
     Raises:
         RequestInvalid: it has not this form; then no document of it is taken.
+        TooManyLines: there are more than a request may have.
     """
     lines: list[NetworkLine] = []
     items: list[BulkItem] = []
@@ -121,12 +140,15 @@ def read_events(body: bytes, default: LineOrigin, limits: LineLimits) -> list[Ne
 
     Raises:
         RequestInvalid: one is no object with an event; then none is taken. ``args[1]`` is its number.
+        TooManyLines: there are more than a request may have.
     """
     json_text = body.decode(errors="replace")
     decoder = json.JSONDecoder()
     lines: list[NetworkLine] = []
     position = 0
     while (position := _next_object(json_text, position)) < len(json_text):
+        if len(lines) == MOST_LINES:
+            raise TooManyLines
         try:
             event, position = decoder.raw_decode(json_text, position)
         except (ValueError, RecursionError) as error:

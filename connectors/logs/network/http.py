@@ -17,7 +17,7 @@ from aiohttp import web
 
 from connectors.logs.network.bodies import BulkItem, bulk_answer, read_bulk, read_events, read_ndjson, read_raw
 from connectors.logs.network.encodings import BodyDecoder
-from connectors.logs.network.lines import clean_text
+from connectors.logs.network.lines import TooManyLines, clean_text
 from connectors.logs.network.options import CONNECTIONS, FORMAT, REQUEST_LIMIT, TOKENS
 from connectors.logs.network.otlp import RequestInvalid, decode_json, decode_protobuf, log_lines
 from connectors.logs.network.room import Room, RoomLease
@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 ANSWER_S: Final = 60.0
 #: How long a stop waits for requests, seconds.
 _STOP_S: Final = 1.0
+#: Bytes from which on a body is read in a thread.
+_LARGE: Final = 64 * 1024
 #: The version of Elasticsearch whose clients are known to be content with the answers.
 _ELASTIC: Final = "8.17.0"
 _PRODUCT: Final = {"X-Elastic-Product": "Elasticsearch"}
@@ -146,6 +148,9 @@ class HttpServer:
             return _make_failure(
                 request.path, 413, f"the request is larger than {REQUEST_LIMIT}={max_size}; send smaller ones", 6
             )
+        except TooManyLines as error:
+            self._refused("size")
+            return _make_failure(request.path, 413, str(error), 6)
         except RequestInvalid as error:
             self._refused("form")
             response = _make_failure(request.path, 400, str(error.args[0]), 6, *error.args[1:])
@@ -169,17 +174,23 @@ class HttpServer:
 
         Raises:
             RequestInvalid: the body has not the form that it must have.
+            TooManyLines: there are more than a request may have.
             TimeoutError: Kafka has not taken them in time.
         """
         lease = RoomLease()
+        origin = self._make_origin(request.remote or "unknown")
         async with asyncio.timeout(ANSWER_S):
             try:
-                lines = read(await self._read_body(request, lease), self._make_origin(request.remote or "unknown"))
-                name = clean_text(request.headers.get("Idempotency-Key", ""))
-                if name:
-                    for number, line in enumerate(lines):
-                        line.identity = line.identity or f"{name}:{number}"
-                delivery = await self._intake.put(self._address.text, secrets.token_hex(8), 0, lines)
+                body = await self._read_body(request, lease)
+                # Lines take much more memory than the body: one request at a time has some that are not in the intake.
+                async with self._room.unpacking:
+                    # The event loop must get its turns meanwhile.
+                    lines = read(body, origin) if len(body) < _LARGE else await asyncio.to_thread(read, body, origin)
+                    name = clean_text(request.headers.get("Idempotency-Key", ""))
+                    if name:
+                        for number, line in enumerate(lines):
+                            line.identity = line.identity or f"{name}:{number}"
+                    delivery = await self._intake.put(self._address.text, secrets.token_hex(8), 0, lines)
             finally:
                 self._room.replace(lease, 0)
             await delivery.done.wait()

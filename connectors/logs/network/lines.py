@@ -11,6 +11,17 @@ from connectors.logs.rules.records import LineOrigin  # noqa: TC001 - msgspec re
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+#: The most lines of one request. A line takes some hundred bytes of memory and some microseconds, even an empty one: a
+#: request of tiny ones, which compress well, would take a hundred times its size.
+MOST_LINES: Final = 262_144
+
+
+class TooManyLines(Exception):
+    """A request has more lines than one may have; the message says what to do."""
+
+    def __init__(self) -> None:
+        super().__init__(f"the request has more than {MOST_LINES} lines or values; send smaller ones")
+
 
 class NetworkLine(msgspec.Struct, gc=False):
     """A line with what its sender says about it.

@@ -89,6 +89,8 @@ class LumberjackDecoder:
                 self._check_size(size)
                 if len(data) - position - 10 < size:
                     break
+                if len(lines) == _WIDEST:  # compressed, they may come by the million at one time
+                    raise FrameInvalid(f"more than {_WIDEST} events came at one time")
                 lines.append(self._make(bytes(data[position + 10 : position + 10 + size]), False))
                 position += 10 + size
                 self._left -= 1

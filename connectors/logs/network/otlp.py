@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import json
 import struct
+from itertools import count
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from connectors.logs.network.lines import LineLimits, NetworkLine, make_line, plain_line
+from connectors.logs.network.lines import MOST_LINES, LineLimits, NetworkLine, TooManyLines, make_line, plain_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -55,6 +56,8 @@ _FIELDS: Final[dict[str, dict[int, tuple[str, str]]]] = {
     "List": {1: ("values", "*KeyValue")},
 }
 _DEEPEST: Final = 64
+#: The most messages of a request in Protobuf: a record, an attribute and its value are one each.
+_MOST_MESSAGES: Final = 4 * MOST_LINES
 _SEVERITIES: Final = ("TRACE", "DEBUG", "INFO", "WARN", "ERROR", "FATAL")
 
 
@@ -63,9 +66,10 @@ def decode_protobuf(data: bytes) -> dict[str, Any]:
 
     Raises:
         RequestInvalid: it is not Protobuf.
+        TooManyLines: it has more messages than a request may have.
     """
     try:
-        return _decode_message(memoryview(data), "Request", 0)
+        return _decode_message(memoryview(data), "Request", 0, count())
     except (IndexError, struct.error, UnicodeDecodeError, ValueError) as error:
         raise RequestInvalid(f"the body is not an ExportLogsServiceRequest in Protobuf: {error}") from error
 
@@ -92,8 +96,11 @@ def log_lines(request: Mapping[str, Any], default: LineOrigin, limits: LineLimit
 
     Raises:
         RequestInvalid: a member has not the type that it must have.
+        TooManyLines: there are more records than a request may have.
     """
     try:
+        if _count_records(request) > MOST_LINES:
+            raise TooManyLines
         return [
             _make_line(
                 record, _read_attributes(resource.get("resource") or {}), scope.get("scope") or {}, default, limits
@@ -104,6 +111,14 @@ def log_lines(request: Mapping[str, Any], default: LineOrigin, limits: LineLimit
         ]
     except (AttributeError, TypeError, ValueError, KeyError, OverflowError, RecursionError) as error:
         raise RequestInvalid(f"the body is not an ExportLogsServiceRequest: {error!r}") from error
+
+
+def _count_records(request: Mapping[str, Any]) -> int:
+    return sum(
+        len(scope.get("logRecords") or ())
+        for resource in request.get("resourceLogs") or ()
+        for scope in resource.get("scopeLogs") or ()
+    )
 
 
 def _make_line(
@@ -171,7 +186,9 @@ def _read_value(value: Mapping[str, Any]) -> Any:
     return None
 
 
-def _decode_message(data: memoryview, message: str, depth: int) -> dict[str, Any]:
+def _decode_message(data: memoryview, message: str, depth: int, numbers: Iterator[int]) -> dict[str, Any]:
+    if next(numbers) > _MOST_MESSAGES:
+        raise TooManyLines
     if depth > _DEEPEST:
         raise ValueError(f"values are nested more than {_DEEPEST} deep")
     fields = _FIELDS[message]
@@ -183,9 +200,9 @@ def _decode_message(data: memoryview, message: str, depth: int) -> dict[str, Any
         if isinstance(value, int) != (kind in ("integer", "boolean")):
             raise ValueError(f"field {number} of {message} is not of its type")
         if kind.startswith("*"):
-            result.setdefault(name, []).append(_decode_message(value, kind[1:], depth + 1))
+            result.setdefault(name, []).append(_decode_message(value, kind[1:], depth + 1, numbers))
         elif kind in _FIELDS:
-            result[name] = _decode_message(value, kind, depth + 1)
+            result[name] = _decode_message(value, kind, depth + 1, numbers)
         else:
             result[name] = _read_scalar(value, kind)
     return result

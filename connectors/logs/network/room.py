@@ -36,6 +36,8 @@ class Room:
         self._most = max_bytes
         self._first: RoomLease | None = None
         self._freed = asyncio.Event()
+        #: Has whoever makes lines of a large request, until they wait for Kafka.
+        self.unpacking = asyncio.Lock()
         #: Bytes that are in use.
         self.used = 0
 

@@ -13,6 +13,7 @@ from aiokafka.admin import AIOKafkaAdminClient, NewPartitions, NewTopic, Records
 from aiokafka.structs import TopicPartition
 
 from connectors.errors import Fatal
+from connectors.logs import recent
 from connectors.logs.connector import LogsConnector
 from connectors.testing import WAIVERS, Harness, Run, SavedOffsets, connector_conformance
 
@@ -41,6 +42,29 @@ tables:
           - saveAs: {columns: [{name: line}, {name: host}, {name: file}, {name: position, type: long}]}
 """
 REASON = "an outage of a broker is a test of tests/chaos"
+
+
+async def test_the_newest_lines_of_a_topic_are_bounded_in_bytes(
+    bootstrap: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recent, "_MOST_BYTES", 10_000)
+    topic = f"lines-{secrets.token_hex(5)}"
+    await create_topic(bootstrap, topic, 2)
+    async with AIOKafkaProducer(bootstrap_servers=bootstrap) as producer:
+        for number in range(40):
+            line = f"{number} {'x' * 950}".encode()
+            await producer.send_and_wait(topic, line, partition=number % 2, timestamp_ms=1_000 + number)
+    config = LogsConnector.config_def.parse(
+        {
+            "input": "kafka",
+            "kafka.bootstrap.servers": bootstrap,
+            "kafka.topics": topic,
+            "topic.prefix": "logs",
+            "rules": RULES,
+        }
+    )
+    lines = await recent.read_recent(config, 1000, 20)
+    assert [int(line.split()[0]) for line, _ in lines] == list(range(30, 40))
 
 
 class Topic(Harness):

@@ -87,4 +87,4 @@ def test_a_task_host_that_ends_is_a_reason_to_retry(worker: MillraceWorker, fail
     else:
         status, body = ask(worker, question, failure)
     assert not failure.exists(), "the question has not come to the task host"
-    assert (status, "no task host is ready; retry in a moment" in body["message"]) == (503, True), body
+    assert (status, "ended before it answered; retry in a moment" in body["message"]) == (503, True), body

@@ -1,4 +1,7 @@
-"""A source and a job whose answers to questions of REST fail as a file says: ``ends`` ends the process, once."""
+"""A source and a job whose answers to questions of REST fail as a file says.
+
+``ends`` ends the process once, ``always ends`` each time.
+"""
 
 from __future__ import annotations
 
@@ -31,6 +34,8 @@ class AnswerRefused(ConfigInvalid):
 def fail_as_asked(path: str) -> None:
     file = Path(path)
     failure = file.read_text() if file.exists() else ""
+    if failure == "always ends":
+        os._exit(3)
     if failure == "ends":
         file.unlink()
         os._exit(3)

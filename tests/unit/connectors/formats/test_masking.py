@@ -211,6 +211,53 @@ def test_a_mask_that_matches_nowhere_in_a_long_value_ends(regex: str, value: str
     assert apply(ours("regex", regex=regex, replacement="?"), value) == value
 
 
+@pytest.mark.parametrize(
+    "regex",
+    [
+        *(
+            "(?i)(a+)+$",
+            "(a*)*b",
+            "(?=(a+)+c)a",
+            "((a|aa)+$)?",
+            r"(\S+\s?)+x",
+            r"(a+)+\1c",
+            "(?:(?:a?){3})+b",
+            "(?>(a+)+b)",
+        ),
+        "(?<!(?:))(a|a)*b",
+    ],
+)
+def test_an_expression_that_may_take_exponential_time_and_is_not_for_re2_is_refused(regex: str) -> None:
+    raw = {"mask.rules": "r", "mask.r.columns": NAME, "mask.r.type": "regex", "mask.r.regex": regex}
+    (problem,) = find_problems(raw)
+    assert "exponential time" in problem.message
+
+
+@pytest.mark.parametrize(
+    ("regex", "masked"),
+    [
+        (r".(?=.{4})", "******4321"),
+        (r"(?<=\d{2})\d", "98********"),
+        (r"\d(?=\d*1)", "*********1"),
+        (r"(?i)[a-z0-9]+", "*"),
+        (r"(?>\d+)", "*"),
+        (r"(?:\d++,?)*+1?", "**"),
+        (r"\d*?(?!\d)", "**"),
+        (r"(\d)(?!\1)", "**********"),
+    ],
+)
+def test_look_around_and_its_like_without_exponential_time_are_accepted(regex: str, masked: str) -> None:
+    assert apply(ours("regex", regex=regex, replacement="*"), "9876504321") == masked
+
+
+@pytest.mark.parametrize("end", ["\n", "\ud800"])
+def test_a_value_that_re2_can_not_take_does_not_cost_exponential_time(end: str) -> None:
+    mask = ours("regex", regex=r"(\w+\s?)+$", replacement="?")
+    with pytest.raises(Skippable, match="exponential time"):
+        apply(mask, "a" * 50 + "!" + end)
+    assert apply(mask, "short!" + end) == "short!" + end
+
+
 @given(
     st.sampled_from(
         [

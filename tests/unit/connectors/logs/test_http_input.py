@@ -6,6 +6,7 @@ import asyncio
 import gzip
 import json
 import ssl
+import time
 import zlib
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
@@ -21,6 +22,7 @@ from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import (
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 
 from compose.local.ports import LOOPBACK
+from compose.local.process.service import PATIENCE
 from compose.local.security.certificates import Authority
 from connectors.logs.network.bodies import read_bulk, read_events
 from connectors.logs.network.documents import beat_identity
@@ -31,7 +33,7 @@ from tests.support.eventually import eventually_async
 from tests.unit.connectors.logs.network_world import connected, listening
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Callable
     from pathlib import Path
 
     from tests.unit.connectors.logs.network_world import Listener
@@ -397,6 +399,52 @@ async def test_a_request_that_is_too_large() -> None:
             status, answer = await http.ask("POST", "/lines", data=data, headers=headers)
             assert status == 413
             assert "listen.request.max.bytes=2000" in answer["error"]["reason"]
+
+
+#: Path -> a body that compresses to some kilobytes and has millions of lines, events, documents or records.
+TINY_LINES: dict[str, Callable[[], bytes]] = {
+    "/lines": lambda: b"{}\n" * 3_000_000,
+    "/_bulk": lambda: b'{"delete":{}}\n' * 1_000_000,
+    "/services/collector": lambda: b'{"event":1}' * 1_000_000,
+    "/services/collector/raw": lambda: b"a\n" * 7_000_000,
+    "/v1/logs": lambda: otlp_of(b"\x12\x00" * 7_000_000),
+}
+
+
+def otlp_of(records: bytes) -> bytes:
+    """A request with these fields in a ScopeLogs."""
+
+    def field(tag: int, content: bytes) -> bytes:
+        size, left = bytearray(), len(content)
+        while left > 0x7F:
+            size.append(left & 0x7F | 0x80)
+            left >>= 7
+        return bytes([tag, *size, left]) + content
+
+    return field(0x0A, field(0x12, records))
+
+
+@pytest.mark.parametrize("path", TINY_LINES)
+async def test_a_small_request_that_unpacks_to_millions_of_lines_does_not_stop_the_event_loop(path: str) -> None:
+    data = gzip.compress(TINY_LINES[path]())
+    assert len(data) < 100_000
+    async with client() as http:
+        longest, last = 0.0, time.monotonic()
+        request = asyncio.create_task(http.ask("POST", path, data=data, headers={"Content-Encoding": "gzip"}))
+        while not request.done():
+            await asyncio.wait({request}, timeout=0.01)
+            longest, last = max(longest, time.monotonic() - last), time.monotonic()
+        status, answer = await request
+        assert (status, "send smaller ones" in json.dumps(answer)) == (413, True), answer
+        assert longest < 10 * PATIENCE, "the worker kills a task host that does not answer for that long"
+        rows, _, _ = await http.post("/lines", b"x", 1)
+        assert [row["line"] for row in rows] == ["x"]
+
+
+async def test_a_large_request_of_many_lines_is_taken() -> None:
+    async with client(batch_size="10000") as http:
+        rows, status, answer = await http.post("/lines", b"some line\n" * 20_000, 20_000)
+        assert (status, answer, len(rows)) == (200, {"accepted": 20_000}, 20_000)
 
 
 async def test_bad_bytes_have_clear_outcomes() -> None:

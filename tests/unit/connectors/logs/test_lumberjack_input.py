@@ -85,6 +85,20 @@ def test_another_protocol_or_a_frame_too_large_is_refused(data: bytes) -> None:
         decoder().feed(data)
 
 
+def test_a_small_frame_that_unpacks_to_a_million_events_is_refused() -> None:
+    data = window(1) + compressed(event(1, b"{}") * 1_000_000)
+    assert len(data) < 100_000
+    documents: list[bytes] = []
+
+    def make(document: bytes, _cut: bool) -> NetworkLine:
+        documents.append(document)
+        return NetworkLine("", LineOrigin("", "", 0, 0))
+
+    with pytest.raises(FrameInvalid, match="65536 events"):
+        LumberjackDecoder(make, 16 * 1024 * 1024).feed(data)
+    assert len(documents) == 65_536
+
+
 @given(st.binary())
 def test_any_bytes_have_a_clear_outcome(data: bytes) -> None:
     for start in (b"", b"2", b"2W", b"2J\0\0\0\1\0\0\0\5"):

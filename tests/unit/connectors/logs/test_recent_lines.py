@@ -54,6 +54,21 @@ async def test_the_end_of_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         assert position == start + len("".join(f"{text}\n" for text in written[:number]).encode(wide))
 
 
+@pytest.mark.parametrize("source", ["directory", "compressed"])
+async def test_long_lines_are_bounded_in_bytes_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str
+) -> None:
+    monkeypatch.setattr(recent, "_MOST_BYTES", 10_000)
+    for number in range(8):
+        lines = "".join(f"{number}-{line} {'x' * 950}\n" for line in range(10)).encode()
+        path = tmp_path / f"{number}.log"
+        path.write_bytes(lines if source == "directory" else gzip.compress(lines * 10))
+        os.utime(path, (number, number))
+    recent_lines = [line for line, _, _ in await read(1000, directory=str(tmp_path), line_max_bytes="1000")]
+    assert sum(map(len, recent_lines)) <= 20_000
+    assert recent_lines[-1].startswith("7-9 ")
+
+
 async def test_compressed_files_and_events_of_several_lines(tmp_path: Path) -> None:
     path = tmp_path / "app.log.gz"
     path.write_bytes(gzip.compress(b"a\n  1\n  2\nb\nc\n  3\n"))
