@@ -25,7 +25,7 @@ def split_namespace(namespace: str) -> dict[str, str]:
         "table": table,
         "database": database,
         "schema": database,
-        "namespace": namespace.replace(".", "_"),
+        "namespace": find_identity(namespace).replace(".", "_"),
         "instance": instance,
         "type": kind,
     }

@@ -65,7 +65,10 @@ def _draw_float(chance: random.Random) -> float:
 
 
 def _as_float32(value: float) -> float:
-    return float(struct.unpack("f", struct.pack("f", value))[0])
+    try:
+        return float(struct.unpack("f", struct.pack("f", value))[0])
+    except OverflowError:  # of a column that has become a double
+        return value
 
 
 def _micros(moment: dt.datetime) -> int:
@@ -123,7 +126,7 @@ KINDS: Final = {
             "float",
             _optional(Type.FLOAT32),
             lambda chance: _as_float32(chance.choice((0.0, -1.5, 16777216.0, chance.random()))),
-            "float",
+            "float32",
             ums="float",
             wider="double",
         ),
@@ -251,6 +254,8 @@ def read_value(family: str, raw: Any) -> Any:
             return int(raw)
         case "float":
             return float(raw)
+        case "float32":  # as text it has the digits that a float needs, and no double is equal to that
+            return _as_float32(float(raw))
         case "boolean":
             return raw if isinstance(raw, bool) else str(raw).lower() in ("1", "true")
         case "bytes":
@@ -288,7 +293,9 @@ def _read_clock(raw: Any) -> int:
 
 def model_value(family: str, value: Any) -> Any:
     """A value of the model, so that equal values are equal."""
-    return value.normalize() if family == "decimal" and value is not None else value
+    if value is None:
+        return None
+    return value.normalize() if family == "decimal" else _as_float32(value) if family == "float32" else value
 
 
 @dataclass(frozen=True, slots=True)
@@ -477,10 +484,12 @@ class Shop:
         self.rows[table] = {key: values(row) for key, row in self.rows[table].items()}
 
     def families(self, table: str) -> dict[str, str]:
-        """How values of all columns that a table ever had are read back."""
-        return {
-            name: kind.family for structure in self.structures[table] for name, kind in structure.all_columns.items()
-        }
+        """How values of all columns that a table ever had are read back: those of a wider column as of the first one."""
+        families: dict[str, str] = {}
+        for structure in self.structures[table]:
+            for name, kind in structure.all_columns.items():
+                families.setdefault(name, kind.family)
+        return families
 
 
 def split_moves(events: Sequence[Event]) -> list[Event]:

@@ -40,7 +40,7 @@ CONFIG: Final = ConfigDef(
             group=WHERE,
             example="${database}_${table}",
             doc="The table's folder below sink.delta.path. ${table}, ${database}, ${instance} and ${type} are parts of the "
-            "source's namespace, ${namespace} is all of it with _ for dots.",
+            "source's namespace, ${namespace} is all of it (of UMS the first four parts) with _ for dots.",
         ),
         *shared_keys(PREFIX),
     ]

@@ -41,7 +41,7 @@ CONFIG: Final = ConfigDef(
             group=WHERE,
             example="${database}_${table}",
             doc="The table's name. ${table}, ${database}, ${instance} and ${type} are parts of the source's namespace, "
-            "${namespace} is all of it with _ for dots.",
+            "${namespace} is all of it (of UMS the first four parts) with _ for dots.",
         ),
         *shared_keys(PREFIX),
     ]

@@ -218,7 +218,7 @@ CONFIG_DEF: Final = ConfigDef(
             validator=_check_name_template,
             example="${database}_${table}",
             doc="The table's name. ${table}, ${database}, ${instance} and ${type} are parts of the source's namespace, "
-            "${namespace} is all of it with _ for dots. Too long a name is cut and gets a hash.",
+            "${namespace} is all of it (of UMS the first four parts) with _ for dots. Too long a name is cut and gets a hash.",
         ),
         ConfigKey(
             name="sink.jdbc.schema",

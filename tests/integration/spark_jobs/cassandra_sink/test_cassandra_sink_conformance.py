@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from cassandra.util import Date
+from cassandra.util import Date, Time
 
 from spark_jobs.sinks.cassandra.tables import usable_name
 from spark_jobs.testing import Gate, SinkTarget, Supports, cases, check_sink
@@ -91,6 +91,8 @@ def _read(value: Any, kind: str) -> Any:
         return None
     if isinstance(value, Date):
         return value.date()
+    if isinstance(value, Time):
+        return value.nanosecond_time
     if kind in ("array", "map", "struct"):
         return json.loads(value)
     return value.replace(tzinfo=UTC) if kind == "timestamp" else value

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
+from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # it is there, and documented
 
 from spark_jobs.config.job_files import build_job
 from spark_jobs.config.schema_options import SchemaPolicies
@@ -27,18 +28,29 @@ from spark_jobs.reports.progress import EventWriter
 from spark_jobs.reports.troubles import Troubles
 from spark_jobs.rows.schema_watch import SchemaWatch
 from spark_jobs.spark.checkpoint import LocalFolder
+from spark_jobs.testing import Gate
+from tests.integration.spark_jobs.cassandra_sink.conftest import client, keyspace  # noqa: F401 - fixtures
+from tests.integration.spark_jobs.cassandra_sink.test_cassandra_sink_conformance import CassandraTarget
 from tests.integration.spark_jobs.clickhouse.conftest import clickhouse  # noqa: F401 - a fixture
 from tests.integration.spark_jobs.clickhouse.test_clickhouse_conformance import ClickHouseTarget
 from tests.integration.spark_jobs.delta.test_delta_conformance import DeltaTarget
 from tests.integration.spark_jobs.files.test_files_conformance import FilesTarget
+from tests.integration.spark_jobs.hbase import conftest as hbase_server
+from tests.integration.spark_jobs.hbase.conftest import hbase  # noqa: F401 - a fixture
+from tests.integration.spark_jobs.hbase.test_hbase_conformance import HBaseTarget
 from tests.integration.spark_jobs.iceberg.test_iceberg_conformance import IcebergTarget
 from tests.integration.spark_jobs.jdbc.conftest import database
 from tests.integration.spark_jobs.jdbc.test_jdbc_conformance import JdbcTarget
+from tests.integration.spark_jobs.kafka_sink.test_kafka_conformance import KafkaTarget
 from tests.integration.spark_jobs.mongodb.conftest import mongodb  # noqa: F401 - a fixture
 from tests.integration.spark_jobs.mongodb.test_mongodb_conformance import MongoTarget
+from tests.integration.spark_jobs.opensearch import conftest as search_server
+from tests.integration.spark_jobs.opensearch.conftest import door, opensearch  # noqa: F401 - fixtures
+from tests.integration.spark_jobs.opensearch.test_opensearch_conformance import OpenSearchTarget
 from tests.integration.spark_jobs.redis.test_redis_conformance import RedisTarget
 from tests.support.change_messages import (
     ORDERS,
+    PARTITIONS,
     MessageForm,
     StreamBatch,
     cut_batches,
@@ -48,7 +60,7 @@ from tests.support.change_messages import (
 from tests.support.change_streams import KINDS, LOOSE, Event, Shop, all_changes, newest_rows, read_value
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from pyspark.sql import DataFrame, SparkSession
 
@@ -61,8 +73,12 @@ RAW = (
     "timestamp timestamp"
 )
 FORMS = ("json", "schemas", "avro", "flat", "flat_schemas", "flat_avro", "ums")
-#: Kinds of columns whose values can't be null in ClickHouse.
-NEVER_NULL = ("list", "map", "struct")
+#: Sinks that write each change.
+APPENDED = ("files", "kafka")
+#: Servers that few other tests start.
+SERVERS = ("postgresql", "mariadb", "redis", "mongodb", "clickhouse", "opensearch", "cassandra", "hbase")
+#: Kinds of columns that a target can't have: nested values that are null, and keys that are empty.
+UNFIT = {"clickhouse": ("list", "map", "struct"), **dict.fromkeys(("opensearch", "cassandra", "hbase"), ("code",))}
 
 
 class SplitTables(JdbcTarget):
@@ -93,6 +109,8 @@ class StreamJob:
     form: MessageForm
     batches: JobBatches = field(init=False)
     present: StreamBatch = field(init=False)
+    #: By identity. A driver that leaves out a replayed batch has not seen its tables.
+    schemas: dict[str, TableSchema] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.start()
@@ -122,9 +140,12 @@ class StreamJob:
         moment = datetime(2026, 1, 2, 3, 4, 5, 678901, UTC)
         rows = [
             (None if message.key is None else bytearray(message.key), bytearray(message.value), None, *where, moment)
-            for *where, message in batch.records
+            for *where, message in sorted(batch.records, key=lambda record: record[:3])  # as Kafka gives them
         ]
-        self.batches.write(self.spark.createDataFrame(rows, RAW).coalesce(1), number)
+        try:
+            self.batches.write(self.spark.createDataFrame(rows, RAW).coalesce(1), number)
+        finally:
+            self.schemas |= {find_identity(schema.namespace): schema for schema in self.batches._get_source().schemas()}
 
     def write_and_die(self, batch: StreamBatch, number: int) -> None:
         """Write a batch into the sink; the driver ends before it takes note of that."""
@@ -139,18 +160,23 @@ class StreamJob:
             self.write(batch, number)
 
 
+def name_in_target(target: SinkTarget, name: str) -> str:
+    """The namespace by which a reader of the target asks for a table."""
+    # These name what they make by the table alone, the others by the namespace.
+    return name.removeprefix("mysql.s.") if target.sink_type in ("jdbc", "delta", "iceberg", "cassandra") else name
+
+
 def compare_target(target: SinkTarget, job: StreamJob, shop: Shop, events: Sequence[Event]) -> None:
     """Whether the target has the rows of each table as the model has them."""
-    schemas = {find_identity(schema.namespace): schema for schema in job.batches._get_source().schemas()}
     for table in shop.structures:
         table_events = [event for event in events if event.structure.table == table and event.op != "t"]
         if not table_events:
             continue
         families = shop.families(table)
         name = f"mysql.s.shop.{table}" if job.form.name == "ums" else job.form.namespace(table)
-        schema = replace(schemas[name], namespace=name.removeprefix("mysql.s."))
+        schema = replace(job.schemas[name], namespace=name_in_target(target, name))
         rows = target.rows(schema)
-        if job.properties.get(f"sink.{target.sink_type}.mode") == "insert" or target.sink_type == "files":
+        if job.properties.get(f"sink.{target.sink_type}.mode") == "insert" or target.sink_type in APPENDED:
             changes = [
                 (
                     raw["ums_op_"],
@@ -187,12 +213,22 @@ def name_seeds(quick: Sequence[int], slow: Sequence[int]) -> list[Any]:
     return [*quick, *(pytest.param(seed, marks=pytest.mark.slow) for seed in slow)]
 
 
+def create_source_topics(properties: dict[str, str]) -> None:
+    """The topics that records seem to come from: the Kafka sink asks for their partitions."""
+    admin = AdminClient({"bootstrap.servers": properties["kafka.bootstrap.servers"]})
+    topics = [NewTopic(topic, PARTITIONS, 1) for topic in properties["source.topics"].split(",")]
+    for future in admin.create_topics(topics).values():
+        future.result(30)
+
+
 def run_stream(
     seed: int,
     spark: SparkSession,
     folder: Path,
     make_targets: Callable[[random.Random], dict[str, SinkTarget]],
     left_out: Sequence[str] = (),
+    *,
+    widens: bool = True,
 ) -> None:
     """Draw a stream, write it into each target with crashes, and compare."""
     chance = random.Random(seed)
@@ -203,7 +239,8 @@ def run_stream(
     form = MessageForm(name, chance.choice(ORDERS), f"s{seed}", moves=moves, before=before)
     kinds = LOOSE if loose else tuple(kind.name for kind in KINDS.values() if not ums or kind.ums)
     keys = ("int64", "code") if loose else ("int32", "int64", "code") if ums else ("int32", "int64", "code", "uuid")
-    shop = Shop(chance, [kind for kind in kinds if kind not in left_out], keys, moves=moves)
+    chosen_kinds, chosen_keys = ([kind for kind in names if kind not in left_out] for names in (kinds, keys))
+    shop = Shop(chance, chosen_kinds, chosen_keys, moves=moves, widens=widens)
     for number in range(chance.choice((1, 2, 3))):
         shop.add_table(f"t{number}_{seed}")
     messages = repeat_messages(chance, form.write(shop.draw_events(chance.choice((10, 40, 80)))))
@@ -212,7 +249,7 @@ def run_stream(
     structures = [structure for versions in shop.structures.values() for structure in versions]
     for label, target in make_targets(chance).items():
         if ums and target.sink_type == "files":
-            continue  # a table of files for each version
+            continue  # its reader knows a table by the name of one version
         properties = {
             "name": f"stream-{seed}-{label}",
             "kafka.bootstrap.servers": "127.0.0.1:1",
@@ -222,6 +259,8 @@ def run_stream(
             **form.options(structures),
         }
         print(f"seed {seed}: {form.name}, {form.order}, moves {moves}, before {before}, into {label}: {properties}")
+        if target.sink_type == "kafka":
+            create_source_topics(properties)
         job = StreamJob(spark, properties, form)
         fates = random.Random(f"{seed}-{label}")
         for number, batch in enumerate(batches):
@@ -265,22 +304,46 @@ def test_targets_in_files_equal_the_model(seed: int, spark: SparkSession, tmp_pa
     run_stream(seed, spark, tmp_path, make_targets)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", name_seeds(range(6), ()))
-@pytest.mark.parametrize("label", ["postgresql", "mariadb", "redis", "mongodb", "clickhouse"])
+def make_server_target(label: str, seed: int, folder: Path, request: pytest.FixtureRequest) -> SinkTarget:
+    """The target with a name, whose server runs."""
+    chance = random.Random(seed)
+    if label in ("postgresql", "mariadb"):
+        server = request.getfixturevalue({"postgresql": "postgres"}.get(label, label))
+        return JdbcTarget(database(server.url, server.user, server.password), None)
+    if label == "kafka":
+        return KafkaTarget(request.getfixturevalue("bootstrap"))
+    server = request.getfixturevalue(label)
+    if label == "redis":
+        return RedisTarget(server, cast("Any", server), chance.choice(["hash", "json"]))
+    if label == "mongodb":
+        return MongoTarget(server, server, delete_mode=chance.choice(["soft", "real"]))
+    if label == "opensearch":
+        return OpenSearchTarget(search_server.Reader(server.url), request.getfixturevalue("gate"))
+    if label == "hbase":
+        values = {"sink.hbase.values": chance.choice(["text", "binary"])}
+        return HBaseTarget(hbase_server.Reader(server.address), request.getfixturevalue("gate"), **values)
+    if label == "cassandra":
+        space = request.getfixturevalue("keyspace")
+        guarantee = chance.choice(["exactly-once", "at-least-once"])
+        return CassandraTarget(
+            request.getfixturevalue("client"), space, request.getfixturevalue("gate"), folder, guarantee=guarantee
+        )
+    return ClickHouseTarget(server, server)
+
+
+@pytest.fixture
+def gate(request: pytest.FixtureRequest) -> Iterator[Gate]:
+    """The way to the server of the test."""
+    label = request.node.callspec.params["label"]
+    server = request.getfixturevalue("door" if label == "opensearch" else label)
+    with Gate("127.0.0.1", server if isinstance(server, int) else server.port) as proxy:
+        yield proxy
+
+
+@pytest.mark.parametrize("seed", name_seeds([0], range(1, 6)))
+@pytest.mark.parametrize("label", ["kafka", *(pytest.param(label, marks=pytest.mark.slow) for label in SERVERS)])
 def test_targets_with_servers_equal_the_model(
     label: str, seed: int, spark: SparkSession, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
-    if label in ("postgresql", "mariadb"):
-        server = request.getfixturevalue({"postgresql": "postgres"}.get(label, label))
-        target: SinkTarget = JdbcTarget(database(server.url, server.user, server.password), None)
-    elif label == "redis":
-        server = request.getfixturevalue(label)
-        target = RedisTarget(server, cast("Any", server), random.Random(seed).choice(["hash", "json"]))
-    elif label == "mongodb":
-        server = request.getfixturevalue(label)
-        target = MongoTarget(server, server, delete_mode=random.Random(seed).choice(["soft", "real"]))
-    else:
-        server = request.getfixturevalue(label)
-        target = ClickHouseTarget(server, server)
-    run_stream(seed, spark, tmp_path, lambda _: {label: target}, NEVER_NULL if label == "clickhouse" else ())
+    target = make_server_target(label, seed, tmp_path, request)
+    run_stream(seed, spark, tmp_path, lambda _: {label: target}, UNFIT.get(label, ()), widens=target.supports.widening)

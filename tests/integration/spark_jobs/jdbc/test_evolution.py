@@ -98,6 +98,17 @@ def test_templates_and_schemas(rig: Callable[..., Rig], postgresql: Database, ta
     job.write(TableSchema(f"mysql.db01.shop.{table}.4.0.0", simple(table, Column("x", t.IntegerType())).columns), [])
 
 
+def test_a_table_of_ums_named_by_its_namespace_stays_one_table(
+    rig: Callable[..., Rig], sqlite: Database, table: str
+) -> None:
+    job = rig(sqlite, **{"sink.jdbc.table": "${namespace}"})
+    job.write(TableSchema(f"mysql.db01.shop.{table}.3.0.0", simple(table).columns), [{"id": 1, "ums_id_": 1}])
+    wider = simple(table, Column("x", t.IntegerType()))
+    changed = [{"id": 1, "x": 5, "ums_id_": 2, "kafka_offset_": 1}]
+    job.write(TableSchema(f"mysql.db01.shop.{table}.4.0.0", wider.columns), changed)
+    assert sqlite.rows(f"mysql_db01_shop_{table}", "id, x") == [(1, 5)]
+
+
 def test_another_unique_index_that_would_catch_rows(rig: Callable[..., Rig], maria: Database, table: str) -> None:
     job = rig(maria)
     job.write(simple(table), [])

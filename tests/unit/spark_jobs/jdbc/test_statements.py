@@ -110,6 +110,7 @@ def test_templates() -> None:
     assert render_template("${type}-${instance}-${database}-${table}", full) == "mysql-db01-shop-orders"
     assert render_template("${database}_${table}", "shop.orders") == "shop_orders"
     assert render_template("${namespace}", "a.b.c") == "a_b_c"
+    assert render_template("${namespace}", full) == "mysql_db01_shop_orders"
     assert render_template("${database}${table}", "topic") == "topic"
     assert (
         find_identity(full)
