@@ -271,7 +271,7 @@ class HostPool:
             key=lambda host: (time.monotonic() - host.answered > 2 * _PING_S, len(host.units), host.number),
         )
         for host in live:
-            if host.peer is None or host.peer.closed.is_set():
+            if host.peer is not None and host.peer.closed.is_set():
                 continue
             try:
                 return await host.request(message, max(0.1, until_s - time.monotonic()))

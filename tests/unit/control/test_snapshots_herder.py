@@ -123,6 +123,7 @@ async def test_what_is_kept_of_a_request() -> None:
         "c", {"id": "later", "start_at": "02:30", "time_zone": "Europe/Berlin"}
     )
     assert later["start_ms"] > later["created_ms"]
+    assert later["state"] == "scheduled", "as a GET shows it"
     assert not later.keys() & {"start_at", "time_zone"}
     wrongs: list[dict[str, Any]] = [
         {"start_at": "half past two"},

@@ -110,6 +110,22 @@ class Worker:
         self.came(*queue.items())
         return set(queue)
 
+    async def write_queue(self, monkeypatch: pytest.MonkeyPatch, following: Pair) -> None:
+        """Write until nothing is left; ``following`` comes behind the first records, before these are acknowledged."""
+        followers = [following]
+
+        async def send_all(pairs: Iterable[Pair], deadline_s: float) -> None:
+            del deadline_s
+            self.came(*pairs)
+            while followers:
+                self.came(followers.pop())
+
+        monkeypatch.setattr(self.store.log, "send_all", send_all)
+        writer = asyncio.create_task(self.store._write())
+        await eventually_async(lambda: not self.store._queue, "the queue to be written")
+        writer.cancel()
+        await asyncio.gather(writer, return_exceptions=True)
+
 
 @pytest.fixture
 def worker(monkeypatch: pytest.MonkeyPatch) -> Worker:
@@ -167,23 +183,26 @@ def test_a_late_status_of_an_earlier_owner_is_replaced(
 async def test_a_status_that_follows_an_own_one_before_kafka_acknowledges_that_is_shown(
     worker: Worker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store, unit = worker.store, UNITS[2]
     following = task_status_record("c", 1, ReportedStatus("RUNNING", "other:1", 3))
-
-    async def send_all(pairs: Iterable[Pair], deadline_s: float) -> None:
-        del deadline_s
-        worker.came(*pairs)
-        worker.came(following)
-
-    monkeypatch.setattr(store.log, "send_all", send_all)
-    worker.node.put_status(unit, "UNASSIGNED", 2)
-    writer = asyncio.create_task(store._write())
-    await eventually_async(lambda: not store._queue, "the queue to be written")
-    writer.cancel()
-    await asyncio.gather(writer, return_exceptions=True)
-    status = store.state.task("c", 1)
+    worker.node.put_status(UNITS[2], "UNASSIGNED", 2)
+    await worker.write_queue(monkeypatch, following)
+    status = worker.store.state.task("c", 1)
     assert status is not None
     assert (status.state, status.worker_id) == ("RUNNING", "other:1")
+
+
+async def test_a_late_status_that_comes_before_kafka_acknowledges_an_own_one_is_replaced(
+    worker: Worker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    late = task_status_record("c", 0, ReportedStatus("UNASSIGNED", "other:1", 1))
+    worker.node.put_status(UNITS[1], "RUNNING", 2)
+    await worker.write_queue(monkeypatch, late)
+    status = worker.store.state.task("c", 0)
+    assert status is not None
+    assert (status.state, status.worker_id) == ("RUNNING", "w:1")
+    written = worker.store.written(late[0])
+    assert written is not None
+    assert (written.state, written.worker_id) == ("RUNNING", "w:1")
 
 
 def test_a_removed_connector_does_not_hide_statuses_that_its_tasks_still_have(worker: Worker) -> None:

@@ -167,7 +167,7 @@ class RuleStore:
         if problems and not force:
             raise RestError(
                 400,
-                f"Rule set {name} is not saved, {len(problems)} things speak against it: {'; '.join(problems[:_SHOWN])}. "
+                f"Rule set {name} is not saved; objections: {len(problems)}. {'; '.join(problems[:_SHOWN])}. "
                 "Change the rules, or the golden lines if their rows are right now, or save it anyway with ?force=true",
             )
         return warnings

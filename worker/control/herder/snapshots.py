@@ -78,7 +78,8 @@ class SnapshotOperations:
             if len(rows) >= KEPT:
                 rows = prune_rows(rows, await self._ended_ids(name), KEPT - 1)
             await self._write_instructions(name, [*rows, instruction])
-        return instruction
+        is_early = instruction.get(START_MS, 0) > instruction["created_ms"]
+        return {**instruction, "state": "scheduled"} if is_early else instruction
 
     async def list_snapshots(self, name: str) -> list[dict[str, Any]]:
         """All snapshots of a connector with their progress."""

@@ -240,8 +240,14 @@ class StatusStore:
                 # A later status of the same key stays in the queue.
                 if key in self._queue and self._queue[key] is value:
                     del self._queue[key]
-                    if key in self._returned:  # and somebody else's may have followed it
-                        self._apply(key, self._written.get(key))
+                    self._take_following(key, value)
+
+    def _take_following(self, key: bytes, value: bytes | None) -> None:
+        """Take what followed a record of this worker in the topic before Kafka acknowledged that one."""
+        following = self._written.get(key)
+        if key in self._returned and following != value:
+            self._apply(key, following)
+            self._tell_listener(key, removed=following is None)
 
     def _is_outdated(self, key: bytes, value: bytes | None) -> bool:
         current, new = _status_of(key, self._written.get(key)), _status_of(key, value)
