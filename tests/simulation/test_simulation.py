@@ -200,6 +200,18 @@ def _run_late_returns() -> list[Verdict]:
     return [run_plan(Plan(seed, 3, exactly_once=True, events=events, end_s=30.0)) for seed in range(1, 32)]
 
 
+@pytest.mark.parametrize(
+    "seed",
+    [
+        pytest.param(28, id="the late status of a previous owner comes before the acknowledgement of the owner's"),
+        pytest.param(40125, id="a lost worker is back before its units are given away"),
+    ],
+)
+def test_statuses_that_were_wrong_for_ever_are_right(seed: int) -> None:
+    result = _run("--seed", str(seed), "--seeds", "1")
+    assert result.returncode == 0, result.stdout + result.stderr
+
+
 @pytest.mark.slow  # half a minute
 def test_units_are_not_given_away_while_their_worker_joins_again() -> None:
     assert [verdict.broken for verdict in _run_late_returns() if verdict.broken] == []

@@ -248,7 +248,6 @@ class LeaderDuties:
         if self._waits_for_return() and not live.keys() >= set(lost.values()):
             return
         epoch = max(table.epoch, self._status_epoch() if table.epoch == 0 else 0) + 1
-        self._mark_lost(live, epoch)
         placement = self.rounds.assign_units(view, self._config.snapshot, table)
         changes = advance_slots(table, placement.assigned, live, epoch)
         spent = time.process_time() - started
@@ -260,6 +259,7 @@ class LeaderDuties:
                     placement=[row_record(name, slots, epoch) for name, slots in changes.items()],
                     still_holds=lambda: not lost or (self.view is view and self._settled()),
                 )
+                self._mark_lost(lost, epoch)
         else:
             self._published = inputs
         # In a large cluster one round takes a while: many changes at once are taken together, and REST gets its turns.
@@ -275,10 +275,13 @@ class LeaderDuties:
             return False
         return not self._settled() or since < takeover_s(self._settings["heartbeat.interval.ms"] / 1000, session_s)
 
-    def _mark_lost(self, live: Mapping[str, str], epoch: int) -> None:
-        """Units of workers that are gone are UNASSIGNED from now on, whatever their last status says."""
+    def _mark_lost(self, lost: Mapping[Unit, str], epoch: int) -> None:
+        """Units that were given away, because their workers are gone, are UNASSIGNED now, whatever their last status says.
+
+        Not before: a worker that comes back in time keeps them, and its status is of an older epoch.
+        """
         state = self._status.state
-        for unit, worker in lost_units(self._placement.table, live).items():
+        for unit, worker in lost.items():
             current = (
                 state.connector(unit.connector) if unit.task == INSTANCE else state.task(unit.connector, unit.task)
             )
