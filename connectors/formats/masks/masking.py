@@ -32,10 +32,11 @@ from connectors.formats.masks.mask_functions import (
     value_text,
 )
 from connectors.formats.masks.options import RULE_KEYS, RULES
+from connectors.formats.masks.patterns import column_patterns
 from connectors.formats.masks.substitution import make_substitution
 from connectors.java_regex import compile_java, java_replacement
 from connectors.linear_regex import PatternInvalid
-from connectors.options import ConfigProblem, Password, invalid
+from connectors.options import ConfigProblem, Password
 from connectors.schema import Schema, Type
 
 #: Schema parameter of a column masked by a rule of ``mask.rules``: the rule's name.
@@ -164,30 +165,6 @@ def masked_by(schema: Schema) -> str | None:
         if name == DEBEZIUM_MASKED and value == "true":
             rule_name = DEBEZIUM_MASKED
     return rule_name
-
-
-def split_patterns(source: str) -> list[str]:
-    r"""A list of regular expressions as Debezium writes it: separated by commas, ``\,`` is a comma."""
-    parts = re.findall(r"(?:[^,\\]|\\.)+", source, re.DOTALL)
-    return [part.strip().replace("\\,", ",") for part in parts if part.strip()]
-
-
-def column_patterns(option: str, source: str) -> tuple[re.Pattern[str], ...]:
-    """The expressions of a list, which match whole names in any case.
-
-    Raises:
-        ConfigInvalid: one is wrong, or the list is empty.
-    """
-    try:
-        patterns = tuple(
-            re.compile(pattern.pattern, pattern.flags | re.IGNORECASE)
-            for pattern in (compile_java(part) for part in split_patterns(source))
-        )
-    except ConfigInvalid as error:
-        raise ConfigInvalid(invalid(option, source, str(error))) from None
-    if not patterns:
-        raise ConfigInvalid(invalid(option, source, "name the columns: regular expressions on database.table.column"))
-    return patterns
 
 
 # Debezium's masks.

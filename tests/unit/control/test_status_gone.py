@@ -180,29 +180,39 @@ def test_a_late_status_of_an_earlier_owner_is_replaced(
     assert worker.wrote() == (keys([unit]) if replaced else set())
 
 
-async def test_a_status_that_follows_an_own_one_before_kafka_acknowledges_that_is_shown(
-    worker: Worker, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("unit", "own_state", "following", "shown"),
+    [
+        pytest.param(
+            UNITS[2],
+            "UNASSIGNED",
+            ReportedStatus("RUNNING", "other:1", 3),
+            ("RUNNING", "other:1"),
+            id="of a new owner, which is shown",
+        ),
+        pytest.param(
+            UNITS[1],
+            "RUNNING",
+            ReportedStatus("UNASSIGNED", "other:1", 1),
+            ("RUNNING", "w:1"),
+            id="a late one, which is replaced",
+        ),
+    ],
+)
+async def test_a_status_follows_an_own_one_before_kafka_acknowledges_that(
+    worker: Worker,
+    monkeypatch: pytest.MonkeyPatch,
+    unit: Unit,
+    own_state: str,
+    following: ReportedStatus,
+    shown: tuple[str, str],
 ) -> None:
-    following = task_status_record("c", 1, ReportedStatus("RUNNING", "other:1", 3))
-    worker.node.put_status(UNITS[2], "UNASSIGNED", 2)
-    await worker.write_queue(monkeypatch, following)
-    status = worker.store.state.task("c", 1)
-    assert status is not None
-    assert (status.state, status.worker_id) == ("RUNNING", "other:1")
-
-
-async def test_a_late_status_that_comes_before_kafka_acknowledges_an_own_one_is_replaced(
-    worker: Worker, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    late = task_status_record("c", 0, ReportedStatus("UNASSIGNED", "other:1", 1))
-    worker.node.put_status(UNITS[1], "RUNNING", 2)
-    await worker.write_queue(monkeypatch, late)
-    status = worker.store.state.task("c", 0)
-    assert status is not None
-    assert (status.state, status.worker_id) == ("RUNNING", "w:1")
-    written = worker.store.written(late[0])
-    assert written is not None
-    assert (written.state, written.worker_id) == ("RUNNING", "w:1")
+    record = task_status_record("c", unit.task, following)
+    worker.node.put_status(unit, own_state, 2)
+    await worker.write_queue(monkeypatch, record)
+    for status in (worker.store.state.task("c", unit.task), worker.store.written(record[0])):
+        assert status is not None
+        assert (status.state, status.worker_id) == shown
 
 
 def test_a_removed_connector_does_not_hide_statuses_that_its_tasks_still_have(worker: Worker) -> None:
