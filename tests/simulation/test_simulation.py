@@ -207,7 +207,7 @@ def _run_late_returns() -> list[Verdict]:
         pytest.param(40125, id="a lost worker is back before its units are given away"),
     ],
 )
-def test_statuses_that_were_wrong_for_ever_are_right(seed: int) -> None:
+def test_statuses_are_right_after_late_writes_and_returns(seed: int) -> None:
     result = _run("--seed", str(seed), "--seeds", "1")
     assert result.returncode == 0, result.stdout + result.stderr
 

@@ -114,7 +114,7 @@ def main() -> int:
         return 1
     except (MillraceError, OSError) as error:
         send_message({"error": masker.scrub(str(error))})
-    except Exception as error:  # noqa: BLE001 - a defect: the worker's standard error gets where it is
+    except Exception as error:  # noqa: BLE001 - a defect: its traceback goes to the worker's standard error
         sys.stderr.write(masker.scrub(traceback.format_exc()))
         complaint = f"The process that compared met a defect: {error!r}; the worker's standard error has the details"
         send_message({"error": masker.scrub(complaint)})

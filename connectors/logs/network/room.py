@@ -36,7 +36,7 @@ class Room:
         self._most = max_bytes
         self._first: RoomLease | None = None
         self._freed = asyncio.Event()
-        #: Has whoever makes lines of a large request, until they wait for Kafka.
+        #: Locked while the lines of a request are made, until they are in the intake.
         self.unpacking = asyncio.Lock()
         #: Bytes that are in use.
         self.used = 0
