@@ -10,9 +10,13 @@ from connectors.errors import MillraceError
 from offsets.cluster import ClusterState
 from tests.simulation.schedule import MOST_TASKS, NAMES, Event
 from worker.control.state.instructions import InstructionTable
+from worker.control.state.rule_sets import RuleTable
+from worker.control.state.verifications import RUNNING, VerificationTable
 from worker.rest.facade import RestError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from offsets.cluster import ClusterSnapshot
     from tests.simulation.world import World
 
@@ -45,13 +49,40 @@ def snapshot_of(world: World) -> ClusterSnapshot:
     return state.snapshot()
 
 
-def instructions_of(world: World) -> InstructionTable:
-    """The requests to connectors as they are in Kafka."""
-    table = InstructionTable()
+@dataclass
+class Requested:
+    """The requests of REST that the placement topic keeps, as they are in Kafka.
+
+    Attributes:
+        instructions: requests to connectors.
+        rules: rule sets.
+        verifications: the last one of each connector.
+    """
+
+    instructions: InstructionTable = field(default_factory=InstructionTable)
+    rules: RuleTable = field(default_factory=RuleTable)
+    verifications: VerificationTable = field(default_factory=VerificationTable)
+
+    def of_tasks(self, name: str, config: Mapping[str, str]) -> bytes:
+        """The instructions that the tasks of a connector must have."""
+        asked = self.rules.instructions(name, config, self.instructions.encoded(name))
+        return self.verifications.instructions(name, asked)
+
+
+def requested_of(world: World) -> Requested:
+    """Read them from the model of Kafka."""
+    requested = Requested()
     for log in world.kafka.topics.get("configs-placement", ()):
         for _, key, value in log.records(committed=True):
-            table.apply(key, value)
-    return table
+            for table in (requested.instructions, requested.rules, requested.verifications):
+                table.apply(key, value)
+    return requested
+
+
+def _make_rules(number: int) -> dict[str, Any]:
+    """A small rule set that is like no other."""
+    steps = [{"saveAs": {"columns": [{"name": "line"}]}}]
+    return {"tables": [{"name": f"lines{number}", "groups": [{"name": "all", "steps": steps}]}]}
 
 
 class Client:
@@ -68,6 +99,12 @@ class Client:
         self._count = 0
         self.versions = {name: Belief() for name in NAMES}
         self.targets = {name: Belief("STARTED") for name in NAMES}
+        #: Rule set of a connector's name -> what was saved last, and all that was acknowledged.
+        self.rules = {name: Belief() for name in NAMES}
+        self._saved: dict[str, set[str]] = {name: set() for name in NAMES}
+        #: Connector -> the request that started its last verification, and whether one may run.
+        self.verifications = {name: Belief() for name in NAMES}
+        self.verifying = {name: Belief(False) for name in NAMES}
         #: Connector -> id of a snapshot -> whether it is asked for.
         self.snapshots: dict[str, dict[str, Belief]] = {name: {} for name in NAMES}
         self.idle = dict.fromkeys(NAMES, True)
@@ -95,6 +132,7 @@ class Client:
         worker = self._world.workers[event.second % len(self._world.workers)]
         version, target = str(number), _TARGETS.get(kind)
         config = self._world.connector_config(name, 1 + number % MOST_TASKS, version)
+        named = {"force": True, "comment": version} if kind == "rules" else {}
         calls: dict[str, tuple[Any, ...]] = {
             "create": ("create_connector", name, config, None),
             "change": ("put_connector_config", name, config),
@@ -103,6 +141,9 @@ class Client:
             "offsets": ("offsets.reset_connector_offsets", name),
             "snapshot": ("snapshots.create_snapshot", name, {"id": version}),
             "forget": ("snapshots.delete_snapshot", name, self._choose_snapshot(name, event.second)),
+            "rules": ("rules.put_rules", name, _make_rules(number)),
+            "verify": ("verifications.start_verification", name, {"tables": version, "repair": number % 2 == 0}),
+            "cancel": ("verifications.cancel_verification", name),
         }
         method, *arguments = calls.get(kind, ("set_target_state", name, target))
         if kind == "restart":
@@ -111,7 +152,7 @@ class Client:
         changed = self._possible(name, kind, version if kind != "forget" else arguments[-1], target)
         for attempt in range(_ATTEMPTS):
             try:
-                await self._world.request(worker, method, *arguments)
+                await self._world.request(worker, method, *arguments, **named)
             except (MillraceError, TimeoutError, OSError) as error:
                 loop.note(f"request {number}: {error!r}"[:200])
                 if isinstance(error, RestError) and (error.status in _REFUSED or "already exists" in str(error)):
@@ -130,6 +171,8 @@ class Client:
         self.acknowledged += 1
         for belief, value in changed:
             belief.acknowledged = value
+            if belief is self.rules[name]:
+                self._saved[name].add(value)
         self._check(name, f"when request {number} is acknowledged")
 
     def _choose_snapshot(self, name: str, number: int) -> str:
@@ -151,10 +194,25 @@ class Client:
             return [(snapshots.setdefault(version, Belief(False, {False} if versions.allows(None) else set())), True)]
         if kind == "forget":
             return [(snapshots[version], False)] if version in snapshots else []
+        verification, verifying = self.verifications[name], self.verifying[name]
+        if kind == "rules":
+            return [(self.rules[name], version)]
+        if kind == "verify":
+            gone = {None} if versions.allows(None) else set()
+            verification.possible |= gone
+            return [(verification, version), (verifying, True)]
+        if kind == "cancel":
+            return [(verifying, False)]
         if kind in ("create", "change"):
             return [(versions, version)]
         if kind == "delete":
-            return [(versions, None), (targets, "STARTED"), *((belief, False) for belief in snapshots.values())]
+            false = (verifying, *snapshots.values())
+            return [
+                (versions, None),
+                (targets, "STARTED"),
+                (verification, None),
+                *((belief, False) for belief in false),
+            ]
         return [] if target is None else [(targets, target)]
 
     def _check(self, name: str, moment: str) -> None:
@@ -170,13 +228,38 @@ class Client:
             self._world.watch.fail(
                 f"{moment}, connector {name} is {target}; {self.targets[name].acknowledged} was acknowledged"
             )
-        asked = {row["id"] for row in instructions_of(self._world).get(name)}
+        requested = requested_of(self._world)
+        asked = {row["id"] for row in requested.instructions.get(name)}
         for snapshot_id, belief in self.snapshots[name].items():
             if not belief.allows(snapshot_id in asked):
                 self._world.watch.fail(
                     f"{moment}, snapshot {snapshot_id} of {name} is {'' if snapshot_id in asked else 'not '}asked for; "
                     f"{belief.acknowledged} was acknowledged"
                 )
+
+        self._check_rules(name, moment, requested.rules)
+        self._check_verification(name, moment, requested.verifications)
+
+    def _check_rules(self, name: str, moment: str, table: RuleTable) -> None:
+        saved = table.versions(name)
+        comments = [version.comment for version in saved]
+        if [version.version for version in saved] != list(range(1, len(saved) + 1)):
+            self._world.watch.fail(f"{moment}, the rule set {name} has the versions {saved}")
+        if not self.rules[name].allows(comments[-1] if comments else None) or not self._saved[name] <= set(comments):
+            self._world.watch.fail(
+                f"{moment}, the rule set {name} was saved by the requests {comments}; {self.rules[name].acknowledged} "
+                f"and before it {self._saved[name]} were acknowledged"
+            )
+
+    def _check_verification(self, name: str, moment: str, table: VerificationTable) -> None:
+        body = table.get(name)
+        belief = self.verifications[name]
+        if not belief.allows(None if body is None else body["tables"]):
+            self._world.watch.fail(
+                f"{moment}, the verification of {name} is {body}; {belief.acknowledged} was acknowledged"
+            )
+        if body is not None and body["state"] == RUNNING and not self.verifying[name].allows(True):
+            self._world.watch.fail(f"{moment}, a verification of {name} runs that was cancelled")
 
     def check_all(self) -> None:
         """All acknowledged changes must be there."""

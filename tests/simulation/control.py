@@ -153,6 +153,7 @@ class SimulatedControl(ControlProcess):
         self._build_node()
         node.worker_id = self._url.removeprefix("http://")
         self._rest = SimpleNamespace(advertised_url=self._url, worker_id=node.worker_id, stop=self._stop_listening)  # type: ignore[assignment]
+        self.herder.verifications.watch_verifications()
         self.listening = True
 
     async def _stop_listening(self) -> None:

@@ -15,6 +15,7 @@ from worker.pipe import Peer
 from worker.plugins.model import Description, PluginInfo
 from worker.protocol import (
     AlterOffsets,
+    AskLogs,
     CheckSnapshot,
     ConnectorStateChanged,
     ConnectorView,
@@ -101,6 +102,8 @@ class ModelledHost:
                 return msgspec.json.encode({"name": CONNECTOR, "error_count": 0, "groups": [], "configs": []})
             case AlterOffsets():
                 return True
+            case AskLogs():
+                return msgspec.json.encode({"problems": [], "warnings": []})
             case CheckSnapshot():
                 return message.request
             case ConnectorView():

@@ -10,14 +10,16 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from offsets.status import StatusState
-from tests.simulation.client import Client, instructions_of, snapshot_of
+from tests.simulation.client import Client, Requested, requested_of, snapshot_of
 from tests.simulation.delivery import Delivered
 from tests.simulation.loop import SimulationStuck, VirtualLoop, close_quietly, virtual_world
 from tests.simulation.real_hosts import NumberTopics
 from tests.simulation.schedule import Event, Plan, make_plan
 from tests.simulation.source import TOPIC
+from tests.simulation.verification import TABLES
 from tests.simulation.world import World
 from worker.control.placement.planning import INSTANCE, Unit
+from worker.control.state.verifications import RUNNING
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -188,7 +190,7 @@ class Simulation:
             # it says what they are when it is resumed.
             for number in range(INSTANCE, len(tasks) if target == "STARTED" else 0):
                 expected_units[Unit(name, number)] = target == "PAUSED"
-        instructions = instructions_of(world)
+        requested = requested_of(world)
         for unit, paused in expected_units.items():
             runs = world.watch.runs(unit)
             if len(runs) != 1:
@@ -198,7 +200,7 @@ class Simulation:
                 return f"{unit} runs by version {runs[0].run.config['version']} of {config['version']}"
             if runs[0].run.paused != paused:
                 return f"{unit} is {'not ' if paused else ''}paused"
-            saved = instructions.encoded(unit.connector)
+            saved = requested.of_tasks(unit.connector, config)
             if unit.task != INSTANCE and not self._plan.real_hosts and runs[0].run.instructions != saved:
                 return f"{unit} has the instructions {runs[0].run.instructions!r}, and {saved!r} are saved"
         for unit in world.watch.running:
@@ -207,11 +209,32 @@ class Simulation:
                 for row in world.watch.runs(unit)
             ):
                 return f"{unit} runs and should not"
-        for name in instructions.connectors():
-            if name not in snapshot.connectors:
-                return f"there are instructions for connector {name}, which does not exist"
+        if wrong := self._wrong_requests(requested, snapshot):
+            return wrong
         # In this order: a worker that is not ready has no statuses yet.
         return self._wrong_views(snapshot) or self._wrong_status(expected_units, snapshot)
+
+    def _wrong_requests(self, requested: Requested, snapshot: Any) -> str:
+        for name in {*requested.instructions.connectors(), *requested.verifications.connectors()}:
+            if name not in snapshot.connectors:
+                return f"there are instructions or a verification of connector {name}, which does not exist"
+            if wrong := self._wrong_verification(name, requested.verifications.get(name)):
+                return wrong
+        return ""
+
+    def _wrong_verification(self, name: str, body: dict[str, Any] | None) -> str:
+        if body is None:
+            return ""
+        if body["state"] == RUNNING:
+            return f"a verification of {name} still runs"
+        compared = [table["table"] for table in (body["result"] or {"tables": ()})["tables"]]
+        if body["state"] == "completed" and compared != list(TABLES):
+            return f"a verification of {name} has compared {compared}"
+        for worker in self.world.workers:
+            run = worker.control.context.verifications.get(name) if _leads(worker) and worker.control else None
+            if run is not None and run.body["state"] != body["state"]:
+                return f"{worker.name} shows a verification of {name} as {run.body['state']}, it is {body['state']}"
+        return ""
 
     def _wrong_status(self, expected_units: dict[Unit, bool], snapshot: Any) -> str:
         """The first wrong status that a worker shows, or that a worker would read if it started now."""

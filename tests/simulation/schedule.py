@@ -46,6 +46,8 @@ _REQUESTS: Final = {
     "restart": 2,
     "offsets": 2,
 }
+#: They change nothing that places or configures a task.
+_SMALL_REQUESTS: Final = ("snapshot", "snapshot", "forget", "rules", "rules", "verify", "verify", "cancel")
 #: The part of runs with real task hosts.
 _REAL_HOSTS: Final = 0.1
 #: Seconds in which workers start undisturbed in half of the runs.
@@ -144,8 +146,8 @@ def make_plan(seed: int) -> Plan:
         # Only a stopped connector's offsets can be reset.
         kinds = ("stop", "offsets", "resume") if kind == "offsets" and second % 4 else (kind,)
         events += [Event(at + number / 1000, f"request {kind}", first, second) for number, kind in enumerate(kinds)]
-    for _ in range(draw.randrange(5)):
-        kind = draw.choice(("snapshot", "snapshot", "forget"))
+    for _ in range(draw.randrange(8)):
+        kind = draw.choice(_SMALL_REQUESTS)
         events.append(
             Event(draw.uniform(begin, end), f"request {kind}", draw.randrange(1 << 16), draw.randrange(1 << 16))
         )

@@ -18,7 +18,9 @@ from tests.simulation.run import Verdict, run_plan, run_seed
 from tests.simulation.schedule import Event, Plan, make_plan
 from tests.support.eventually import eventually
 from worker import cli
+from worker.control.herder.verify import VerifyOperations
 from worker.control.placement.reconciler import LocalRun, Reconciler
+from worker.control.state.rule_sets import version_record
 from worker.host.delivery.exactly_once import TransactionalSession
 from worker.host.delivery.producer import Producer
 from worker.host.delivery.session import TaskSession
@@ -200,16 +202,64 @@ def _run_late_returns() -> list[Verdict]:
     return [run_plan(Plan(seed, 3, exactly_once=True, events=events, end_s=30.0)) for seed in range(1, 32)]
 
 
-@pytest.mark.parametrize(
-    "seed",
-    [
-        pytest.param(28, id="the late status of a previous owner comes before the acknowledgement of the owner's"),
-        pytest.param(40125, id="a lost worker is back before its units are given away"),
-    ],
-)
-def test_statuses_are_right_after_late_writes_and_returns(seed: int) -> None:
-    result = _run("--seed", str(seed), "--seeds", "1")
-    assert result.returncode == 0, result.stdout + result.stderr
+def test_statuses_are_right_when_a_lost_worker_is_back_before_its_units_are_given_away() -> None:
+    events = (
+        Event(0.25, "request create", 0, 4803),
+        Event(0.35, "request create", 1, 36007),
+        Event(0.838, "request change", 44387, 53094),
+        Event(1.325, "request change", 53157, 7678),
+        Event(3.976, "request resume", 34363, 42786),
+        Event(4.33, "refuse connections", 4629, 61974, 4.011),
+        Event(4.533, "request delete", 19578, 56207),
+        Event(5.224, "pause worker", 57121, 16509, 9.311),
+        Event(5.702, "cut worker from broker", 38690, 27080, 3.895),
+        Event(5.879, "request restart", 20020, 40425),
+        Event(6.109, "refuse connections", 46142, 45604, 11.172),
+        Event(6.929, "request delete", 49169, 29462),
+        Event(8.863, "request snapshot", 20227, 5559),
+        Event(9.121, "stop broker", 3331, 49483, 0.891),
+        Event(14.612, "cut worker from Kafka", 50260, 23687, 0.875),
+    )
+    assert run_plan(Plan(40125, 3, exactly_once=True, events=events, end_s=14.985)).broken is None
+
+
+@pytest.mark.parametrize("seed", [8, 14])
+def test_statuses_are_right_when_the_leader_runs_the_units_of_a_lost_worker_at_once(seed: int) -> None:
+    events = (
+        Event(4.0, "request create", 0, 0),
+        Event(4.1, "request create", 1, 0),
+        Event(12.0, "kill worker", seed % 2, 0, 3.0),
+    )
+    assert run_plan(Plan(seed, 2, exactly_once=False, events=events, end_s=16.0)).broken is None
+
+
+_VERIFY: Final = (Event(4.0, "request create", 0, 0), Event(8.0, "request verify", 0, 0))
+
+
+def test_a_verification_that_nobody_continues_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(VerifyOperations, "watch_verifications", lambda _: None)
+    events = (*_VERIFY, *(Event(8.5, "kill worker", number, 0, 1.0) for number in range(2)))
+    broken = run_plan(Plan(1, 2, exactly_once=False, events=events, end_s=12.0)).broken
+    assert broken is not None
+    assert "a verification of alpha still runs" in broken
+
+
+def test_a_verification_of_a_deleted_connector_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(VerifyOperations, "deletion_records", lambda *_: [])
+    events = (*_VERIFY, Event(14.0, "request delete", 0, 0))
+    broken = run_plan(Plan(1, 2, exactly_once=False, events=events, end_s=16.0)).broken
+    assert broken is not None
+    assert "the verification of alpha is" in broken
+
+
+def test_a_rule_set_that_is_overwritten_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        "worker.control.herder.rule_sets.version_record", lambda name, _, version: version_record(name, 1, version)
+    )
+    events = (Event(4.0, "request rules", 0, 0), Event(8.0, "request rules", 0, 0))
+    broken = run_plan(Plan(1, 2, exactly_once=False, events=events, end_s=10.0)).broken
+    assert broken is not None
+    assert "the rule set alpha" in broken
 
 
 @pytest.mark.slow  # half a minute

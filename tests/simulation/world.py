@@ -8,7 +8,7 @@ import math
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from operator import attrgetter
-from types import SimpleNamespace
+from types import MappingProxyType, SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final
 from unittest import mock
 
@@ -20,12 +20,15 @@ from tests.simulation.kafka_connection import connected
 from tests.simulation.network import Channel, Network
 from tests.simulation.processes import Children
 from tests.simulation.real_hosts import RealHost, real_config
+from tests.simulation.verification import compare_tables
 from tests.simulation.watch import Watch
 from worker.control.group.membership import return_s
+from worker.control.herder.verify import VerifyOperations
+from worker.control.state.rule_sets import RULES_NAME
 from worker.rest.facade import NotLeader, RestError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from tests.simulation.loop import Process, VirtualLoop
     from tests.simulation.processes import Child
@@ -34,6 +37,7 @@ _CALL_S: Final = 30.0
 _HOSTS: Final = 2
 #: How often a connection looks whether its other end is there.
 _LOOK_S: Final = 0.1
+_NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
 
 
 @dataclass
@@ -94,6 +98,13 @@ class World:
                 mock.patch("worker.control.hosts.socket", SimpleNamespace(socketpair=self.children.socketpair))
             )
             stack.enter_context(mock.patch("worker.control.group.membership.MeteredSelectorLoop", _NoLoop))
+            stack.enter_context(
+                mock.patch.object(
+                    VerifyOperations,
+                    "_talk_to_process",
+                    lambda operations, name, body: compare_tables(self.loop.random, operations, name, body),
+                )
+            )
             yield
 
     # Workers.
@@ -105,6 +116,7 @@ class World:
         if not worker.process.alive or worker.task is not None:
             if worker.process.alive:
                 self.loop.kill(worker.process)
+                self.children.orphan(worker.name)
             worker.process = self.loop.spawn(worker.name)
         self.watch.controls[worker.name] = worker.process
         worker.task = self.loop.run_in(worker.process, self._control_main(worker), name=worker.name)
@@ -191,7 +203,7 @@ class World:
     def connector_config(self, name: str, count: int, version: str) -> dict[str, str]:
         """A connector's configuration with ``count`` tasks."""
         config = {"name": name, "connector.class": CONNECTOR, "count": str(count), "version": version}
-        return real_config(config) if self._real_hosts else config
+        return real_config(config) if self._real_hosts else {**config, RULES_NAME: name}
 
     def live_hosts(self) -> list[ModelledHost | RealHost]:
         """All hosts whose processes are there."""
@@ -239,7 +251,7 @@ class World:
 
     # REST.
 
-    async def call(self, url: str, method: str, arguments: tuple[Any, ...]) -> Any:
+    async def call(self, url: str, method: str, arguments: tuple[Any, ...], named: Mapping[str, Any] = _NOTHING) -> Any:
         """Call a method of a worker's herder, or of one of its subjects (``offsets.NAME``), over the network.
 
         Raises:
@@ -270,7 +282,7 @@ class World:
             try:
                 if herder is None or not herder.admin.ready():
                     raise RestError(503, "the worker is starting")
-                value = await attrgetter(method)(herder)(*arguments)
+                value = await attrgetter(method)(herder)(*arguments, **named)
             except (MillraceError, TimeoutError, OSError) as error:
                 back.send(deliver, error, None)
             else:
@@ -283,14 +295,14 @@ class World:
         except TimeoutError:
             raise Retriable(f"{url} does not answer") from None
 
-    async def request(self, worker: Worker, method: str, *arguments: Any) -> Any:
+    async def request(self, worker: Worker, method: str, *arguments: Any, **named: Any) -> Any:
         """Ask a worker as a client does; a follower hands it on to the leader."""
         url: str | None = worker.url
         for _ in range(3):
             if url is None:
                 raise RestError(409, "there is no leader")
             try:
-                return await self.call(url, method, arguments)
+                return await self.call(url, method, arguments, named)
             except NotLeader as error:
                 url = error.leader_url
         raise RestError(409, "there is no leader")

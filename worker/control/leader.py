@@ -289,6 +289,7 @@ class LeaderDuties:
                 unit.connector not in self._config.snapshot.connectors
                 or current is None
                 or current.state == "UNASSIGNED"
+                or current.generation >= epoch  # its new owner runs it already
             ):
                 continue
             status = ReportedStatus("UNASSIGNED", worker, epoch, None, current.version)

@@ -37,7 +37,10 @@ class Cluster:
         self.restarts = 0
         #: Offsets that were written, with the connector's state at that moment.
         self.offsets: list[tuple[str, Any]] = []
-        placement = SimpleNamespace(instructions=SimpleNamespace(get=lambda _: []))
+        self.verifications: dict[str, object] = {}
+        placement = SimpleNamespace(
+            instructions=SimpleNamespace(get=lambda _: []), verifications=SimpleNamespace(summary=lambda _: None)
+        )
         status = ReportedStatus("RUNNING", "w:1", 1)
         #: A task of an earlier configuration has a status, too.
         state = SimpleNamespace(connector=lambda _: status, tasks=lambda _: {0: status}, task=lambda *_: status)

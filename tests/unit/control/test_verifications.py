@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
+from weakref import WeakValueDictionary
 
 import orjson
 import pytest
 
 from connectors.errors import ConfigInvalid
 from worker.config.source_config import SOURCE_CONFIG
-from worker.control.herder.verify import VerifyOperations
+from worker.control.herder.verify import VerificationRun, VerifyOperations
 from worker.control.state.verifications import (
     INTERVAL,
     MOST_BYTES,
@@ -204,10 +205,10 @@ def test_a_flow_is_repaired_by_the_connector_that_writes_its_topics() -> None:
         choose_sender(["s.shop.orders", "o.shop.orders"], writers)
 
 
-@pytest.mark.parametrize(("state", "expected"), [("running", "cancelled"), ("completed", "completed")])
-async def test_a_verification_that_another_leader_left_can_be_cancelled(state: str, expected: str) -> None:
+def operations_of(stored: dict[str, Any], runs: dict[str, VerificationRun]) -> VerifyOperations:
+    """Verifications of a leader, with what the topic has of connector ``a``, and what the leader itself knows."""
     kept = VerificationTable()
-    kept.apply(*verification_record("a", body(state=state)))
+    kept.apply(*verification_record("a", stored))
 
     async def write(placement: list[tuple[bytes, bytes]]) -> None:
         for key, value in placement:
@@ -219,14 +220,27 @@ async def test_a_verification_that_another_leader_left_can_be_cancelled(state: s
     context = SimpleNamespace(
         lead=nothing,
         require_connector=nothing,
-        verifications={},
+        verifications=runs,
+        config_locks=WeakValueDictionary(),
         snapshot=SimpleNamespace(connectors={"a": {}}),
         node=SimpleNamespace(
             placement=SimpleNamespace(verifications=kept), leader=SimpleNamespace(active=True, write=write)
         ),
     )
-    operations = VerifyOperations(cast("HerderContext", context), cast("SnapshotOperations", None))
+    return VerifyOperations(cast("HerderContext", context), cast("SnapshotOperations", None))
+
+
+@pytest.mark.parametrize(("state", "expected"), [("running", "cancelled"), ("completed", "completed")])
+async def test_a_verification_that_another_leader_left_can_be_cancelled(state: str, expected: str) -> None:
+    operations = operations_of(body(state=state), {})
     await operations.cancel_verification("a")
     shown = await operations.verification("a")
     assert shown is not None
     assert shown["state"] == expected
+
+
+async def test_of_a_verification_whose_end_was_not_kept_the_topic_is_right() -> None:
+    operations = operations_of(body(state="running"), {"a": VerificationRun(body(state="failed"))})
+    shown = await operations.verification("a")
+    assert shown is not None
+    assert shown["state"] == "running"

@@ -167,14 +167,16 @@ class ClusterHerder:
         return await self.connector_info(name)
 
     async def delete_connector(self, name: str) -> None:
-        """Delete a connector; its offsets stay, its requests for snapshots go."""
+        """Delete a connector; its offsets stay, its requests for snapshots and its verification go."""
         await self.ctx.lead()
         async with lock_of(self.ctx.config_locks, name):
             await self.ctx.require_connector(name)
+            instructions = [instructions_record(name, [])] if self.snapshots.instructions(name) else []
             await self.ctx.node.leader.write(
                 [connector_record(name, None), target_state_record(name, None)],
-                [instructions_record(name, [])] if self.snapshots.instructions(name) else [],
+                [*instructions, *self.verifications.deletion_records(name)],
             )
+            await self.verifications.forget_verification(name)
 
     async def set_target_state(self, name: str, state: str) -> None:
         """Start, pause or stop a connector."""

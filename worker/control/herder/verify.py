@@ -22,6 +22,7 @@ import orjson
 from aiokafka.errors import KafkaError
 
 from connectors.errors import ConfigInvalid, MillraceError
+from worker.control.herder.base import lock_of
 from worker.control.herder.offsets import read_positions
 from worker.control.state.verifications import (
     INTERVAL,
@@ -41,6 +42,7 @@ from worker.rest.facade import RestError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from offsets.records import Pair
     from worker.control.herder.base import HerderContext
     from worker.control.herder.snapshots import SnapshotOperations
 
@@ -62,15 +64,17 @@ class VerificationRun:
     Attributes:
         body: what REST shows of it.
         task: what waits for its process.
+        cancelling: whether somebody ends it.
     """
 
     body: dict[str, Any]
     task: asyncio.Task[None] | None = field(default=None)
+    cancelling: bool = False
 
     @property
     def busy(self) -> bool:
         """Whether it runs, or its end is still being kept."""
-        return self.task is not None and not self.task.done()
+        return self.cancelling or (self.task is not None and not self.task.done())
 
 
 class VerifyOperations:
@@ -104,7 +108,7 @@ class VerifyOperations:
         """The last verification, or None."""
         await self.ctx.lead()
         await self.ctx.require_connector(name)
-        run = self.ctx.verifications.get(name)
+        run = self._known_run(name)
         body = run.body if run is not None else self.ctx.node.placement.verifications.get(name)
         return None if body is None else self._show_body(name, body)
 
@@ -112,20 +116,24 @@ class VerifyOperations:
         """End the verification that runs, if one does."""
         await self.ctx.lead()
         await self.ctx.require_connector(name)
-        run = self.ctx.verifications.get(name)
+        run = self._known_run(name)
         if run is None:
             left = self.ctx.node.placement.verifications.get(name)
             if left is None or left["state"] != RUNNING:
                 return
             # Another leader began it. Kept here, so that this one does not continue with it meanwhile.
             run = self.ctx.verifications[name] = VerificationRun(left)
-        elif run.task is None or not run.busy:
+        elif not run.busy and run.body["state"] != RUNNING:
             return
-        else:
-            run.task.cancel()
-            await asyncio.gather(run.task, return_exceptions=True)
-        run.body.update(state="cancelled", ended_ms=_now_ms())
-        await self._save_body(name, run.body)
+        run.cancelling = True
+        try:
+            if run.task is not None:
+                run.task.cancel()
+                await asyncio.gather(run.task, return_exceptions=True)
+            run.body.update(state="cancelled", ended_ms=_now_ms())
+            await self._save_body(name, run.body)
+        finally:
+            run.cancelling = False
 
     async def repair_verified(self, name: str) -> dict[str, Any]:
         """Send again the rows that the last verification found to be missing or different: the snapshot that does it.
@@ -147,6 +155,18 @@ class VerifyOperations:
             )
         return await self._request_repair(name, body["result"], request)
 
+    def deletion_records(self, name: str) -> list[Pair]:
+        """The records that forget the verification of a connector that is being deleted."""
+        stored = self.ctx.node.placement.verifications.summary(name)
+        return [verification_record(name, None)] if stored is not None or name in self.ctx.verifications else []
+
+    async def forget_verification(self, name: str) -> None:
+        """End the verification of a connector that was deleted, before it can be created once more."""
+        run = self.ctx.verifications.pop(name, None)
+        if run is not None and run.task is not None:
+            run.task.cancel()
+            await asyncio.gather(run.task, return_exceptions=True)
+
     async def close_verifications(self) -> None:
         """End all processes; what ran is continued by the next leader."""
         watch, self.ctx.verification_watch = self.ctx.verification_watch, None
@@ -164,6 +184,18 @@ class VerifyOperations:
 
     # Parts.
 
+    def _known_run(self, name: str) -> VerificationRun | None:
+        """The verification that runs here, or the last one if it ended here and no other leader has written since."""
+        run = self.ctx.verifications.get(name)
+        if run is None or run.busy:
+            return run
+        stored = self.ctx.node.placement.verifications.summary(name)
+        if stored is None or any(stored[key] != run.body[key] for key in stored):
+            # Its end was not kept, or another leader has led meanwhile: the topic is right.
+            del self.ctx.verifications[name]
+            return None
+        return run
+
     def _count_running(self) -> int:
         return sum(run.busy for run in self.ctx.verifications.values())
 
@@ -178,8 +210,10 @@ class VerifyOperations:
         return run
 
     async def _save_body(self, name: str, body: Mapping[str, Any]) -> None:
-        if name in self.ctx.snapshot.connectors:
-            await self.ctx.node.leader.write(placement=[verification_record(name, body)])
+        # A connector that is deleted meanwhile has no verification, nor has one that is created in its place.
+        async with lock_of(self.ctx.config_locks, name):
+            if name in self.ctx.snapshot.connectors:
+                await self.ctx.node.leader.write(placement=[verification_record(name, body)])
 
     async def _request_repair(self, name: str, result: Mapping[str, Any], request: Mapping[str, Any]) -> dict[str, Any]:
         """Ask for the snapshot: the connector itself, or the source of a flow's topics."""
@@ -222,9 +256,9 @@ class VerifyOperations:
         stored = self.ctx.node.placement.verifications
         waiting = {name for name, config in connectors.items() if config.get(INTERVAL)} | set(stored.connectors())
         for name in sorted(waiting & connectors.keys()):
-            if name in runs and runs[name].busy:
-                continue
-            await self._look_at(name, connectors[name], runs[name].body if name in runs else stored.summary(name))
+            run = self._known_run(name)
+            if run is None or not run.busy:
+                await self._look_at(name, connectors[name], stored.summary(name) if run is None else run.body)
 
     async def _look_at(self, name: str, config: Mapping[str, str], summary: Mapping[str, Any] | None) -> None:
         if summary is not None and summary["state"] == RUNNING:
