@@ -25,6 +25,13 @@ def test_the_write_with_the_largest_order_number_counts_and_of_equal_ones_the_la
     assert KeyedRow(table, [["set", 1, {"v": 1}], ["gone", 2], ["set", 1, {"v": 1}]], 0).rows == {}
 
 
+def test_all_rows_that_a_target_has_of_a_key_count() -> None:
+    table: Any = None
+    assert KeyedRow(table, [["row", {"v": 1}]], 0).rows == {b"null": {"v": 1}}
+    expected = {b"null": {"v": 1}, b"[1]": {"v": 1}, b"[2]": {"v": 2}}
+    assert KeyedRow(table, [["row", {"v": 2}], ["row", {"v": 1}], ["row", {"v": 1}]], 0).rows == expected
+
+
 def test_the_topic_is_the_source_of_a_target() -> None:
     report = TableReport("t", total=ChecksumRange(1, 2, 3, 4), missing=5, extra=6, examples={"missing": ["m"]})
     report.differences = [

@@ -80,6 +80,7 @@ class VerifiedTarget(Protocol):
     """A sink's target. Methods block.
 
     ``by_offset``, if it has that: whether the change with the largest offset in Kafka wins, whatever its order number.
+    ``repeats_rows``, if it has that: whether reading may give one row several times; of two rows with one key the last counts.
     """
 
     def name(self, namespace: str) -> str:
@@ -92,8 +93,8 @@ class VerifiedTarget(Protocol):
 class KeyedRow:
     """The row that writes of one key leave. Meets ``AddedUp``.
 
-    A write is ``["set", order, row]`` or ``["gone", order]``. As in sinks the one with the largest order number wins; of writes
-    with one number the last.
+    A write of a topic is ``["set", order, row]`` or ``["gone", order]``. As in sinks the one with the largest order number
+    wins; of writes with one number the last. A row of a target is ``["row", row]``: where a key has several, all of them count.
     """
 
     def __init__(self, table: CellTable, writes: list[Any], now_s: float) -> None:
@@ -101,7 +102,13 @@ class KeyedRow:
         self.unknown = False
         self.rows: dict[bytes, dict[str, Any]] = {}
         newest: Any = None
+        rows = [write[1] for write in writes if write[0] == "row"]
+        # In an order that does not depend on how the target is read, so that two looks see the same.
+        for number, row in enumerate(sorted(rows, key=repr)):
+            self.rows[b"[%d]" % number if number else b"null"] = row
         for write in writes:
+            if write[0] == "row":
+                continue
             if newest is None or write[1] >= newest[1]:
                 newest = write
         if newest is not None and newest[0] == "set":
@@ -144,6 +151,7 @@ class TargetVerification:
         self._target = open_target(connector)
         self._messages = open_messages(connector)
         self._by_offset = bool(getattr(self._target, "by_offset", False))
+        self._repeats_rows = bool(getattr(self._target, "repeats_rows", False))
         self._topics = [topic.strip() for topic in connector.get("source.topics", "").split(",") if topic.strip()]
         bootstrap = connector.get("kafka.bootstrap.servers")
         self._worker = {**worker, **({"bootstrap.servers": bootstrap} if bootstrap else {})}
@@ -246,7 +254,7 @@ class TargetVerification:
             for row in rows:
                 names = {name.lower(): value for name, value in row.items()}
                 key = {name: names.get(name.lower()) for name in keys}
-                add(topic, _decode(key_text(key)), [["set", 0, row]])
+                add(topic, _decode(key_text(key)), [["set", 0, row] if self._repeats_rows else ["row", row]])
             await self._throttle.spent(len(rows))
 
 

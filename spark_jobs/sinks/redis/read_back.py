@@ -44,6 +44,9 @@ class RedisTargetRows:
         properties: of the job, references resolved.
     """
 
+    #: A scan may give a key several times.
+    repeats_rows = True
+
     def __init__(self, properties: Mapping[str, str]) -> None:
         self._settings = parse_settings(parse_own_options(CONFIG_DEF, properties))
         form = self._settings.form

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
+from deltalake import DeltaTable, write_deltalake
 
 from compose.local.targets.s3 import S3
 from tests.support.verified_target import (
@@ -85,3 +88,20 @@ def test_tables_that_can_not_be_read(flow: Callable[..., VerifiedFlow]) -> None:
     # There is no table yet: all of it is missing.
     assert rows.verify()[1]["missing"] == 1
     assert "sink.delta.mode=insert keeps every change" in rows.refusal(**{"sink.delta.mode": "insert"})
+
+
+def test_a_key_that_has_two_rows_is_shown(flow: Callable[..., VerifiedFlow], tmp_path: Path) -> None:
+    """A table of Delta does not keep keys unique: another program may have added a row, equal or not, of a key."""
+    rows = flow()
+    rows.write(make_change("i", 1, 1, "one"), make_change("i", 2, 2, "two"), make_change("i", 3, 3, "three"))
+    rows.send(("c", 1, "one"), ("c", 2, "two"), ("c", 3, "three"))
+    assert rows.verify()[0] == 0
+    table = DeltaTable(tmp_path / rows.table.namespace.replace(".", "/"))
+    content = table.to_pyarrow_table()
+    chosen = content.filter(pc.is_in(content["id"], pa.array([1, 2])))
+    names = pa.array(["one" if key == 1 else "older" for key in chosen["id"].to_pylist()])
+    write_deltalake(table, chosen.set_column(chosen.schema.get_field_index("name"), "name", names), mode="append")
+    code, report = rows.verify()
+    assert (code, report["missing"], report["unsettled"], report["rows"]) == (1, 0, 0, {"source": 3, "topic": 5})
+    assert report["extra"] == 2
+    assert set(report["examples"]["extra"]) == {'{"id":"1"}', '{"id":"2"}'}
