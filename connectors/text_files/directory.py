@@ -6,7 +6,7 @@ import fnmatch
 import os
 from typing import TYPE_CHECKING
 
-from connectors.text_files.stream import read_error
+from connectors.text_files.stream import is_regular_file, read_error
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,7 +24,9 @@ def match_files(directory: str, pattern: str) -> list[str]:
             names = [
                 entry.name
                 for entry in entries
-                if not entry.name.startswith(".") and fnmatch.fnmatchcase(entry.name, pattern) and entry.is_file()
+                if not entry.name.startswith(".")
+                and fnmatch.fnmatchcase(entry.name, pattern)
+                and is_regular_file(entry)
             ]
     except FileNotFoundError:
         return []

@@ -10,7 +10,8 @@ import zlib
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from connectors.text_files.stream import is_gzip, open_file, read_head
+from connectors.errors import Fatal, Retriable
+from connectors.text_files.stream import is_gzip, is_regular_file, open_file, read_head
 
 #: How much of a file's beginning tells it from others.
 HEAD: Final = 1024
@@ -45,6 +46,10 @@ def locate_position(
     ``pattern`` gives the names of rotated files: None for the name followed by anything, "" for none.
     Without a fingerprint the file of that name is taken to be the same one unless it is too short. None if there is nothing to
     read yet.
+
+    Raises:
+        Fatal: the followed file can't be read.
+        Retriable: a rotated file that may have the position can't be read.
     """
     if saved_fingerprint is None:
         size = _text_size(path, compression)
@@ -62,7 +67,7 @@ def locate_position(
         return FileLocation([path], position)
     newer: list[str] = []
     for sibling in _list_siblings(path, pattern):
-        if _holds_position(sibling, position, saved_fingerprint, compression):
+        if _sibling_holds_position(sibling, position, saved_fingerprint, compression):
             # A file that is just being compressed has two names: its text is read once.
             files = {sibling, *newer}
             newer = [name for name in newer if not name.endswith(_PACKED) or name.removesuffix(_PACKED) not in files]
@@ -105,6 +110,16 @@ def _holds_position(path: str, position: int, saved_fingerprint: str, compressio
         os.close(fd)
 
 
+def _sibling_holds_position(path: str, position: int, saved_fingerprint: str, compression: str) -> bool:
+    try:
+        return _holds_position(path, position, saved_fingerprint, compression)
+    except Fatal as error:
+        raise Retriable(
+            f"{error}, or set rotation.pattern if it is not a rotated file: reading waits, as lines that were not read may "
+            "be in it"
+        ) from error
+
+
 def _identify_file(path: str) -> tuple[int, int] | None:
     try:
         status = os.stat(path)  # noqa: PTH116
@@ -124,7 +139,7 @@ def _list_siblings(path: str, pattern: str | None) -> list[str]:
     try:
         with os.scandir(folder or ".") as entries:
             for entry in entries:
-                if entry.name != name and fnmatch.fnmatchcase(entry.name, name_pattern) and entry.is_file():
+                if entry.name != name and fnmatch.fnmatchcase(entry.name, name_pattern) and is_regular_file(entry):
                     with contextlib.suppress(FileNotFoundError):  # it was deleted or renamed just now
                         status = entry.stat()
                         # The followed name may be a link to the newest of them, which is read under that name.

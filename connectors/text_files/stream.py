@@ -143,6 +143,16 @@ def open_file(path: str) -> int | None:
     )
 
 
+def is_regular_file(entry: os.DirEntry[str]) -> bool:
+    """Whether an entry of a directory is a regular file or a link to one; a link to itself is not."""
+    try:
+        return entry.is_file()
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            return False
+        raise
+
+
 def read_error(path: str, error: OSError) -> Fatal | Retriable:
     """Return the task's error for a failed call."""
     if error.errno in {errno.EACCES, errno.EPERM, errno.ENAMETOOLONG, errno.ELOOP, errno.EISDIR, errno.EINVAL}:
