@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import os
 import select
 import sys
@@ -533,9 +534,19 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         if not _is_output_closed():
             raise
-        # What is still in the buffer goes nowhere, so that the interpreter's own flush does not complain.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _discard_output()
         return 141
+    except OSError as error:
+        if error.errno not in {errno.ENOSPC, errno.EDQUOT}:
+            raise
+        print(f"millrace: {error}", file=sys.stderr)
+        _discard_output()
+        return 1
+
+
+def _discard_output() -> None:
+    """Let what is still in the buffer go nowhere, so that the interpreter's own flush does not complain."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _open_standard_files() -> None:

@@ -361,6 +361,9 @@ def check_job(properties: Mapping[str, str]) -> tuple[Config | None, list[Config
         if value.name not in complained
         for message in value.errors
     ]
+    problems += [
+        problem for problem in _find_bare_references(raw, job_parts.definition) if problem.name not in complained
+    ]
     parsed = {name: value.value for name, value in values.items()}
     bad = {problem.name for problem in problems}
     together = (
@@ -377,6 +380,21 @@ def check_job(properties: Mapping[str, str]) -> tuple[Config | None, list[Config
                 problems += [_make_problem(problem_text, config) for problem_text in part.validate(config)]
         problems += steps.check_steps(config)
     return (None if problems else config), problems
+
+
+def _find_bare_references(raw: Mapping[str, str], definition: ConfigDef) -> list[ConfigProblem]:
+    """Complaints about secrets that are still references: their own text, which others may guess, would be taken for them."""
+    from worker.secrets.providers import only_references
+
+    return [
+        ConfigProblem(
+            name,
+            f"{value} in the option {name} has no value: check the provider's name (a job file can use env, file and "
+            "directory), the path and the key",
+        )
+        for name, value in raw.items()
+        if name in definition.keys and definition.keys[name].secret and only_references(value)
+    ]
 
 
 def _make_problem(problem_text: str, config: Config) -> ConfigProblem:

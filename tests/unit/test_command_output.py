@@ -5,14 +5,11 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from worker.cli import main
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 _COMMAND = (sys.executable, "-m", "worker.cli")
 
@@ -27,6 +24,17 @@ def test_an_output_that_is_closed_ends_the_command_without_a_complaint(arguments
     finally:
         os.close(writer)
     assert (done.returncode, done.stderr) == (141, "")
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_an_output_on_a_full_disk_is_an_error_of_one_line(unbuffered: str) -> None:
+    """Also where the disk is full only when the buffer is flushed at the end."""
+    environment = {**os.environ, "PYTHONUNBUFFERED": unbuffered}
+    with Path("/dev/full").open("w", encoding="utf-8") as full:
+        done = subprocess.run(
+            [*_COMMAND, "help"], stdout=full, stderr=subprocess.PIPE, text=True, check=False, env=environment
+        )
+    assert (done.returncode, done.stderr) == (1, "millrace: [Errno 28] No space left on device\n")
 
 
 @pytest.mark.parametrize(("command", "code"), [("help >&-", 0), ("worker /none.properties >&- 2>&-", 2)])

@@ -149,11 +149,17 @@ def test_every_complaint_at_once() -> None:
         ({"metrics.port": "70000"}, "no more than 65535"),
         ({"kafka.sasl.jaas.config": "${env:NO_SUCH_VARIABLE}"}, "NO_SUCH_VARIABLE is not in the environment"),
         ({"sink.target.password": "${file:/no/such/file:key}"}, "Could not read properties from file"),
+        ({"sink.target.password": "${nosuch:x}"}, "${nosuch:x} in the option sink.target.password has no value"),
     ],
 )
 def test_complaints(more: dict[str, str], message: str) -> None:
     problems = complaints(job() | more)
     assert any(message in text for text in problems), problems
+
+
+def test_a_secret_whose_key_is_missing_is_complained_of_once() -> None:
+    (complaint,) = complaints(job() | {"sink.target.password": "${env:NO_SUCH_VARIABLE}"})
+    assert "NO_SUCH_VARIABLE is not in the environment" in complaint
 
 
 def test_what_belongs_to_parts_and_clients_is_accepted() -> None:
