@@ -231,7 +231,8 @@ class Simulation:
         if body["state"] == "completed" and compared != list(TABLES):
             return f"a verification of {name} has compared {compared}"
         for worker in self.world.workers:
-            run = worker.control.context.verifications.get(name) if _leads(worker) and worker.control else None
+            context = worker.control.context if worker.control is not None and _leads(worker) else None
+            run = None if context is None else context.verifications.get(name)
             if run is not None and run.body["state"] != body["state"]:
                 return f"{worker.name} shows a verification of {name} as {run.body['state']}, it is {body['state']}"
         return ""

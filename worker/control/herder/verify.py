@@ -256,9 +256,9 @@ class VerifyOperations:
         stored = self.ctx.node.placement.verifications
         waiting = {name for name, config in connectors.items() if config.get(INTERVAL)} | set(stored.connectors())
         for name in sorted(waiting & connectors.keys()):
-            run = self._known_run(name)
-            if run is None or not run.busy:
-                await self._look_at(name, connectors[name], stored.summary(name) if run is None else run.body)
+            last = self._known_run(name)
+            if last is None or not last.busy:
+                await self._look_at(name, connectors[name], stored.summary(name) if last is None else last.body)
 
     async def _look_at(self, name: str, config: Mapping[str, str], summary: Mapping[str, Any] | None) -> None:
         if summary is not None and summary["state"] == RUNNING:
