@@ -95,17 +95,23 @@ def coordinator_of(consumer: AIOKafkaConsumer) -> Any:
     return consumer._coordinator
 
 
-def coordinator_calls(coordinator: Any) -> tuple[Callable[[], Awaitable[bool]], Callable[[Any], Awaitable[bool]]]:
-    """The coroutines that send a heartbeat and that join the group with a subscription."""
-    return coordinator._do_heartbeat, coordinator._do_rejoin_group
+def coordinator_calls(
+    coordinator: Any,
+) -> tuple[Callable[[], Awaitable[bool]], Callable[[Any], Awaitable[bool]], Callable[[Any], Awaitable[Any]]]:
+    """The coroutines that send a heartbeat, join the group with a subscription, and as its leader assign to all members."""
+    return coordinator._do_heartbeat, coordinator._do_rejoin_group, coordinator._perform_assignment
 
 
 def replace_coordinator_calls(
-    coordinator: Any, heartbeat: Callable[[], Awaitable[bool]], join: Callable[[Any], Awaitable[bool]]
+    coordinator: Any,
+    heartbeat: Callable[[], Awaitable[bool]],
+    join: Callable[[Any], Awaitable[bool]],
+    assign: Callable[[Any], Awaitable[Any]],
 ) -> None:
     """Have the coordinator call others in their place; there is no public hook."""
     coordinator._do_heartbeat = heartbeat
     coordinator._do_rejoin_group = join
+    coordinator._perform_assignment = assign
 
 
 def sender_task(producer: AIOKafkaProducer) -> asyncio.Task[Any]:

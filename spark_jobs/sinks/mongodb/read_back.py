@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from bson.codec_options import CodecOptions, TypeDecoder, TypeRegistry
 from bson.decimal128 import Decimal128
 
-from connectors.verify.values import Milliseconds
+from connectors.verify.values import Milliseconds, SparseRow
 from spark_jobs.sinks.mongodb.config import CONFIG_DEF, parse_settings
 from spark_jobs.sinks.mongodb.documents import collection_name, database_name
 from spark_jobs.sinks.mongodb.server import connect_mongodb, translate_errors
@@ -69,7 +69,9 @@ class MongoDocuments:
             documents = client[database].with_options(codec_options=_VALUES)[collection]
             cursor = documents.find(batch_size=ROWS_AT_ONCE)
             while part := list(islice(cursor, ROWS_AT_ONCE)):
-                yield select_present(document for document in part if str(document["_id"]).startswith(prefix))
+                yield select_present(
+                    SparseRow(document) for document in part if str(document["_id"]).startswith(prefix)
+                )
 
     def _names(self, namespace: str) -> tuple[str, str]:
         return (

@@ -10,6 +10,7 @@ from urllib.parse import quote
 import msgspec
 
 from connectors.errors import MillraceError, Retriable
+from connectors.verify.values import SparseRow
 from spark_jobs.sinks.opensearch.client import make_refusal
 from spark_jobs.sinks.opensearch.config import CONFIG_DEF, parse_settings
 from spark_jobs.sinks.opensearch.mapping import index_name
@@ -70,7 +71,7 @@ class OpenSearchDocuments:
                     count += len(hits)
                     if not hits:
                         break
-                    yield select_present(hit["_source"] for hit in hits if hit["_id"].startswith(prefix))
+                    yield select_present(SparseRow(hit["_source"]) for hit in hits if hit["_id"].startswith(prefix))
                     body = msgspec.json.encode({"scroll": _KEPT, "scroll_id": scroll})
                     answer = requests.exchange("POST", _SCROLL, body, _JSON)
             finally:

@@ -85,7 +85,7 @@ class RedisTargetRows:
                 yield SparseRow(read_text(value))
                 continue
             try:
-                yield dict(_decode(value))
+                yield SparseRow(_decode(value))
             except (msgspec.DecodeError, TypeError, ValueError) as error:
                 where = f"Redis {self._settings.access.address}"
                 raise Fatal(f"{where}: the value of the key {key!r} is no JSON object: {error}") from error

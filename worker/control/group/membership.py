@@ -149,6 +149,8 @@ class Contact:
         self.joined = False
         #: Kafka has said that this worker is not in the group (any more).
         self.counted_out = False
+        #: The group waits for what this worker assigns to its members.
+        self.assigning = False
         self.joining_since = 0.0
         self.joins_s = 0.0
         self.join_s_max = 0.0
@@ -361,7 +363,7 @@ def note_contact(coordinator: Any, membership: GroupMembership) -> None:
     contact = membership.contact
     started = time.monotonic()
     waiting = False
-    heartbeat, join = coordinator_calls(coordinator)
+    heartbeat, join, assign = coordinator_calls(coordinator)
 
     async def do_heartbeat() -> bool:
         sent = time.monotonic()
@@ -402,7 +404,14 @@ def note_contact(coordinator: Any, membership: GroupMembership) -> None:
             contact.counted_out |= coordinator.generation < 0
         return joined
 
-    replace_coordinator_calls(coordinator, do_heartbeat, do_rejoin_group)
+    async def perform_assignment(response: Any) -> Any:
+        contact.assigning = True
+        try:
+            return await assign(response)
+        finally:
+            contact.assigning = False
+
+    replace_coordinator_calls(coordinator, do_heartbeat, do_rejoin_group, perform_assignment)
 
 
 async def put_member_out(coordinator: Any, membership: GroupMembership, member: WorkerMember) -> bool:
@@ -442,8 +451,9 @@ async def _probe_coordinator(coordinator: Any, contact: Contact) -> None:
             answered = True
         except (TimeoutError, OSError, KafkaError):
             answered = False
-        # A worker that was counted out while it was cut off must not come to life by a probe alone.
-        if answered and coordinator.generation > 0:
+        # A worker that was counted out while it was cut off must not come to life by a probe alone. Nor may one stay that has
+        # the members' assignments to send: Kafka waits for them as long as a session, and puts it out of the group then.
+        if answered and coordinator.generation > 0 and not contact.assigning:
             contact.confirmed = sent
         await asyncio.sleep(1)
 

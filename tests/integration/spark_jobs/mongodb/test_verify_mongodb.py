@@ -59,3 +59,16 @@ def test_servers_that_can_not_be_read(flow: Callable[..., VerifiedFlow]) -> None
     )
     absent = {"sink.mongodb.url": "mongodb://127.0.0.1:1/", "sink.mongodb.timeout.ms": "500"}
     assert "does not answer" in documents.refusal(**absent)
+
+
+def test_a_field_that_a_document_lacks_is_null(flow: Callable[..., VerifiedFlow], mongodb: Server) -> None:
+    documents = flow()
+    documents.write(make_change("i", 1, 1, "one"), make_change("i", 2, 2, "two"))
+    documents.send(("c", 1, "one"), ("c", 2, "two"))
+    database, _, collection = documents.table.namespace.partition(".")
+    mongodb.client[database][collection].update_one({"id": 1}, {"$unset": {"nothing": ""}})
+    assert documents.verify()[0] == 0
+    mongodb.client[database][collection].update_one({"id": 2}, {"$unset": {"name": ""}})
+    code, report = documents.verify()
+    assert (code, report["examples"]) == (1, {"different": ['{"id":"2"}']})
+    assert report["differences"][0]["topic"] == {"name": "null"}
