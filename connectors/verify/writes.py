@@ -15,6 +15,7 @@ Times are microseconds, ``expires`` is in seconds since 1970 or None.
 from __future__ import annotations
 
 import base64
+import math
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -31,7 +32,10 @@ Write = list[Any]
 _NEVER: Final = -(1 << 62)
 _encode: Final = msgspec.json.Encoder(order="sorted").encode
 #: Types whose JSON values are in the order of the type.
-_NUMBERS: Final = frozenset({"tinyint", "smallint", "int", "bigint", "timestamp", "date", "time", "float", "double"})
+_NUMBERS: Final = frozenset({"tinyint", "smallint", "int", "bigint", "timestamp", "date", "time"})
+_FLOATS: Final = frozenset({"float", "double"})
+#: What JSON has strings for.
+_NO_NUMBERS: Final = frozenset({"NaN", "Infinity", "-Infinity"})
 _STRINGS: Final = frozenset({"ascii", "text", "varchar"})
 
 
@@ -344,17 +348,20 @@ class Merged:
         for value, bound, kind, reversed_ in zip(
             clustering, prefix, self._table.kinds, self._table.reversed, strict=False
         ):
-            if value == bound:
-                continue
             mine, ordered_bound = _to_ordered(kind, value), _to_ordered(kind, bound)
             if mine is None or ordered_bound is None:
+                if value == bound:
+                    continue
                 return None
-            return -1 if (mine < ordered_bound) is not reversed_ else 1
+            if mine != ordered_bound:
+                return -1 if (mine < ordered_bound) is not reversed_ else 1
         return 0
 
 
 def _to_ordered(kind: str, value: Any) -> Any:
     """A value that is in the type's order; None: it can't be ordered."""
+    if kind in _FLOATS:
+        return _order_float(value)
     if kind in _NUMBERS and isinstance(value, int | float):
         return value
     if kind in _STRINGS and isinstance(value, str):
@@ -364,3 +371,11 @@ def _to_ordered(kind: str, value: Any) -> Any:
     if kind == "timeuuid":
         return timeuuid.order_key(value)
     return base64.b64decode(value) if kind == "blob" else None
+
+
+def _order_float(value: Any) -> tuple[bool, float, float] | None:
+    """A key in Java's order: -0.0 before 0.0, NaN after all others."""
+    if not isinstance(value, int | float) and value not in _NO_NUMBERS:
+        return None
+    number = float(value)
+    return (True, 0.0, 1.0) if math.isnan(number) else (False, number, math.copysign(1.0, number))

@@ -5,8 +5,9 @@ from __future__ import annotations
 import base64
 import itertools
 import random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import orjson
 import pytest
 
 from connectors.cql.mutations.definition import CqlColumn
@@ -134,6 +135,28 @@ def test_ranges_of_other_types_than_can_be_ordered_are_unknown() -> None:
     merged = Merged(blobs, [*writes, ["range", 5, [second], True, [], True]], 0)
     assert list(merged.rows) == [f'["{first}"]'.encode()]
     assert not merged.unknown
+
+
+@pytest.mark.parametrize("kind", ["float", "double"])
+@pytest.mark.parametrize(
+    ("start", "end", "left"),
+    [
+        ([0.0], [], ["-Infinity", -0.0]),
+        ([], [-0.0], [-0.0, 0.0, "Infinity", "NaN"]),
+        (["Infinity"], ["NaN"], ["-Infinity", -0.0, 0.0, "NaN"]),
+    ],
+)
+def test_ranges_of_floating_point_numbers_are_in_the_order_of_the_server(
+    kind: str, start: list[Any], end: list[Any], left: list[Any]
+) -> None:
+    columns = (CqlColumn("pk", INT, "partition_key", 0), CqlColumn("c", CqlType(kind), "clustering", 0))
+    table = cell_table("k.t", columns)
+    values: list[Any] = ["-Infinity", -0.0, 0.0, "Infinity", "NaN"]
+    writes: list[Write] = [["row", [value], [1, None], None, {}, []] for value in values]
+    merged = Merged(table, [*writes, ["range", 5, start, True, end, False]], 0)
+    assert not merged.unknown
+    assert len(merged.rows) == len(left)
+    assert [str(orjson.loads(key)[0]) for key in merged.rows] == [str(value) for value in left]
 
 
 def test_row_events_of_each_dialect() -> None:
