@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import secrets
 from contextlib import asynccontextmanager
@@ -125,6 +126,10 @@ async def create_topic(bootstrap: str, topic: str, partitions: int) -> None:
 
 async def produce(bootstrap: str, topic: str, values: list[bytes], partitions: int = 1) -> None:
     async with AIOKafkaProducer(bootstrap_servers=bootstrap, linger_ms=5) as producer:
+        # A broker may not know partitions yet that another one has just made.
+        async with asyncio.timeout(10):
+            while len(await producer.partitions_for(topic)) < partitions:
+                await producer.client.force_metadata_update()
         sent = [await producer.send(topic, value, partition=number % partitions) for number, value in enumerate(values)]
         for delivered in sent:
             await delivered
