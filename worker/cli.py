@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import argparse
 import errno
-import os
-import select
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,6 +12,7 @@ from connectors.errors import MillraceError
 from worker import __version__
 from worker.command_help import list_commands, reject_command
 from worker.fetch.errors import StackError
+from worker.standard_files import discard_output, is_output_closed, open_standard_files
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -524,7 +523,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         The exit code: 0 done, 1 failed (the reason is on standard error), 2 wrong arguments, 130 interrupted, 141 when no one
         reads the output any more; ``job`` has further ones.
     """
-    _open_standard_files()
+    open_standard_files()
     arguments = sys.argv[1:] if argv is None else list(argv)
     try:
         try:
@@ -532,42 +531,16 @@ def main(argv: Sequence[str] | None = None) -> int:
         finally:
             sys.stdout.flush()
     except BrokenPipeError:
-        if not _is_output_closed():
+        if not is_output_closed():
             raise
-        _discard_output()
+        discard_output()
         return 141
     except OSError as error:
         if error.errno not in {errno.ENOSPC, errno.EDQUOT}:
             raise
         print(f"millrace: {error}", file=sys.stderr)
-        _discard_output()
+        discard_output()
         return 1
-
-
-def _discard_output() -> None:
-    """Let what is still in the buffer go nowhere, so that the interpreter's own flush does not complain."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
-def _open_standard_files() -> None:
-    """Let what was closed before the start (as by ``>&-``) lead nowhere: the next file that opens would get its number."""
-    for number in range(3):
-        try:
-            os.fstat(number)
-        except OSError:
-            os.open(os.devnull, os.O_RDWR)
-            os.set_inheritable(number, True)
-    if sys.stdout is None:
-        sys.stdout = open(1, "w", closefd=False)  # noqa: SIM115 - as long as the process
-    if sys.stderr is None:
-        sys.stderr = open(2, "w", closefd=False)  # noqa: SIM115
-
-
-def _is_output_closed() -> bool:
-    """Whether the other end of the standard output is closed, as by ``head``."""
-    output = select.poll()
-    output.register(sys.stdout.fileno(), 0)
-    return any(event & select.POLLERR for _, event in output.poll(0))
 
 
 def _run_arguments(arguments: list[str]) -> int:

@@ -34,8 +34,8 @@ _encode: Final = msgspec.json.Encoder(order="sorted").encode
 #: Types whose JSON values are in the order of the type.
 _NUMBERS: Final = frozenset({"tinyint", "smallint", "int", "bigint", "timestamp", "date", "time"})
 _FLOATS: Final = frozenset({"float", "double"})
-#: What JSON has strings for.
-_NO_NUMBERS: Final = frozenset({"NaN", "Infinity", "-Infinity"})
+#: Floating-point values that JSON has as strings.
+_NAMED_FLOATS: Final = frozenset({"NaN", "Infinity", "-Infinity"})
 _STRINGS: Final = frozenset({"ascii", "text", "varchar"})
 
 
@@ -375,7 +375,7 @@ def _to_ordered(kind: str, value: Any) -> Any:
 
 def _order_float(value: Any) -> tuple[bool, float, float] | None:
     """A key in Java's order: -0.0 before 0.0, NaN after all others."""
-    if not isinstance(value, int | float) and value not in _NO_NUMBERS:
+    if not isinstance(value, int | float) and value not in _NAMED_FLOATS:
         return None
     number = float(value)
     return (True, 0.0, 1.0) if math.isnan(number) else (False, number, math.copysign(1.0, number))
