@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from worker.control.herder.offsets import read_positions
 
 if TYPE_CHECKING:
     import random
 
-    from worker.control.herder.verify import VerifyOperations
+    from worker.control.herder.verify import VerificationRun, VerifyOperations
 
 TABLES: Final = ("one", "two", "three")
 _POSITIONS: Final = 0.3
@@ -18,17 +18,17 @@ _FAILS: Final = 0.05
 _DIFFERS: Final = 0.3
 
 
-async def compare_tables(draw: random.Random, operations: VerifyOperations, name: str, body: dict[str, Any]) -> None:
-    """Say how the tables of a connector compare that are not in ``body``.
+async def compare_tables(draw: random.Random, operations: VerifyOperations, name: str, run: VerificationRun) -> None:
+    """Say how the tables of a connector compare that are not compared yet.
 
     Raises:
         OSError: the process could not be started.
     """
     if draw.random() < _FAILS:
         raise OSError("the process could not be started")
-    done = [table["table"] for table in (body["result"] or {"tables": ()})["tables"]]
+    done = [table["table"] for table in (run.body["result"] or {"tables": ()})["tables"]]
     await asyncio.sleep(draw.random())
-    await operations._handle_message(name, body, {"tables": TABLES})
+    await operations._handle_message(name, run, {"tables": TABLES})
     for table in TABLES:
         if table in done:
             continue
@@ -38,5 +38,5 @@ async def compare_tables(draw: random.Random, operations: VerifyOperations, name
         different = int(draw.random() < _DIFFERS)
         counts = {"missing": 0, "extra": 0, "different": different, "unsettled": 0}
         result = {"table": table, "equal": not different, "rows": {"source": 1, "topic": 1}, "condition": "id = 1"}
-        await operations._handle_message(name, body, {"table": {**result, **counts}, "notes": []})
-    await operations._handle_message(name, body, {"completed": True})
+        await operations._handle_message(name, run, {"table": {**result, **counts}, "notes": []})
+    await operations._handle_message(name, run, {"completed": True})

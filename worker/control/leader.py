@@ -134,6 +134,11 @@ class LeaderDuties:
         return self._writer.is_open
 
     @property
+    def term(self) -> int:
+        """How often this worker has begun to lead."""
+        return self._writer.term
+
+    @property
     def snapshot(self) -> ClusterSnapshot:
         """The config topic's contents."""
         return self._config.snapshot

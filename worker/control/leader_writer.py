@@ -56,6 +56,8 @@ class LeaderWriter:
         self._arguments = dict(producer)
         self._interrupted = interrupted
         self._producer: AIOKafkaProducer | None = None
+        #: How often this worker has begun to lead.
+        self.term = 0
         self._writes: list[_Write] = []
         self._wake = asyncio.Event()
         self._writer: asyncio.Task[None] | None = None
@@ -80,9 +82,6 @@ class LeaderWriter:
         if self._writer is not None:
             self._writer.cancel()
             await asyncio.gather(self._writer, return_exceptions=True)
-        for pending in self._writes:
-            if not pending.done.done():
-                pending.done.set_exception(NotLeader(None))
         await self.close()
 
     async def open(self, still_chosen: Callable[[], bool]) -> bool:
@@ -107,11 +106,16 @@ class LeaderWriter:
             await abandon_producer(producer)
             return False
         self._producer = producer
+        self.term += 1
         return True
 
     async def close(self) -> None:
-        """Give the producer up."""
+        """Give the producer up; those whose records wait get ``NotLeader``: another leader may decide otherwise meanwhile."""
         producer, self._producer = self._producer, None
+        waiting, self._writes = self._writes, []
+        for pending in waiting:
+            if not pending.done.done():
+                pending.done.set_exception(NotLeader(None))
         if producer is not None:
             await abandon_producer(producer)
 

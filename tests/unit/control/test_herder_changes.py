@@ -25,7 +25,8 @@ class Cluster:
     """Stands for the herder's context and the leader; records count when they are read back."""
 
     def __init__(self, **connectors: dict[str, str]) -> None:
-        self.snapshot = SimpleNamespace(connectors=connectors, task_configs=lambda _: [])
+        self.tasks = 0
+        self.snapshot = SimpleNamespace(connectors=connectors, task_configs=lambda _: [{}] * self.tasks)
         self.config_locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self.target = "STOPPED"
         self.snapshot.target_state = lambda _: self.target
@@ -34,7 +35,7 @@ class Cluster:
         self.own_offsets = self._no_own_offsets
         self.exactly_once = False
         self.validate_s = 5.0
-        self.restarts = 0
+        self.restarts = self.writes = 0
         #: Offsets that were written, with the connector's state at that moment.
         self.offsets: list[tuple[str, Any]] = []
         self.verifications: dict[str, object] = {}
@@ -90,11 +91,14 @@ class Cluster:
 
     async def write(self, config: Sequence[Pair] = (), placement: Sequence[Pair] = ()) -> None:
         assert not placement
+        self.writes += 1
         await pass_turns()
         for key, value in config:
             kind, _, name = key.decode().partition("-")
             if kind == "restart":
                 self.restarts += 1
+            elif kind == "commit" and value is not None:
+                self.tasks = orjson.loads(value)["tasks"]
             elif kind == "target" and value is not None:
                 self.target = orjson.loads(value)["state.v2"]
             elif kind == "connector" and value is None:
@@ -152,6 +156,16 @@ async def test_a_connector_is_not_resumed_before_offsets_that_are_being_changed_
     )
     assert (results[1:], cluster.target) == ([None, None], "STARTED")
     assert cluster.offsets == [("STOPPED", asked)], "by a task that runs they would be overwritten, or never read"
+
+
+async def test_a_stopped_connector_has_no_tasks_that_it_asked_for_meanwhile() -> None:
+    for order in (1, -1):
+        cluster = Cluster(c={"name": "c"})
+        cluster.target = "STARTED"
+        calls = [cluster.herder.put_task_configs("c", [{}, {}]), cluster.herder.set_target_state("c", "STOPPED")]
+        assert await answers(*calls[::order]) == [None, None]
+        assert (cluster.target, cluster.tasks) == ("STOPPED", 0)
+        assert cluster.writes <= 2, "a third, which makes it good, may fail"
 
 
 async def test_a_restart_leaves_out_tasks_that_the_connector_no_longer_has() -> None:

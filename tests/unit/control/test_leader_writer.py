@@ -91,6 +91,25 @@ async def test_a_write_that_is_under_way_when_the_leader_stops_is_answered(monke
     assert [type(result) for result in results] == [NotLeader, NotLeader]
 
 
+async def test_what_waits_when_a_term_ends_is_not_written_in_the_next_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    leader = Leader(monkeypatch)
+    writer = leader.writer
+    assert await writer.open(lambda: True)
+    writer.start()
+    first = asyncio.create_task(writer.write([(b"k", b"v")]))
+    await leader.began.wait()
+    later = asyncio.create_task(writer.write([(b"k", b"decided before another leader wrote")]))
+    await pass_turns()
+    await writer.close()
+    assert await writer.open(lambda: True)
+    leader.may_begin.set()
+    async with asyncio.timeout(10):
+        results = await asyncio.gather(first, later, return_exceptions=True)
+    assert isinstance(results[1], NotLeader)
+    assert (leader.producer.committed, writer.term) == ([b"v"], 2)
+    await writer.stop()
+
+
 async def test_a_record_that_is_too_large_interrupts_no_other_write(monkeypatch: pytest.MonkeyPatch) -> None:
     leader = Leader(monkeypatch)
     writer = leader.writer

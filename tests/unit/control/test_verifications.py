@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 from weakref import WeakValueDictionary
@@ -31,6 +32,7 @@ from worker.control.state.verifications import (
     verification_record,
 )
 from worker.protocol import VERIFICATION
+from worker.rest.facade import NotLeader, RestError
 
 if TYPE_CHECKING:
     from worker.control.herder.base import HerderContext
@@ -224,7 +226,7 @@ def operations_of(stored: dict[str, Any], runs: dict[str, VerificationRun]) -> V
         config_locks=WeakValueDictionary(),
         snapshot=SimpleNamespace(connectors={"a": {}}),
         node=SimpleNamespace(
-            placement=SimpleNamespace(verifications=kept), leader=SimpleNamespace(active=True, write=write)
+            placement=SimpleNamespace(verifications=kept), leader=SimpleNamespace(active=True, term=1, write=write)
         ),
     )
     return VerifyOperations(cast("HerderContext", context), cast("SnapshotOperations", None))
@@ -240,7 +242,27 @@ async def test_a_verification_that_another_leader_left_can_be_cancelled(state: s
 
 
 async def test_of_a_verification_whose_end_was_not_kept_the_topic_is_right() -> None:
-    operations = operations_of(body(state="running"), {"a": VerificationRun(body(state="failed"))})
+    operations = operations_of(body(state="running"), {"a": VerificationRun(body(state="failed"), term=1)})
     shown = await operations.verification("a")
     assert shown is not None
     assert shown["state"] == "running"
+
+
+async def test_a_verification_of_an_earlier_term_is_ended_and_writes_nothing() -> None:
+    runs = {"a": VerificationRun(body(state="running"), term=0)}
+    operations = operations_of({**body(state="cancelled"), "started_ms": 2000}, runs)
+    earlier = runs["a"]
+    earlier.task = asyncio.create_task(asyncio.sleep(3600))
+    with pytest.raises(NotLeader):
+        await operations._handle_message("a", earlier, {"table": {**table("t"), "equal": True}, "notes": []})
+    shown = await operations.verification("a")
+    assert shown is not None
+    assert shown["state"] == "cancelled"
+    await asyncio.wait([earlier.task], timeout=10)
+    assert earlier.task.cancelled()
+
+
+async def test_a_verification_that_another_leader_left_is_not_replaced() -> None:
+    operations = operations_of(body(state="running"), {})
+    with pytest.raises(RestError, match="runs already"):
+        await operations.start_verification("a", {"tables": ""})

@@ -188,16 +188,6 @@ class ClusterHerder:
             # Without tasks first: a STOPPED connector that still had some would confuse.
             drop = [commit_record(name, 0)] if target == "STOPPED" and self.ctx.snapshot.task_configs(name) else []
             await self.ctx.node.leader.write([*drop, target_state_record(name, target)])
-        await self._stopped_without_tasks(name)
-
-    async def _stopped_without_tasks(self, name: str) -> None:
-        """Drop the tasks of a STOPPED connector.
-
-        Task configurations and the request to stop may be written to Kafka at the same time, each without knowledge of the
-        other. Whichever is read last sees both.
-        """
-        if self.ctx.snapshot.target_state(name) == "STOPPED" and self.ctx.snapshot.task_configs(name):
-            await self.ctx.node.leader.write([commit_record(name, 0)])
 
     async def restart_connector(self, name: str) -> None:
         """Restart the connector's own instance, on whichever worker it is."""
@@ -248,17 +238,18 @@ class ClusterHerder:
     async def put_task_configs(self, name: str, configs: Sequence[Mapping[str, str]]) -> None:
         """Write the task configurations that a connector asked for, in one transaction with their commit."""
         await self.ctx.lead()
-        config = self.ctx.snapshot.connectors.get(name)
-        if config is None or self.ctx.snapshot.target_state(name) == "STOPPED":
-            return
-        tasks = restore_references(configs, config)
-        await self.ctx.node.leader.write(
-            [
-                *(task_record(name, task, task_config) for task, task_config in enumerate(tasks)),
-                commit_record(name, len(tasks)),
-            ]
-        )
-        await self._stopped_without_tasks(name)
+        # A request to stop that is being written would leave the connector stopped, and with tasks.
+        async with lock_of(self.ctx.config_locks, name):
+            config = self.ctx.snapshot.connectors.get(name)
+            if config is None or self.ctx.snapshot.target_state(name) == "STOPPED":
+                return
+            tasks = restore_references(configs, config)
+            await self.ctx.node.leader.write(
+                [
+                    *(task_record(name, task, task_config) for task, task_config in enumerate(tasks)),
+                    commit_record(name, len(tasks)),
+                ]
+            )
 
     async def fence_zombies(self, name: str) -> None:
         """Fence the producers of earlier task generations."""

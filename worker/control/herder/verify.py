@@ -37,7 +37,7 @@ from worker.control.state.verifications import (
     topics_to_repair,
     verification_record,
 )
-from worker.rest.facade import RestError
+from worker.rest.facade import NotLeader, RestError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -63,11 +63,13 @@ class VerificationRun:
 
     Attributes:
         body: what REST shows of it.
+        term: the term of this leader in which it began.
         task: what waits for its process.
         cancelling: whether somebody ends it.
     """
 
     body: dict[str, Any]
+    term: int
     task: asyncio.Task[None] | None = field(default=None)
     cancelling: bool = False
 
@@ -92,16 +94,16 @@ class VerifyOperations:
         """
         await self.ctx.lead()
         await self.ctx.require_connector(name)
-        runs = self.ctx.verifications
-        before = runs.get(name)
+        before = self._current_runs().get(name)
         if before is not None and before.task is not None and before.body["state"] != RUNNING:
             await asyncio.wait([before.task], timeout=_END_S)
-        if before is not None and before.busy:
+        left = self.ctx.node.placement.verifications.summary(name) if self._known_run(name) is None else None
+        if (before is not None and before.busy) or (left is not None and left["state"] == RUNNING):
             raise RestError(409, f"A verification of connector {name} runs already; cancel it, or wait for its end")
         if self._count_running() >= _MOST:
             raise RestError(409, f"{_MOST} verifications run already; wait for their end")
         run = self._begin_run(name, _new_body(request))
-        await self._save_body(name, run.body)
+        await self._save_run(name, run)
         return self._show_body(name, run.body)
 
     async def verification(self, name: str) -> dict[str, Any] | None:
@@ -122,7 +124,7 @@ class VerifyOperations:
             if left is None or left["state"] != RUNNING:
                 return
             # Another leader began it. Kept here, so that this one does not continue with it meanwhile.
-            run = self.ctx.verifications[name] = VerificationRun(left)
+            run = self.ctx.verifications[name] = VerificationRun(left, self.ctx.node.leader.term)
         elif not run.busy and run.body["state"] != RUNNING:
             return
         run.cancelling = True
@@ -131,7 +133,7 @@ class VerifyOperations:
                 run.task.cancel()
                 await asyncio.gather(run.task, return_exceptions=True)
             run.body.update(state="cancelled", ended_ms=_now_ms())
-            await self._save_body(name, run.body)
+            await self._save_run(name, run)
         finally:
             run.cancelling = False
 
@@ -185,19 +187,31 @@ class VerifyOperations:
     # Parts.
 
     def _known_run(self, name: str) -> VerificationRun | None:
-        """The verification that runs here, or the last one if it ended here and no other leader has written since."""
-        run = self.ctx.verifications.get(name)
+        """The verification that runs here, or the last one if it ended here and Kafka has its end."""
+        run = self._current_runs().get(name)
         if run is None or run.busy:
             return run
         stored = self.ctx.node.placement.verifications.summary(name)
         if stored is None or any(stored[key] != run.body[key] for key in stored):
-            # Its end was not kept, or another leader has led meanwhile: the topic is right.
+            # The topic is right.
             del self.ctx.verifications[name]
             return None
         return run
 
+    def _current_runs(self) -> dict[str, VerificationRun]:
+        """The runs of this term. One of an earlier term is ended: the leader in between has continued or replaced it."""
+        runs = self.ctx.verifications
+        for name in [name for name, run in runs.items() if run.term != self.ctx.node.leader.term]:
+            self._drop_run(name)
+        return runs
+
+    def _drop_run(self, name: str) -> None:
+        task = self.ctx.verifications.pop(name).task
+        if task is not None:
+            task.cancel()
+
     def _count_running(self) -> int:
-        return sum(run.busy for run in self.ctx.verifications.values())
+        return sum(run.busy for run in self._current_runs().values())
 
     def _show_body(self, name: str, body: Mapping[str, Any]) -> dict[str, Any]:
         config = self.ctx.snapshot.connectors.get(name, {})
@@ -205,15 +219,17 @@ class VerifyOperations:
         return {**shown, "next_ms": due_ms(config, body, _now_ms())}
 
     def _begin_run(self, name: str, body: dict[str, Any]) -> VerificationRun:
-        run = self.ctx.verifications[name] = VerificationRun(body)
+        run = self.ctx.verifications[name] = VerificationRun(body, self.ctx.node.leader.term)
         run.task = asyncio.create_task(self._run_process(name, run), name=f"{name}|verify")
         return run
 
-    async def _save_body(self, name: str, body: Mapping[str, Any]) -> None:
-        # A connector that is deleted meanwhile has no verification, nor has one that is created in its place.
+    async def _save_run(self, name: str, run: VerificationRun) -> None:
         async with lock_of(self.ctx.config_locks, name):
-            if name in self.ctx.snapshot.connectors:
-                await self.ctx.node.leader.write(placement=[verification_record(name, body)])
+            if name not in self.ctx.snapshot.connectors:
+                return
+            if self._current_runs().get(name) is not run:
+                raise NotLeader(None)
+            await self.ctx.node.leader.write(placement=[verification_record(name, run.body)])
 
     async def _request_repair(self, name: str, result: Mapping[str, Any], request: Mapping[str, Any]) -> dict[str, Any]:
         """Ask for the snapshot: the connector itself, or the source of a flow's topics."""
@@ -241,18 +257,14 @@ class VerifyOperations:
 
     async def _look_at_verifications(self) -> None:
         """Continue what another leader left, and start what is due; a follower ends what it ran."""
-        runs = self.ctx.verifications
         if not self.ctx.node.leader.active:
-            for run in runs.values():
-                if run.task is not None:
-                    run.task.cancel()
-            runs.clear()
+            for name in list(self.ctx.verifications):
+                self._drop_run(name)
             return
+        runs = self._current_runs()
         connectors = self.ctx.snapshot.connectors
-        for name in [name for name in runs if name not in connectors]:
-            run = runs.pop(name)
-            if run.task is not None:
-                run.task.cancel()
+        for name in runs.keys() - connectors.keys():
+            self._drop_run(name)
         stored = self.ctx.node.placement.verifications
         waiting = {name for name, config in connectors.items() if config.get(INTERVAL)} | set(stored.connectors())
         for name in sorted(waiting & connectors.keys()):
@@ -270,38 +282,42 @@ class VerifyOperations:
         if due is None:
             return
         if summary is None:
-            await self._save_body(name, {**_new_body(scheduled_request(config)), "state": SCHEDULED})
+            run = VerificationRun(
+                {**_new_body(scheduled_request(config)), "state": SCHEDULED}, self.ctx.node.leader.term
+            )
+            self.ctx.verifications[name] = run
+            await self._save_run(name, run)
         elif due <= _now_ms() and self._count_running() < _MOST:
-            run = self._begin_run(name, _new_body(scheduled_request(config)))
-            await self._save_body(name, run.body)
+            await self._save_run(name, self._begin_run(name, _new_body(scheduled_request(config))))
 
     async def _run_process(self, name: str, run: VerificationRun) -> None:
         body = run.body
         try:
-            await self._talk_to_process(name, body)
+            await self._talk_to_process(name, run)
         except (RestError, MillraceError, OSError, ValueError) as error:
             body.update(state="failed", error=str(error))
         body["ended_ms"] = _now_ms()
         try:
-            await self._save_body(name, body)
+            await self._save_run(name, run)
             if body["state"] == "completed" and body["request"].get("repair"):
                 request = repair_request(body["result"])
                 if request is not None:
                     asked = await self._request_repair(name, body["result"], request)
                     body.update(repair=asked["id"], repair_connector=asked["connector"])
-                    await self._save_body(name, body)
+                    await self._save_run(name, run)
         except (RestError, MillraceError, KafkaError) as error:
             _log.warning("Connector %s: the end of its verification could not be kept: %s", name, error)
 
-    async def _talk_to_process(self, name: str, body: dict[str, Any]) -> None:
+    async def _talk_to_process(self, name: str, run: VerificationRun) -> None:
         # Removed here: a process that is killed removes nothing.
         folder = tempfile.mkdtemp(prefix="millrace-verify-")
         try:
-            await self._run_in_folder(name, body, folder)
+            await self._run_in_folder(name, run, folder)
         finally:
             await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
 
-    async def _run_in_folder(self, name: str, body: dict[str, Any], folder: str) -> None:
+    async def _run_in_folder(self, name: str, run: VerificationRun, folder: str) -> None:
+        body = run.body
         process = await asyncio.create_subprocess_exec(
             sys.executable,
             "-m",
@@ -331,7 +347,7 @@ class VerifyOperations:
                     ]
                     process.stdin.write(orjson.dumps({"offsets": offsets}) + b"\n")
                 else:
-                    await self._handle_message(name, body, message)
+                    await self._handle_message(name, run, message)
             if body["state"] == RUNNING:
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(process.wait(), _END_S)
@@ -346,8 +362,9 @@ class VerifyOperations:
                 os.killpg(process.pid, signal.SIGKILL)
             await process.wait()
 
-    async def _handle_message(self, name: str, body: dict[str, Any], message: Mapping[str, Any]) -> None:
+    async def _handle_message(self, name: str, run: VerificationRun, message: Mapping[str, Any]) -> None:
         """Take what the process says, but a question."""
+        body = run.body
         if "progress" in message:
             body["progress"] = message["progress"]
         elif "tables" in message:
@@ -358,7 +375,7 @@ class VerifyOperations:
             result["tables"].append(bounded(message["table"], result["tables"]))
             result["notes"] += [note for note in message["notes"] if note not in result["notes"]]
             result["equal"] = all(table["equal"] for table in result["tables"])
-            await self._save_body(name, body)
+            await self._save_run(name, run)
         elif "completed" in message:
             body["state"] = "completed"
         else:
