@@ -135,7 +135,7 @@ class LeaderDuties:
 
     @property
     def term(self) -> int:
-        """How often this worker has begun to lead."""
+        """How often this worker became the leader."""
         return self._writer.term
 
     @property

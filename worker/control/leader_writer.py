@@ -56,7 +56,7 @@ class LeaderWriter:
         self._arguments = dict(producer)
         self._interrupted = interrupted
         self._producer: AIOKafkaProducer | None = None
-        #: How often this worker has begun to lead.
+        #: How often this worker became the leader.
         self.term = 0
         self._writes: list[_Write] = []
         self._wake = asyncio.Event()
