@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from connectors.errors import MillraceError
 from offsets.cluster import ClusterState
 from tests.simulation.schedule import MOST_TASKS, NAMES, Event
+from tests.simulation.verification import is_scheduled
 from worker.control.state.instructions import InstructionTable
 from worker.control.state.rule_sets import RuleTable
 from worker.control.state.verifications import RUNNING, VerificationTable
@@ -26,6 +27,7 @@ _ATTEMPTS: Final = 5
 _PAUSE_S: Final = 1.5
 #: Refusals by which the client knows that nothing was changed.
 _REFUSED: Final = frozenset({400, 404})
+_REFUSALS: Final = ("already exists", "is used by")
 
 
 @dataclass
@@ -105,6 +107,8 @@ class Client:
         #: Connector -> the request that started its last verification, and whether one may run.
         self.verifications = {name: Belief() for name in NAMES}
         self.verifying = {name: Belief(False) for name in NAMES}
+        #: Connectors that a configuration may have had that asks for verifications.
+        self._scheduled: set[str] = set()
         #: Connector -> id of a snapshot -> whether it is asked for.
         self.snapshots: dict[str, dict[str, Belief]] = {name: {} for name in NAMES}
         self.idle = dict.fromkeys(NAMES, True)
@@ -136,12 +140,14 @@ class Client:
         calls: dict[str, tuple[Any, ...]] = {
             "create": ("create_connector", name, config, None),
             "change": ("put_connector_config", name, config),
+            "patch": ("patch_connector_config", name, {key: config[key] for key in ("count", "version")}),
             "delete": ("delete_connector", name),
             "restart": ("restart_connector_and_tasks", name),
             "offsets": ("offsets.reset_connector_offsets", name),
             "snapshot": ("snapshots.create_snapshot", name, {"id": version}),
             "forget": ("snapshots.delete_snapshot", name, self._choose_snapshot(name, event.second)),
             "rules": ("rules.put_rules", name, _make_rules(number)),
+            "drop rules": ("rules.delete_rules", name),
             "verify": ("verifications.start_verification", name, {"tables": version, "repair": number % 2 == 0}),
             "cancel": ("verifications.cancel_verification", name),
         }
@@ -155,7 +161,9 @@ class Client:
                 await self._world.request(worker, method, *arguments, **named)
             except (MillraceError, TimeoutError, OSError) as error:
                 loop.note(f"request {number}: {error!r}"[:200])
-                if isinstance(error, RestError) and (error.status in _REFUSED or "already exists" in str(error)):
+                if isinstance(error, RestError) and (
+                    error.status in _REFUSED or any(refusal in str(error) for refusal in _REFUSALS)
+                ):
                     return
                 # It may be done all the same, now or later.
                 for belief, value in changed:
@@ -171,7 +179,7 @@ class Client:
         self.acknowledged += 1
         for belief, value in changed:
             belief.acknowledged = value
-            if belief is self.rules[name]:
+            if belief is self.rules[name] and value is not None:
                 self._saved[name].add(value)
         self._check(name, f"when request {number} is acknowledged")
 
@@ -197,13 +205,18 @@ class Client:
         verification, verifying = self.verifications[name], self.verifying[name]
         if kind == "rules":
             return [(self.rules[name], version)]
+        if kind == "drop rules":
+            self._saved[name].clear()
+            return [(self.rules[name], None)]
         if kind == "verify":
             gone = {None} if versions.allows(None) else set()
             verification.possible |= gone
             return [(verification, version), (verifying, True)]
         if kind == "cancel":
             return [(verifying, False)]
-        if kind in ("create", "change"):
+        if kind in ("create", "change", "patch"):
+            if kind != "patch" and is_scheduled(version):
+                self._scheduled.add(name)
             return [(versions, version)]
         if kind == "delete":
             false = (verifying, *snapshots.values())
@@ -253,6 +266,8 @@ class Client:
 
     def _check_verification(self, name: str, moment: str, table: VerificationTable) -> None:
         body = table.get(name)
+        if body is not None and not body["tables"] and name in self._scheduled:
+            return
         belief = self.verifications[name]
         if not belief.allows(None if body is None else body["tables"]):
             self._world.watch.fail(

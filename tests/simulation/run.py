@@ -19,7 +19,7 @@ from tests.simulation.source import TOPIC
 from tests.simulation.verification import TABLES
 from tests.simulation.world import World
 from worker.control.placement.planning import INSTANCE, Unit
-from worker.control.state.verifications import RUNNING
+from worker.control.state.verifications import INTERVAL, RUNNING
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -33,6 +33,8 @@ DELIVERED_S: Final = 120.0
 _FURTHER: Final = 10
 _ANSWERED_S: Final = 240.0
 _LOOK_S: Final = 0.5
+#: How long after its time a scheduled verification starts at the latest.
+_LATE_MS: Final = 30_000
 _real_time: Final = time.monotonic
 _Outcome = TypeVar("_Outcome", "Verdict", Delivered)
 
@@ -220,6 +222,20 @@ class Simulation:
                 return f"there are instructions or a verification of connector {name}, which does not exist"
             if wrong := self._wrong_verification(name, requested.verifications.get(name)):
                 return wrong
+        return self._late_verification(requested, snapshot)
+
+    def _late_verification(self, requested: Requested, snapshot: Any) -> str:
+        """The first connector that is not verified though its configuration asks for it."""
+        jumps = any(event.kind == "jump clock" for event in self._plan.events)
+        for name, config in snapshot.connectors.items():
+            summary = requested.verifications.summary(name)
+            if INTERVAL not in config:
+                continue
+            if summary is None:
+                return f"no verification of {name} is scheduled"
+            # A start by a clock that was ahead is right, too.
+            if not jumps and time.time() * 1000 > summary["started_ms"] + int(config[INTERVAL]) + _LATE_MS:
+                return f"the verification of {name} is late: {summary}"
         return ""
 
     def _wrong_verification(self, name: str, body: dict[str, Any] | None) -> str:

@@ -46,8 +46,19 @@ _REQUESTS: Final = {
     "restart": 2,
     "offsets": 2,
 }
-#: They change nothing that places or configures a task.
-_SMALL_REQUESTS: Final = ("snapshot", "snapshot", "forget", "rules", "rules", "verify", "verify", "cancel")
+#: Drawn after the others, so that a seed's other events stay as they are.
+_SMALL_REQUESTS: Final = (
+    "snapshot",
+    "snapshot",
+    "forget",
+    "rules",
+    "rules",
+    "drop rules",
+    "verify",
+    "verify",
+    "cancel",
+    "patch",
+)
 #: The part of runs with real task hosts.
 _REAL_HOSTS: Final = 0.1
 #: Seconds in which workers start undisturbed in half of the runs.

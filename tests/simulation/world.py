@@ -20,11 +20,12 @@ from tests.simulation.kafka_connection import connected
 from tests.simulation.network import Channel, Network
 from tests.simulation.processes import Children
 from tests.simulation.real_hosts import RealHost, real_config
-from tests.simulation.verification import compare_tables
+from tests.simulation.verification import INTERVAL_MS, compare_tables, is_scheduled
 from tests.simulation.watch import Watch
 from worker.control.group.membership import return_s
 from worker.control.herder.verify import VerifyOperations
 from worker.control.state.rule_sets import RULES_NAME
+from worker.control.state.verifications import INTERVAL
 from worker.rest.facade import NotLeader, RestError
 
 if TYPE_CHECKING:
@@ -203,7 +204,10 @@ class World:
     def connector_config(self, name: str, count: int, version: str) -> dict[str, str]:
         """A connector's configuration with ``count`` tasks."""
         config = {"name": name, "connector.class": CONNECTOR, "count": str(count), "version": version}
-        return real_config(config) if self._real_hosts else {**config, RULES_NAME: name}
+        if self._real_hosts:
+            return real_config(config)
+        scheduled = {INTERVAL: str(INTERVAL_MS)} if is_scheduled(version) else {}
+        return {**config, RULES_NAME: name, **scheduled}
 
     def live_hosts(self) -> list[ModelledHost | RealHost]:
         """All hosts whose processes are there."""

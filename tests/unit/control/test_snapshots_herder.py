@@ -37,7 +37,7 @@ class Cluster:
         self.padding = ""
         self.writes = 0
         self.snapshot = SimpleNamespace(connectors={"c": {"connector.class": "X"}})
-        self.instruction_locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self.config_locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self.validate_s = 5.0
         self.own_offsets = self._nothing
         offsets = SimpleNamespace(read_to_end=self._nothing, positions=self._positions)
@@ -144,7 +144,7 @@ async def test_requests_at_the_same_time_do_not_overwrite_each_other() -> None:
     cluster = Cluster()
     await asyncio.gather(*(cluster.herder.create_snapshot("c", {"id": str(number)}) for number in range(20)))
     assert len(cluster.states()) == 20
-    assert not cluster.instruction_locks, "no lock is left behind"
+    assert not cluster.config_locks, "no lock is left behind"
 
 
 async def test_what_was_asked_last_counts_not_what_is_saved_yet() -> None:

@@ -120,9 +120,8 @@ class HerderContext:
         self.validate_s: float = config["validate.timeout.ms"] / 1000
         self.start_drain: Callable[[], None] | None = None
         self.was_ready = False
-        #: Connector -> held while its instructions are being changed; there is one while somebody holds it or waits for it.
-        self.instruction_locks: weakref.WeakValueDictionary[str, asyncio.Lock] = weakref.WeakValueDictionary()
-        #: The same, held from looking at a connector's configuration, state or offsets until their successors are written.
+        #: Connector -> held from looking at its configuration, state, offsets or instructions until their successors are
+        #: written; there is one while somebody holds it or waits for it.
         self.config_locks: weakref.WeakValueDictionary[str, asyncio.Lock] = weakref.WeakValueDictionary()
         #: Rule set -> held from looking at its versions until the next is written.
         self.rule_locks: weakref.WeakValueDictionary[str, asyncio.Lock] = weakref.WeakValueDictionary()

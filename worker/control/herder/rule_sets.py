@@ -23,7 +23,7 @@ from worker.control.state.rule_sets import (
     surplus_versions,
     version_record,
 )
-from worker.rest.facade import RestError
+from worker.rest.facade import NotLeader, RestError
 
 if TYPE_CHECKING:
     from worker.control.herder.base import HerderContext
@@ -81,6 +81,8 @@ class RuleStore:
             if newest is None and len(self._rule_table.names()) >= MOST_SETS:
                 raise RestError(400, f"There are {MOST_SETS} rule sets, as many as a cluster may have: delete some")
             warnings = await self._check_rules(name, rules, newest, force=force)
+            if self._rule_table.versions(name) != versions:
+                raise NotLeader(None)  # another worker has led meanwhile, and saved one
             number = 1 if newest is None else newest.version + 1
             version = StoredRuleVersion(number, rules, int(time.time() * 1000), forced=force, comment=comment)
             pair = version_record(name, number, version)

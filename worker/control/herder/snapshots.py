@@ -63,6 +63,7 @@ class SnapshotOperations:
             raise RestError(400, f"Connector {name}: the request can't be kept: {error}") from None
         checked: dict[str, Any] = await self._ask_class(name, CheckSnapshot(config, encoded))
         async with self._change_lock(name):
+            ended = await self._ended_ids(name) if len(self.instructions(name)) >= KEPT else frozenset()
             rows = self.instructions(name)
             snapshot_id = request.get("id") or _new_id()
             if any(row["id"] == snapshot_id for row in rows):
@@ -76,7 +77,7 @@ class SnapshotOperations:
                 **timing,
             }
             if len(rows) >= KEPT:
-                rows = prune_rows(rows, await self._ended_ids(name), KEPT - 1)
+                rows = prune_rows(rows, ended, KEPT - 1)
             await self._write_instructions(name, [*rows, instruction])
         is_early = instruction.get(START_MS, 0) > instruction["created_ms"]
         return {**instruction, "state": "scheduled"} if is_early else instruction
@@ -175,8 +176,8 @@ class SnapshotOperations:
         await self.ctx.require_connector(name)
 
     def _change_lock(self, name: str) -> asyncio.Lock:
-        """Held from reading a connector's list until its successor is written."""
-        return lock_of(self.ctx.instruction_locks, name)
+        """Held from reading a connector's list until its successor is written; it is not deleted meanwhile."""
+        return lock_of(self.ctx.config_locks, name)
 
     async def _write_instructions(self, name: str, rows: list[dict[str, Any]]) -> None:
         key, value = instructions_record(name, rows)
