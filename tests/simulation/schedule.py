@@ -48,16 +48,8 @@ _REQUESTS: Final = {
 }
 #: Drawn after the others, so that a seed's other events stay as they are.
 _SMALL_REQUESTS: Final = (
-    "snapshot",
-    "snapshot",
-    "forget",
-    "rules",
-    "rules",
-    "drop rules",
-    "verify",
-    "verify",
-    "cancel",
-    "patch",
+    *("snapshot", "snapshot", "forget", "rules", "rules", "drop rules"),
+    *("verify", "verify", "cancel", "patch"),
 )
 #: The part of runs with real task hosts.
 _REAL_HOSTS: Final = 0.1

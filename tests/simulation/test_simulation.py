@@ -252,6 +252,14 @@ def test_a_verification_of_a_deleted_connector_is_found(monkeypatch: pytest.Monk
     assert "the verification of alpha is" in broken
 
 
+def test_a_scheduled_verification_that_does_not_start_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("worker.control.herder.verify.due_ms", lambda *_: None)
+    events = tuple(Event(4.0 + number, "request create", number, 0) for number in range(3))
+    broken = run_plan(Plan(1, 2, exactly_once=False, events=events, end_s=8.0)).broken
+    assert broken is not None
+    assert "no verification of gamma is scheduled" in broken
+
+
 def test_a_rule_set_that_is_overwritten_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         "worker.control.herder.rule_sets.version_record", lambda name, _, version: version_record(name, 1, version)
