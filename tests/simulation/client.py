@@ -10,6 +10,7 @@ from connectors.errors import MillraceError
 from offsets.cluster import ClusterState
 from tests.simulation.schedule import MOST_TASKS, NAMES, Event
 from tests.simulation.verification import is_scheduled
+from worker.control.placement.planning import INSTANCE, Unit
 from worker.control.state.instructions import InstructionTable
 from worker.control.state.rule_sets import RuleTable
 from worker.control.state.verifications import RUNNING, VerificationTable
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 _TARGETS: Final = {"pause": "PAUSED", "resume": "STARTED", "stop": "STOPPED"}
 #: A client repeats what had no answer, or was refused for a moment.
 _ATTEMPTS: Final = 5
+#: Of a connector's properties.
+_PATCHED: Final = frozenset({"count", "version", "tasks.max"})
 _PAUSE_S: Final = 1.5
 #: Refusals by which the client knows that nothing was changed.
 _REFUSED: Final = frozenset({400, 404})
@@ -87,6 +90,19 @@ def _make_rules(number: int) -> dict[str, Any]:
     return {"tables": [{"name": f"lines{number}", "groups": [{"name": "all", "steps": steps}]}]}
 
 
+def _make_restart(name: str, number: int) -> tuple[str, list[Any], dict[str, Any], list[Unit]]:
+    """One of the calls that restart something: the method, its arguments, and the units that it restarts in any case."""
+    tasks = [Unit(name, task) for task in range(MOST_TASKS)]
+    instance = Unit(name, INSTANCE)
+    if number % 4 == 0:
+        return "restart_task", [name, 0], {}, tasks[:1]
+    if number % 4 == 1:
+        return "restart_connector", [name], {}, [instance]
+    only_failed = number % 4 == 2
+    named = {"include_tasks": True, "only_failed": only_failed}
+    return "restart_connector_and_tasks", [name], named, [] if only_failed else [instance, *tasks]
+
+
 class Client:
     """Sends the requests of a schedule, one after the other for each connector.
 
@@ -111,6 +127,8 @@ class Client:
         self._scheduled: set[str] = set()
         #: Connector -> id of a snapshot -> whether it is asked for.
         self.snapshots: dict[str, dict[str, Belief]] = {name: {} for name in NAMES}
+        #: When the last acknowledged request to restart a unit was sent.
+        self.restarts: dict[Unit, float] = {}
         self.idle = dict.fromkeys(NAMES, True)
         self.acknowledged = 0
 
@@ -140,7 +158,7 @@ class Client:
         calls: dict[str, tuple[Any, ...]] = {
             "create": ("create_connector", name, config, None),
             "change": ("put_connector_config", name, config),
-            "patch": ("patch_connector_config", name, {key: config[key] for key in ("count", "version")}),
+            "patch": ("patch_connector_config", name, {key: config[key] for key in _PATCHED & config.keys()}),
             "delete": ("delete_connector", name),
             "restart": ("restart_connector_and_tasks", name),
             "offsets": ("offsets.reset_connector_offsets", name),
@@ -152,9 +170,11 @@ class Client:
             "cancel": ("verifications.cancel_verification", name),
         }
         method, *arguments = calls.get(kind, ("set_target_state", name, target))
+        restarted: list[Unit] = []
         if kind == "restart":
-            method, arguments = "restart_task", [name, 0]
+            method, arguments, named, restarted = _make_restart(name, number)
         loop.note(f"{kind} {name} (request {number}) to {worker.name}")
+        sent_at = loop.time()
         changed = self._possible(name, kind, version if kind != "forget" else arguments[-1], target)
         for attempt in range(_ATTEMPTS):
             try:
@@ -170,6 +190,7 @@ class Client:
                     belief.possible.add(value)
             else:
                 self._acknowledged(name, number, changed)
+                self.restarts |= dict.fromkeys(restarted, sent_at)
                 return
             worker = self._world.workers[(event.second + attempt) % len(self._world.workers)]
             await asyncio.sleep(_PAUSE_S)

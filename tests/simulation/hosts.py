@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from tests.simulation.watch import Watch
 
 CONNECTOR: Final = "simulated"
+_FAILS: Final = 0.3
 _PLUGIN: Final = PluginInfo("source", (CONNECTOR,), (CONNECTOR,), (CONNECTOR,), "1.0")
 
 
@@ -52,6 +53,7 @@ class Run:
         paused: whether it does nothing.
         instructions: what operators ask of it.
         working: whether it has come so far that it touches its source.
+        failed_at: when it ended with an error.
     """
 
     unit: Unit
@@ -61,6 +63,7 @@ class Run:
     instructions: bytes = b"[]"
     task: asyncio.Task[None] | None = None
     working: bool = False
+    failed_at: float | None = None
 
 
 class ModelledHost:
@@ -81,6 +84,20 @@ class ModelledHost:
         self._lease: Lease | None = None
         #: Until then nothing is answered.
         self.stuck_until = 0.0
+        #: Until then some of the units that start fail.
+        self.failing_until = 0.0
+
+    @property
+    def failed_runs(self) -> list[Run]:
+        """The units that have failed here, and were not started once more."""
+        return [run for run in self._runs.values() if run.failed_at is not None]
+
+    def fail_units(self, length_s: float) -> None:
+        """Let some units fail at once, and some that start within ``length_s``."""
+        self.failing_until = self._loop.time() + length_s
+        for run in list(self._runs.values()):
+            if run.working and self._loop.random.random() < _FAILS:
+                self._fail(run)
 
     async def main(self) -> None:
         """Serve until the pipe is closed."""
@@ -128,12 +145,18 @@ class ModelledHost:
         if before is not None:
             self._end(before)
         self._runs[run.unit] = run
+        if self._must_fail():
+            run.failed_at = self._loop.time()
+            raise ValueError("it can't start")
         run.task = asyncio.create_task(self._run(run))
 
     async def _run(self, run: Run) -> None:
         await asyncio.sleep(self._loop.random.random() ** 3 * 2)
         if self._lease is not None:
             await self._lease.wait()
+        if self._must_fail():
+            self._fail(run)
+            return
         run.working = True
         self._watch.started(run.unit, self.child, run)
         self._tell(run, "PAUSED" if run.paused else "RUNNING")
@@ -141,6 +164,16 @@ class ModelledHost:
             count = int(run.config.get("count", "1"))
             tasks = [{"version": run.config.get("version", ""), "task": str(number)} for number in range(count)]
             self._peer.event(TaskConfigs(run.unit.connector, tasks, run.generation))
+
+    def _must_fail(self) -> bool:
+        return self._loop.time() < self.failing_until and self._loop.random.random() < _FAILS
+
+    def _fail(self, run: Run) -> None:
+        run.failed_at = self._loop.time()
+        if run.working:
+            run.working = False
+            self._watch.stopped(run.unit, self.child)
+        self._tell(run, "FAILED", "it failed")
 
     def _end(self, run: Run) -> None:
         if run.task is not None:
@@ -158,13 +191,13 @@ class ModelledHost:
         self._end(run)
         return needed <= deadline_s
 
-    def _tell(self, run: Run, state: str) -> None:
+    def _tell(self, run: Run, state: str, trace: str | None = None) -> None:
         if self._peer is None:
             return
         if run.unit.task == INSTANCE:
-            self._peer.event(ConnectorStateChanged(run.unit.connector, state, run.generation))
+            self._peer.event(ConnectorStateChanged(run.unit.connector, state, run.generation, trace))
         else:
-            self._peer.event(TaskStateChanged(HostTaskId(*run.unit), state, run.generation))
+            self._peer.event(TaskStateChanged(HostTaskId(*run.unit), state, run.generation, trace))
 
 
 def unit_of(task: HostTaskId) -> Unit:

@@ -9,17 +9,16 @@ import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from offsets.status import StatusState
-from tests.simulation.client import Client, Requested, requested_of, snapshot_of
+from tests.simulation.client import Client
 from tests.simulation.delivery import Delivered
+from tests.simulation.final_state import FinalState
+from tests.simulation.hosts import ModelledHost
 from tests.simulation.loop import SimulationStuck, VirtualLoop, close_quietly, virtual_world
 from tests.simulation.real_hosts import NumberTopics
 from tests.simulation.schedule import Event, Plan, make_plan
 from tests.simulation.source import TOPIC
-from tests.simulation.verification import TABLES
 from tests.simulation.world import World
-from worker.control.placement.planning import INSTANCE, Unit
-from worker.control.state.verifications import INTERVAL, RUNNING
+from worker.control.placement.planning import INSTANCE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -33,8 +32,6 @@ DELIVERED_S: Final = 120.0
 _FURTHER: Final = 10
 _ANSWERED_S: Final = 240.0
 _LOOK_S: Final = 0.5
-#: How long after its time a scheduled verification starts at the latest.
-_LATE_MS: Final = 30_000
 _real_time: Final = time.monotonic
 _Outcome = TypeVar("_Outcome", "Verdict", Delivered)
 
@@ -121,6 +118,8 @@ class Simulation:
             world.accept_again(first)
         for host in world.live_hosts():
             host.stuck_until = 0.0
+            if isinstance(host, ModelledHost):
+                host.failing_until = 0.0
         world.network.slow_s = 0.05
         for broker in world.kafka.brokers:
             world.kafka.start_broker(broker.number)
@@ -140,7 +139,7 @@ class Simulation:
         began = loop.time()
         wrong = "?"
         while not watch.broken and loop.time() < began + SETTLED_S:
-            wrong = self._wrong()
+            wrong = FinalState(self.world, client, self._plan).find_mistake()
             if not wrong:
                 self._settled_s = loop.time() - began
                 client.check_all()
@@ -170,137 +169,6 @@ class Simulation:
         if wrong := topics.wrong():
             watch.fail(wrong)
 
-    # What must be true at the end.
-
-    def _wrong(self) -> str:
-        """The first thing that is not as it should be; "" if all is."""
-        world = self.world
-        snapshot = snapshot_of(world)
-        expected_units: dict[Unit, bool] = {}
-        for name, config in snapshot.connectors.items():
-            target = snapshot.target_state(name)
-            if target == "STOPPED":
-                if snapshot.task_configs(name):
-                    return f"connector {name} is stopped and has tasks"
-                continue
-            tasks = snapshot.task_configs(name)
-            if target == "STARTED" and (
-                len(tasks) != int(config["count"]) or any(task["version"] != config["version"] for task in tasks)
-            ):
-                return f"connector {name} has tasks {tasks} for {config}"
-            # Whether a reader of a compacted topic knows the tasks of a connector that was changed while it was paused is open:
-            # it says what they are when it is resumed.
-            for number in range(INSTANCE, len(tasks) if target == "STARTED" else 0):
-                expected_units[Unit(name, number)] = target == "PAUSED"
-        requested = requested_of(world)
-        for unit, paused in expected_units.items():
-            runs = world.watch.runs(unit)
-            if len(runs) != 1:
-                return f"{unit} runs {len(runs)} times"
-            config = snapshot.connectors[unit.connector]
-            if not paused and runs[0].run.config["version"] != config["version"]:
-                return f"{unit} runs by version {runs[0].run.config['version']} of {config['version']}"
-            if runs[0].run.paused != paused:
-                return f"{unit} is {'not ' if paused else ''}paused"
-            saved = requested.of_tasks(unit.connector, config)
-            if unit.task != INSTANCE and not self._plan.real_hosts and runs[0].run.instructions != saved:
-                return f"{unit} has the instructions {runs[0].run.instructions!r}, and {saved!r} are saved"
-        for unit in world.watch.running:
-            if unit not in expected_units and any(
-                not row.run.paused or snapshot.target_state(unit.connector) != "PAUSED"
-                for row in world.watch.runs(unit)
-            ):
-                return f"{unit} runs and should not"
-        if wrong := self._wrong_requests(requested, snapshot):
-            return wrong
-        # In this order: a worker that is not ready has no statuses yet.
-        return self._wrong_views(snapshot) or self._wrong_status(expected_units, snapshot)
-
-    def _wrong_requests(self, requested: Requested, snapshot: Any) -> str:
-        for name in {*requested.instructions.connectors(), *requested.verifications.connectors()}:
-            if name not in snapshot.connectors:
-                return f"there are instructions or a verification of connector {name}, which does not exist"
-            if wrong := self._wrong_verification(name, requested.verifications.get(name)):
-                return wrong
-        return self._late_verification(requested, snapshot)
-
-    def _late_verification(self, requested: Requested, snapshot: Any) -> str:
-        """The first connector that is not verified though its configuration asks for it."""
-        jumps = any(event.kind == "jump clock" for event in self._plan.events)
-        for name, config in snapshot.connectors.items():
-            summary = requested.verifications.summary(name)
-            if INTERVAL not in config:
-                continue
-            if summary is None:
-                return f"no verification of {name} is scheduled"
-            # A start by a clock that was ahead is right, too.
-            if not jumps and time.time() * 1000 > summary["started_ms"] + int(config[INTERVAL]) + _LATE_MS:
-                return f"the verification of {name} is late: {summary}"
-        return ""
-
-    def _wrong_verification(self, name: str, body: dict[str, Any] | None) -> str:
-        if body is None:
-            return ""
-        if body["state"] == RUNNING:
-            return f"a verification of {name} still runs"
-        compared = [table["table"] for table in (body["result"] or {"tables": ()})["tables"]]
-        if body["state"] == "completed" and compared != list(TABLES):
-            return f"a verification of {name} has compared {compared}"
-        for worker in self.world.workers:
-            context = worker.control.context if worker.control is not None and _leads(worker) else None
-            run = None if context is None else context.verifications.get(name)
-            if run is not None and run.body["state"] != body["state"]:
-                return f"{worker.name} shows a verification of {name} as {run.body['state']}, it is {body['state']}"
-        return ""
-
-    def _wrong_status(self, expected_units: dict[Unit, bool], snapshot: Any) -> str:
-        """The first wrong status that a worker shows, or that a worker would read if it started now."""
-        fresh = StatusState()
-        for log in self.world.kafka.topics["statuses"]:
-            for key, value in {key: value for _offset, key, value in log.records(committed=True)}.items():
-                if value is not None:
-                    fresh.apply(key, value)
-        states = {"the topic": fresh} | {
-            worker.name: worker.control.node.status.state for worker in self.world.workers if worker.control is not None
-        }
-        for owner, state in states.items():
-            wrong = self._wrong_state(state, expected_units, snapshot)
-            if wrong:
-                return f"in {owner}, {wrong}"
-        return ""
-
-    def _wrong_state(self, state: StatusState, expected_units: dict[Unit, bool], snapshot: Any) -> str:
-        for unit, paused in expected_units.items():
-            status = state.connector(unit.connector) if unit.task == INSTANCE else state.task(unit.connector, unit.task)
-            expected = "PAUSED" if paused else "RUNNING"
-            machine = self.world.watch.runs(unit)[0].child.process.machine
-            if status is None or status.state != expected or status.worker_id != f"{machine}:8083":
-                return f"the status of {unit} is {status} while it is {expected} on {machine}"
-        for name in {*state.connectors(), *snapshot.connectors}:
-            target, status = snapshot.target_state(name), state.connector(name)
-            if name not in snapshot.connectors:
-                return f"there is a status of connector {name}, which does not exist"
-            extra = [number for number in state.tasks(name) if Unit(name, number) not in expected_units]
-            if extra and target == "STARTED":
-                return f"there are statuses of tasks {extra} of {name}, which do not exist"
-            if target == "STOPPED" and (status is None or status.state != "STOPPED"):
-                return f"the status of {name} is {status} while it is stopped"
-        return ""
-
-    def _wrong_views(self, snapshot: Any) -> str:
-        leaders = [worker.name for worker in self.world.workers if _leads(worker)]
-        if len(leaders) != 1:
-            return f"{leaders} lead"
-        for worker in self.world.workers:
-            control = worker.control
-            if control is None or control.herder is None or not control.herder.admin.ready():
-                return f"{worker.name} is not ready"
-            if control.node.config.snapshot.connectors != snapshot.connectors:
-                return f"{worker.name} knows other connectors"
-            if control.node.fenced:
-                return f"{worker.name} is fenced"
-        return ""
-
     # Events.
 
     def _happen(self, event: Event) -> None:
@@ -327,6 +195,7 @@ class Simulation:
             "jump clock": lambda: self._jump(worker, event),
             "stop broker": lambda: self._stop_broker(event),
             "move leaders": self._move_leaders,
+            "fail units": lambda: self._fail_units(event.length_s),
             "move coordinators": world.kafka.move_coordinators,
             "slow network": self._slow,
             "compact": self._compact,
@@ -352,6 +221,11 @@ class Simulation:
         hosts = self.world.live_hosts()
         if hosts:
             hosts[event.first % len(hosts)].stuck_until = self.loop.time() + event.length_s
+
+    def _fail_units(self, length_s: float) -> None:
+        for host in self.world.live_hosts():
+            if isinstance(host, ModelledHost):
+                self.loop.call_in(host.child.process, 0.0, host.fail_units, length_s)
 
     def _cut(self, pairs: Sequence[tuple[str, str]]) -> Callable[[], None]:
         for first, second in pairs:
@@ -414,12 +288,6 @@ class Simulation:
             watch.excused,
             tuple(loop.trace),
         )
-
-
-def _leads(worker: Worker) -> bool:
-    control = worker.control
-    # Until it has a herder, it is not built.
-    return control is not None and control.herder is not None and worker.process.alive and control.node.leader.active
 
 
 def run_plan(plan: Plan) -> Verdict:

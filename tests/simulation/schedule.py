@@ -154,6 +154,9 @@ def make_plan(seed: int) -> Plan:
         events.append(
             Event(draw.uniform(begin, end), f"request {kind}", draw.randrange(1 << 16), draw.randrange(1 << 16))
         )
+    for _ in range(draw.choice((0, 0, 1, 2)) if not real_hosts else 0):
+        length = draw.choice((0.0, draw.uniform(0, 4)))
+        events.append(Event(draw.uniform(begin, end), "fail units", length_s=length))
     # Without a connector nothing can go wrong with one.
     events += [Event(begin / 2 + number / 10, "request create", number, draw.randrange(1 << 16)) for number in range(2)]
     return Plan(seed, workers, exactly_once, tuple(sorted(events, key=lambda event: event.at_s)), end, real_hosts)
