@@ -1,4 +1,4 @@
-"""What must be true of the simulated cluster once its faults are over, and clients have their answers."""
+"""The rules for the simulated cluster once its faults are over, and clients have their answers."""
 
 from __future__ import annotations
 
