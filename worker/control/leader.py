@@ -48,6 +48,8 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 _RETRY_S: Final = 1.0
+#: The pause between two rounds of placement: this many times the CPU time of the last one, up to the limit below.
+_PAUSE: Final = 4
 _LONGEST_PAUSE_S: Final = 0.25
 #: Between two looks whether a worker that was put out of the group has come back.
 _LOOK_S: Final = 0.1
@@ -268,7 +270,7 @@ class LeaderDuties:
         else:
             self._published = inputs
         # In a large cluster one round takes a while: many changes at once are taken together, and REST gets its turns.
-        await asyncio.sleep(min(_LONGEST_PAUSE_S, spent))
+        await asyncio.sleep(min(_LONGEST_PAUSE_S, _PAUSE * spent))
 
     def _waits_for_return(self) -> bool:
         """Whether a worker that was put out of the group may live, and still run its units: then nothing is placed."""
