@@ -100,9 +100,11 @@ class Forms:
         return self.written(number, schema, value)
 
     def read_value(self, topic: str, data: bytes | None) -> Any:
-        """The value of a message that is prepared; an event of Debezium's form in JSON as a ``RowEvent``."""
-        if data is None or self._decoders[1] is None:
-            return self.read(topic, 1, data)
+        """The value of a message that is prepared; an event of Debezium's form as a ``RowEvent``."""
+        if data is None:
+            return None
+        if self._decoders[1] is None:
+            return self.written_value(*self._converters[1].to_connect(topic, data))
         return self._decode_event(data)
 
     def written(self, number: int, schema: Schema | None, value: Any) -> Any:

@@ -221,13 +221,10 @@ class _AvroMapper:
             members[member["name"]] = self.map(member["type"], inner, default=member.get("default"))
         self._open.discard(name)
         fields = tuple(Field(member, mapped.schema) for member, mapped in members.items())
-        readers = [(member, mapped.read) for member, mapped in members.items()]
         schema = self._finish_schema(
             avro, Type.STRUCT, optional, default, name=name, parameters=parameters, fields=fields
         )
-        return _Mapped(
-            schema, _make_nullable(lambda value: {key: read(_unwrap_record(value)[key]) for key, read in readers}), name
-        )
+        return _Mapped(schema, _make_record_reader(members), name)
 
     def _map_enum(self, avro: dict[str, Any], name: str, optional: bool, default: Any) -> _Mapped:  # noqa: FBT001
         parameters = []
@@ -302,7 +299,8 @@ class _AvroMapper:
             if annotated is None:
                 raise Skippable("Connect type annotation for Avro int field is null")
             base = annotated
-        return _Mapped(self._finish_schema(avro, base, optional, default), _unwrap_record, kind)
+        read = _unwrap_record if kind == "fixed" else _keep_value
+        return _Mapped(self._finish_schema(avro, base, optional, default), read, kind)
 
     def _map_union(self, branches: list[Any], space: str, default: Any) -> _Mapped:
         present = [branch for branch in branches if branch not in ("null", {"type": "null"})]
@@ -423,6 +421,21 @@ def _keep_value(value: Any) -> Any:
 
 def _make_nullable(read: Read) -> Read:
     return lambda value: None if value is None else read(value)
+
+
+def _make_record_reader(members: Mapping[str, _Mapped]) -> Read:
+    """A reader of records with these fields; it changes the record, which is the message's alone."""
+    readers = [(name, mapped.read) for name, mapped in members.items() if mapped.read is not _keep_value]
+
+    def read_record(value: Any) -> Any:
+        if value is None:
+            return None
+        record = _unwrap_record(value)
+        for name, read in readers:
+            record[name] = read(record[name])
+        return record
+
+    return read_record
 
 
 def _branch_of(value: Any, readers: Mapping[str, tuple[str, _Mapped]]) -> tuple[str, _Mapped] | None:
