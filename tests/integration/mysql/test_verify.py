@@ -141,6 +141,49 @@ def test_other_forms(world: VerifyWorld, capsys: pytest.CaptureFixture[str], con
     assert (row["source"]["name"] == '"changed"') is ("mask.rules" not in config)
 
 
+@pytest.mark.parametrize(
+    "config",
+    [
+        {},
+        {"output.format": "ums"},
+        {"transforms": "u", "transforms.u.type": "io.debezium.transforms.ExtractNewRecordState"},
+        {"decimal.handling.mode": "double", "time.precision.mode": "connect", "field.name.adjustment.mode": "avro"},
+    ],
+    ids=["debezium", "ums", "plain", "other-types"],
+)
+def test_avro(world: VerifyWorld, capsys: pytest.CaptureFixture[str], registry: Any, config: dict[str, str]) -> None:
+    name = "`a-name`" if "field.name.adjustment.mode" in config else "a_name"
+    # Kafka Connect's times are those of a day.
+    first, second = ("12:00:01.5", "0:0") if "time.precision.mode" in config else ("-12:00:01.5", "838:59:59")
+    world.sql(
+        f"CREATE TABLE types (id INT UNSIGNED PRIMARY KEY, {name} CHAR(3), tiny TINYINT, large BIGINT UNSIGNED, bit1 BIT(1), "
+        "bits BIT(12), choice ENUM('x','y'), year YEAR, day DATE, moment TIME(3), stamp TIMESTAMP(6), fixed BINARY(4), "
+        "amount DECIMAL(30,10), place POINT)"
+    )
+    world.sql(
+        f"INSERT INTO types VALUES (1, 'ab', -7, 18446744073709551615, b'1', b'101', 'y', 2026, '1969-12-31', '{first}', "
+        "'2026-01-02 03:04:05.000001', 'abc', -12345.0000000001, POINT(1.5, -2)), (2, '', 0, 0, b'0', b'0', 'x', 1901, "
+        f"'2026-02-28', '{second}', '1970-01-02', '', 0, NULL), (3, " + ", ".join(["NULL"] * 13) + ")"
+    )
+    registry_url = "schema.registry.url"
+    avro = {f"{side}.converter": "AvroConverter" for side in ("key", "value")}
+    avro |= {f"{side}.converter.{registry_url}": registry.url for side in ("key", "value")}
+    asyncio.run(world.send(asyncio.run(world.records(**config)), registry=registry.url))
+    code, tables, error = world.verify(capsys, **config, **avro)
+    assert (code, error) == (0, ""), f"{error} {json.dumps(tables)}"
+    assert {table: report["rows"]["topic"] for table, report in tables.items()} == {
+        "t": ROWS,
+        "pair": 500,
+        "loose": 4,
+        "types": 3,
+    }
+    world.sql("UPDATE types SET amount = amount + 0.0000000001, moment = NULL WHERE id = 1")
+    code, tables, _ = world.verify(capsys, "--tables", r".*\.types", **config, **avro)
+    assert (code, tables["types"]["different"]) == (1, 1)
+    (row,) = tables["types"]["differences"]
+    assert set(row["source"]) == {"amount", "moment"}
+
+
 def test_the_command_shows_both_sides_of_rows_that_differ(
     world: VerifyWorld, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -13,6 +13,7 @@ from connectors.mysql.config.settings import CONFIG
 from connectors.mysql.model import RowSource
 from connectors.mysql.verify import SourceView
 from worker.cli import main
+from worker.converters.avro import AvroConverter
 from worker.converters.json import JsonConverter
 from worker.transforms.pipeline import build_pipeline
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     import pytest
 
     from connectors.api import SourceRecord
+    from worker.converters.base import Converter
 
 #: Rows of the largest table.
 ROWS = 3000
@@ -108,16 +110,26 @@ class VerifyWorld:
             await view.close()
         return out
 
-    async def send(self, records: list[SourceRecord], *, schemas: bool = False) -> None:
-        converter = JsonConverter({"schemas.enable": "true" if schemas else "false"})
+    async def send(self, records: list[SourceRecord], *, schemas: bool = False, registry: str = "") -> None:
+        """Send records in JSON, or with the address of a registry in Avro."""
+        keys: Converter
+        values: Converter
+        if registry:
+            keys, values = (AvroConverter({"schema.registry.url": registry}, is_key=is_key) for is_key in (True, False))
+        else:
+            keys = values = JsonConverter({"schemas.enable": "true" if schemas else "false"})
         async with AIOKafkaProducer(bootstrap_servers=self.kafka) as producer:
             for record in records:
+                await keys.prepare(record.topic, record.key_schema)
+                await values.prepare(record.topic, record.value_schema)
                 await producer.send(
                     record.topic,
-                    converter.from_connect("", record.value_schema, record.value),
-                    converter.from_connect("", record.key_schema, record.key),
+                    values.from_connect(record.topic, record.value_schema, record.value),
+                    keys.from_connect(record.topic, record.key_schema, record.key),
                 )
             await producer.flush()
+        await keys.close()
+        await values.close()
 
     def verify(self, capsys: pytest.CaptureFixture[str], *more: str, **config: str) -> tuple[int, Any, str]:
         """Run the command: its exit code, its JSON, its complaint without lines that say how far it is."""
