@@ -457,7 +457,7 @@ def build_parser() -> tuple[argparse.ArgumentParser, dict[str, str]]:
     from compose.local.commands.stack_commands import add_commands
     from worker.rest.commands import add_commands as add_rest_commands
 
-    top = CommandParser(
+    top: argparse.ArgumentParser = CommandParser(
         prog="millrace", description="Change data capture: a Kafka Connect-compatible cluster of Python workers."
     )
     top.add_argument("--version", action="version", version=f"millrace {__version__}")

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from compose.demo import show
 from compose.demo.requests import REQUESTS
-from compose.demo.run import CUSTOMERS_SOURCE, ROWS, UNKNOWN, WAREHOUSE, Demo
+from compose.demo.run import CUSTOMERS_SOURCE, ROWS, UNKNOWN, WAREHOUSE, Demo, interrupted_by_sigterm
 from compose.local.process.service import wait_until
 from compose.soak.faults import FAULTS, list_processes, wait_recovered
 from compose.soak.processes import Usage, find_growth, find_processes, measure
@@ -110,6 +110,7 @@ def run_soak(hours: float, *, rate: float, pause_s: float, seed: int | None, fau
     folder = Path(tempfile.mkdtemp(prefix="millrace-soak-"))
     planted = {name: f"Planted{secrets.token_hex(12)}" for name in ("password of MariaDB", "password of PostgreSQL")}
     with ExitStack() as stack:
+        stack.enter_context(interrupted_by_sigterm())
         stack.callback(shutil.rmtree, folder, ignore_errors=True)
         demo = _build_demo(folder, planted)
         stack.callback(demo.stop)
@@ -152,7 +153,6 @@ def _build_demo(folder: Path, planted: Mapping[str, str]) -> Demo:
     path.chmod(0o600)
     demo = Demo(
         folder,
-        detached=False,
         options={
             CUSTOMERS_SOURCE: {"database.password": f"${{file:{path}:mariadb}}"},
             WAREHOUSE: {"sink.jdbc.password": f"${{file:{path}:postgres}}"},
