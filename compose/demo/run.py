@@ -146,8 +146,9 @@ class Demo:
     def stop(self) -> None:
         """End everything, also what is still starting. Blocks."""
         with progress("stopping everything"):
-            for server in (*self.rest.workers, *self._servers(), self.kafka):
+            for server in (*self.rest.workers, *self._servers()):
                 server.stop()
+            self.kafka.stop()
 
     def detach(self) -> None:
         """Let everything outlive this program."""

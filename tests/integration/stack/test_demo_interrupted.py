@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from compose.soak.run import find_processes
+from compose.soak.processes import find_processes
 from tests.support.eventually import eventually
 
 if TYPE_CHECKING:
