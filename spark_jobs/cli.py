@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import signal
@@ -13,8 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from connectors.errors import ConfigInvalid, MillraceError
+from worker.command_parser import CommandParser, parse_seconds
 
 if TYPE_CHECKING:
+    import argparse
     from collections.abc import Callable, Sequence
 
 #: Exit codes.
@@ -46,7 +47,7 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
 
 def make_parser() -> argparse.ArgumentParser:
     """The parser of the commands that are the frame's own."""
-    top = argparse.ArgumentParser(
+    top = CommandParser(
         prog="millrace job",
         description="Runs Spark jobs: from topics through a transformation into a sink. See docs/jobs/running.md.",
     )
@@ -87,7 +88,7 @@ def make_parser() -> argparse.ArgumentParser:
 
     stop = commands.add_parser("stop", help="stop jobs on this machine: each finishes its batch")
     stop.add_argument("jobs", nargs="+", metavar="JOB", help="name or file")
-    stop.add_argument("--timeout", type=float, default=150.0, metavar="S", help="seconds to wait (default 150)")
+    stop.add_argument("--timeout", type=parse_seconds, default=150.0, metavar="S", help="seconds to wait (default 150)")
     stop.add_argument(
         "--kill", action="store_true", help="kill what has not ended by then: its batch is repeated at the next start"
     )

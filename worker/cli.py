@@ -8,36 +8,15 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from connectors.errors import MillraceError
+from connectors.errors import ConfigInvalid, MillraceError
 from worker import __version__
 from worker.command_help import list_commands, reject_command
+from worker.command_parser import CommandParser, parse_count, parse_port, parse_seconds
 from worker.fetch.errors import StackError
 from worker.standard_files import discard_output, is_output_closed, open_standard_files
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-
-def _parse_count(value: str) -> int:
-    if not value.isdecimal():
-        raise argparse.ArgumentTypeError(f"'{value}' is not a number from 0 on")
-    return int(value)
-
-
-def _parse_port(value: str) -> int:
-    if not value.isdecimal() or int(value) > 65535:
-        raise argparse.ArgumentTypeError(f"'{value}' is not a port: a number from 0 to 65535")
-    return int(value)
-
-
-def _parse_seconds(value: str) -> float:
-    try:
-        seconds = float(value)
-    except ValueError:
-        seconds = 0.0
-    if not 0 < seconds < float("inf"):
-        raise argparse.ArgumentTypeError(f"'{value}' is not a number of seconds above 0")
-    return seconds
 
 
 def _run_worker(options: argparse.Namespace) -> int:
@@ -151,7 +130,9 @@ def _add_doctor(commands: Any) -> None:
         "also at their sources. Changes nothing. Exit code: 0 no problems, 1 something to fix.",
     )
     doctor.add_argument("properties", nargs="?", type=Path, metavar="WORKER.PROPERTIES")
-    doctor.add_argument("connectors", nargs="*", type=Path, metavar="CONNECTOR", help=".properties or .json")
+    doctor.add_argument(
+        "connectors", nargs="*", type=Path, default=[], metavar="CONNECTOR", help=".properties or .json"
+    )
     doctor.set_defaults(run=run)
 
 
@@ -235,17 +216,19 @@ def _add_verify(commands: Any) -> None:
     verify.add_argument(
         "--tables", metavar="REGEX", default="", help="only these of the captured tables (database.table)"
     )
-    verify.add_argument("--examples", type=int, default=5, metavar="N", help="keys to show of each kind (default 5)")
+    verify.add_argument(
+        "--examples", type=parse_count, default=5, metavar="N", help="keys to show of each kind (default 5)"
+    )
     verify.add_argument(
         "--timeout",
-        type=_parse_seconds,
+        type=parse_seconds,
         default=300.0,
         metavar="SECONDS",
         help="how long the connector may take to reach the place of comparison (default 300)",
     )
     verify.add_argument(
         "--settle",
-        type=float,
+        type=parse_seconds,
         metavar="SECONDS",
         help="without --rest: how long topics must be quiet; with Scylla and Cassandra also how long a difference must last "
         "(default: 5, with Cassandra 12)",
@@ -257,7 +240,7 @@ def _add_verify(commands: Any) -> None:
     )
     verify.add_argument(
         "--rate",
-        type=int,
+        type=parse_count,
         default=0,
         metavar="ROWS",
         help="rows to read of the source per second at most (default 0: no limit)",
@@ -285,7 +268,7 @@ def _add_migrate_check(commands: Any) -> None:
     )
     command.add_argument(
         "--timeout",
-        type=_parse_seconds,
+        type=parse_seconds,
         default=60.0,
         metavar="SECONDS",
         help="for reading a topic, and for each connector's check of its source (default 60)",
@@ -316,7 +299,7 @@ def _add_console(commands: Any) -> None:
     )
     command.add_argument(
         "--port",
-        type=_parse_port,
+        type=parse_port,
         default=8093,
         metavar="N",
         help="where to listen on 127.0.0.1 (default 8093; 0: any free port)",
@@ -334,7 +317,7 @@ def _add_simulate(commands: argparse._SubParsersAction[argparse.ArgumentParser])
     simulate.add_argument("--seeds", type=int, default=100, metavar="N", help="how many seeds (100)")
     simulate.add_argument("--seed", type=int, default=1, metavar="S", help="the first seed (1)")
     simulate.add_argument("--seconds", type=float, default=0, help="start no seed after that many seconds; 0: no limit")
-    simulate.add_argument("--processes", type=_parse_count, metavar="N", help="side by side (default: one per core)")
+    simulate.add_argument("--processes", type=parse_count, metavar="N", help="side by side (default: one per core)")
     simulate.add_argument("--all", action="store_true", help="run all seeds, also after one that fails")
     simulate.add_argument("--trace", action="store_true", help="print the events of each run")
     simulate.set_defaults(run=_run_simulation)
@@ -366,7 +349,7 @@ def _add_fuzz(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
         "of them led to an exception that the parser does not declare, a hang or a growth of memory. The exit code is 1 then.",
     )
     command.add_argument("--target", action="append", metavar="NAME", help="one of the targets; again for more (all)")
-    command.add_argument("--seconds", type=float, default=10, metavar="N", help="how long each runs (10)")
+    command.add_argument("--seconds", type=parse_seconds, default=10, metavar="N", help="how long each runs (10)")
     command.add_argument("--seed", type=int, metavar="S", help="the same gives the same inputs")
     command.add_argument("--save", metavar="FOLDER", help="keep the inputs of findings there")
     command.set_defaults(run=_fuzz)
@@ -394,7 +377,7 @@ def _add_demo(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
         "and a killed worker in its middle; compares every copy with the sources, row by row. Leaves everything "
         "running.",
     )
-    demo.add_argument("--writes", type=int, default=600, metavar="N", help="writes to the shop (default 600)")
+    demo.add_argument("--writes", type=parse_count, default=600, metavar="N", help="writes to the shop (default 600)")
     demo.add_argument("-v", "--verbose", action="store_true", help="print each call, event and compared row, too")
     demo.add_argument("--once", action="store_true", help="take everything down at the end")
     demo.set_defaults(run=_run_demo)
@@ -413,12 +396,13 @@ def _add_worker(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
         "connectors",
         type=Path,
         nargs="*",
+        default=[],  # else the error about a missing worker file would ask for connectors, too
         metavar="CONNECTOR",
         help="connectors to create or update once the worker is ready (.properties or .json)",
     )
     worker.add_argument(
         "--processes",
-        type=_parse_count,
+        type=parse_count,
         metavar="N",
         help="task hosts to run (default: the machine's cores; 0: all in one process, for a debugger)",
     )
@@ -473,7 +457,7 @@ def build_parser() -> tuple[argparse.ArgumentParser, dict[str, str]]:
     from compose.local.commands.stack_commands import add_commands
     from worker.rest.commands import add_commands as add_rest_commands
 
-    top = argparse.ArgumentParser(
+    top: argparse.ArgumentParser = CommandParser(
         prog="millrace", description="Change data capture: a Kafka Connect-compatible cluster of Python workers."
     )
     top.add_argument("--version", action="version", version=f"millrace {__version__}")
@@ -555,7 +539,7 @@ def _run_arguments(arguments: list[str]) -> int:
         return _run_command(arguments)
     except (MillraceError, StackError) as error:
         print(f"millrace: {error}", file=sys.stderr)
-        return 1
+        return 2 if isinstance(error, ConfigInvalid) else 1
     except KeyboardInterrupt:
         return 130
 
@@ -574,7 +558,8 @@ def _run_command(arguments: list[str]) -> int:
     if extra_arguments and hasattr(options, "connectors") and not any(item.startswith("-") for item in extra_arguments):
         options.connectors += map(Path, extra_arguments)
     elif extra_arguments:
-        top.error(f"unrecognized arguments: {' '.join(extra_arguments)}")
+        print(f"millrace {first}: it takes no argument {extra_arguments[0]!r}", file=sys.stderr)
+        return 2
     return int(options.run(options))
 
 

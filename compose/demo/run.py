@@ -1,11 +1,12 @@
 """The demo from its first server to its last comparison."""
 
 import shutil
+import signal
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Mapping
-from contextlib import ExitStack, closing
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
 from itertools import product
 from pathlib import Path
@@ -64,31 +65,28 @@ class Demo:
 
     Attributes:
         folder: State of everything.
-        detached: Whether servers and workers outlive this program.
         options: By connector: options that it gets in addition to the demo's, or in place of them.
         worker_properties: Properties that both workers get in addition to the demo's.
         detail: Where the lines go that only ``-v`` prints.
     """
 
     folder: Path
-    detached: bool
     options: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     worker_properties: Mapping[str, str] = field(default_factory=dict)
     detail: Say = drop_line
     rest: Rest = field(init=False)
-    services: list[tuple[str, Managed | KafkaCluster]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.rest = Rest(detail=self.detail)
         self.requests = AccessLog(self.folder / "access.log")
         # A demo is over before Java's slow compiler pays for what it takes from two cores.
-        java: dict[str, Any] = {"port": None, "detached": self.detached, "say": say, "jvm_options": FAST_START}
+        java: dict[str, Any] = {"port": None, "say": say, "jvm_options": FAST_START}
         self.kafka = KafkaCluster(self.folder / "kafka", **java)
         self.scylla = ScyllaEmulation(self.folder / "scylla", **java)
         self.registry = SchemaRegistry(self.folder / "registry", **java)
         self.cassandra = CassandraNode(self.folder / "cassandra", **java)
-        self.mariadb = MariaDb(self.folder / "mariadb", port=None, detached=self.detached, say=say)
-        self.postgres = Postgres(self.folder / "postgres", port=None, detached=self.detached, say=say)
+        self.mariadb = MariaDb(self.folder / "mariadb", port=None, say=say)
+        self.postgres = Postgres(self.folder / "postgres", port=None, say=say)
 
     def start(self) -> None:
         """Start all servers side by side, then two workers. Blocks.
@@ -113,11 +111,11 @@ class Demo:
             except BaseException as error:  # noqa: BLE001 - raised below
                 failures.append(error)
                 return
-            self.services.append((name, server))
             self.detail(f"{name} is ready after {time.monotonic() - begin:.1f} s")
 
         began = time.monotonic()
-        threads = {name: threading.Thread(target=start, args=(name, server)) for name, server in servers}
+        # Daemons: a program that is interrupted does not wait for them.
+        threads = {name: threading.Thread(target=start, args=(name, server), daemon=True) for name, server in servers}
         with progress(f"starting {', '.join(threads)}") as step:
             for thread in threads.values():
                 thread.start()
@@ -133,7 +131,6 @@ class Demo:
                 self.kafka.bootstrap,
                 group="demo",
                 processes=1,
-                detached=self.detached,
                 properties={
                     "exactly.once.source.support": "enabled",
                     "session.timeout.ms": "6000",
@@ -141,17 +138,25 @@ class Demo:
                     **self.worker_properties,
                 },
             )
-            worker.start()
             self.rest.workers.append(worker)
+            worker.start()
             self.detail(f"worker {number} is ready at {worker.url}, its console at {worker.url}/console")
         say(f"two workers are ready; watch them: {self.rest.workers[0].url}/console")
 
     def stop(self) -> None:
-        """End everything."""
-        for worker in self.rest.workers:
-            worker.stop()
-        for _, server in self.services:
-            server.stop()
+        """End everything, also what is still starting. Blocks."""
+        with progress("stopping everything"):
+            for server in (*self.rest.workers, *self._servers()):
+                server.stop()
+            self.kafka.stop()
+
+    def detach(self) -> None:
+        """Let everything outlive this program."""
+        for server in (*self.rest.workers, *self._servers(), *self.kafka.brokers):
+            server.service.detach()
+
+    def _servers(self) -> tuple[Managed, ...]:
+        return self.scylla, self.registry, self.cassandra, self.mariadb, self.postgres
 
     def create_sources(self) -> None:
         """The source connectors, through REST."""
@@ -329,6 +334,16 @@ class Demo:
         return time.monotonic() - begin
 
 
+@contextmanager
+def interrupted_by_sigterm() -> Iterator[None]:
+    """Let SIGTERM interrupt the block as Ctrl-C does, so that it takes down what it started."""
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
 def run_demo(*, writes: int = 600, once: bool = False, verbose: bool = False) -> int:
     """Run the demo. Blocks: about two minutes when everything is downloaded.
 
@@ -342,12 +357,14 @@ def run_demo(*, writes: int = 600, once: bool = False, verbose: bool = False) ->
 
     Raises:
         StackError: A part did not start, or a copy differs.
+        KeyboardInterrupt: It was interrupted; everything is taken down.
     """
     started = time.monotonic()
     folder = Path(tempfile.mkdtemp(prefix="millrace-demo-"))
-    demo = Demo(folder, detached=not once, detail=say if verbose else drop_line)
+    demo = Demo(folder, detail=say if verbose else drop_line)
     with ExitStack() as stack:
-        # A demo that failed leaves nothing behind, whatever was asked for.
+        stack.enter_context(interrupted_by_sigterm())
+        # A demo that failed or was interrupted leaves nothing behind, whatever was asked for.
         stack.callback(shutil.rmtree, folder, ignore_errors=True)
         stack.callback(demo.stop)
         demo.start()
@@ -356,6 +373,7 @@ def run_demo(*, writes: int = 600, once: bool = False, verbose: bool = False) ->
         say(f"done in {time.monotonic() - started:.0f} s")
         if not once:
             stack.pop_all()
+            demo.detach()
             for resource in (shop.client, shop.database, shop.payments):
                 resource.close()
             show.left_running(

@@ -326,4 +326,4 @@ def left_running(
         mariadb.pid,
         postgres.pid,
     ]
-    say(f"stop it with: kill {' '.join(map(str, pids))}")
+    say(f"stop it with: kill {' '.join(map(str, pids))}; then remove {folder}")

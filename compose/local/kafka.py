@@ -161,10 +161,8 @@ class KafkaBroker(Managed):
     ports: Ports
     process: Service
 
-    @property
-    def service(self) -> Service:
-        """The process."""
-        return self.process
+    def __post_init__(self) -> None:
+        self._service = self.process
 
     @property
     def address(self) -> str:

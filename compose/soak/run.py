@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Final
 
 from compose.demo import show
 from compose.demo.requests import REQUESTS
-from compose.demo.run import CUSTOMERS_SOURCE, ROWS, UNKNOWN, WAREHOUSE, Demo
+from compose.demo.run import CUSTOMERS_SOURCE, ROWS, UNKNOWN, WAREHOUSE, Demo, interrupted_by_sigterm
 from compose.local.process.service import wait_until
 from compose.soak.faults import FAULTS, list_processes, wait_recovered
 from compose.soak.processes import Usage, find_growth, find_processes, measure
 from compose.soak.secrets import find_leaks, read_locations
-from worker.fetch.errors import StackError
+from connectors.errors import ConfigInvalid
 from worker.terminal import say
 
 if TYPE_CHECKING:
@@ -94,10 +94,11 @@ def run_soak(hours: float, *, rate: float, pause_s: float, seed: int | None, fau
         0 where every copy equals its source, nothing has leaked and no memory has grown; else 1.
 
     Raises:
+        ConfigInvalid: A soak with these arguments does nothing.
         StackError: A part did not start, did not recover or a copy differs.
     """
     if hours <= 0 or rate <= 0 or pause_s < 0:
-        raise StackError(
+        raise ConfigInvalid(
             f"a soak of {hours:g} h with {rate:g} writes/s and pauses of {pause_s:g} s does nothing; give positive numbers "
             "for --hours and --rate, and 0 or more for --pause"
         )
@@ -105,10 +106,11 @@ def run_soak(hours: float, *, rate: float, pause_s: float, seed: int | None, fau
         seed = secrets.randbelow(1_000_000)
     chosen = [fault for fault in FAULTS if faults in fault.name]
     if not chosen:
-        raise StackError(f"no fault's name holds {faults!r}; there are: {'; '.join(fault.name for fault in FAULTS)}")
+        raise ConfigInvalid(f"no fault's name holds {faults!r}; there are: {'; '.join(fault.name for fault in FAULTS)}")
     folder = Path(tempfile.mkdtemp(prefix="millrace-soak-"))
     planted = {name: f"Planted{secrets.token_hex(12)}" for name in ("password of MariaDB", "password of PostgreSQL")}
     with ExitStack() as stack:
+        stack.enter_context(interrupted_by_sigterm())
         stack.callback(shutil.rmtree, folder, ignore_errors=True)
         demo = _build_demo(folder, planted)
         stack.callback(demo.stop)
@@ -151,7 +153,6 @@ def _build_demo(folder: Path, planted: Mapping[str, str]) -> Demo:
     path.chmod(0o600)
     demo = Demo(
         folder,
-        detached=False,
         options={
             CUSTOMERS_SOURCE: {"database.password": f"${{file:{path}:mariadb}}"},
             WAREHOUSE: {"sink.jdbc.password": f"${{file:{path}:postgres}}"},

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import sys
@@ -13,9 +12,11 @@ from connectors.errors import ConfigInvalid
 from spark_jobs.history.rolling import Rolling
 from spark_jobs.history.writing import HistoryWriter
 from spark_jobs.sinks.files import config as options
+from worker.command_parser import CommandParser, parse_count
 from worker.terminal import progress
 
 if TYPE_CHECKING:
+    import argparse
     from collections.abc import Sequence
 
     from pyspark.sql import DataFrame, SparkSession
@@ -28,7 +29,7 @@ _UNITS: Final = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30}
 
 
 def _make_parser(command: str, description: str) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog=f"millrace job {command}", description=description)
+    parser = CommandParser(prog=f"millrace job {command}", description=description)
     parser.add_argument(
         "where", metavar="FILE|PATH", help="a job file with sink.type=files, or the directory of its tables"
     )
@@ -45,11 +46,11 @@ def _add_output(parser: argparse.ArgumentParser) -> None:
         default=None,
         help="of the output: default parquet; printed rows: json lines, or table",
     )
-    parser.add_argument("--limit", type=int, default=None, help="print that many rows at most")
+    parser.add_argument("--limit", type=parse_count, default=None, help="print that many rows at most")
     parser.add_argument(
         "--key", default=None, metavar="A,B", help="columns that tell rows apart, instead of the primary key"
     )
-    parser.add_argument("--version", type=int, default=None, help="of the table's log (default: the newest)")
+    parser.add_argument("--version", type=parse_count, default=None, help="of the table's log (default: the newest)")
 
 
 def find_location(where: str) -> tuple[str, Config | None]:
@@ -204,7 +205,7 @@ def compact(argv: Sequence[str]) -> int:
     )
     parser.add_argument(
         "--retention",
-        type=int,
+        type=parse_count,
         default=None,
         metavar="MS",
         help="how long replaced files stay for readers (default: the job's, or an hour); 0: no one reads now",

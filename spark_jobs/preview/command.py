@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import json
 import sys
@@ -14,8 +13,10 @@ from spark_jobs.config import job_files as config
 from spark_jobs.preview.client import preview_flow
 from spark_jobs.preview.request import DEFAULT_ROWS, DEFAULT_TIMEOUT_S
 from spark_jobs.preview.tables import preview_lines
+from worker.command_parser import CommandParser, parse_seconds
 
 if TYPE_CHECKING:
+    import argparse
     from collections.abc import Sequence
 
 #: For the start of an application, seconds.
@@ -24,7 +25,7 @@ _START_S: Final = 90.0
 
 def make_parser() -> argparse.ArgumentParser:
     """The parser of the command."""
-    top = argparse.ArgumentParser(
+    top = CommandParser(
         prog="millrace job preview",
         description="Sends the newest records of a job's topics, or rows from a file, through every step of the job, and "
         "prints the rows after each. Touches no consumer group, no checkpoint and no sink. See docs/jobs/preview.md.",
@@ -37,7 +38,11 @@ def make_parser() -> argparse.ArgumentParser:
     )
     top.add_argument("--limit", type=int, default=DEFAULT_ROWS, help=f"records to read (default {DEFAULT_ROWS})")
     top.add_argument(
-        "--timeout", type=float, default=DEFAULT_TIMEOUT_S, metavar="S", help="seconds to compute (default %(default)g)"
+        "--timeout",
+        type=parse_seconds,
+        default=DEFAULT_TIMEOUT_S,
+        metavar="S",
+        help="seconds to compute (default %(default)g)",
     )
     top.add_argument("--json", action="store_true", help="as JSON, as `POST /flows/preview` answers")
     return top

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import secrets
 import time
 from pathlib import Path
@@ -13,6 +12,7 @@ from spark_jobs.control import Control
 from spark_jobs.job import control_folder
 from spark_jobs.savepoints.make import make_absolute, make_savepoint, summarize_savepoint
 from spark_jobs.savepoints.requests import JobSavepointRequest, request_savepoint
+from worker.command_parser import CommandParser, parse_seconds
 from worker.terminal import progress
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 def main(argv: Sequence[str]) -> int:
     """The command. Returns 0."""
-    parser = argparse.ArgumentParser(
+    parser = CommandParser(
         prog="millrace job savepoint",
         description="Writes a job's position and state into a folder, from which a job starts with source.savepoint. A "
         "running job on this machine makes it between two batches and continues. A flow with several sinks gets one for each, "
@@ -35,7 +35,9 @@ def main(argv: Sequence[str]) -> int:
     )
     parser.add_argument("--name", metavar="NAME", help="what to call it (default: the folder's name)")
     parser.add_argument("--stop", action="store_true", help="the job stops after the savepoint")
-    parser.add_argument("--timeout", type=float, default=600.0, metavar="S", help="seconds to wait (default 600)")
+    parser.add_argument(
+        "--timeout", type=parse_seconds, default=600.0, metavar="S", help="seconds to wait (default 600)"
+    )
     arguments = parser.parse_args(list(argv))
     location = make_absolute(arguments.to)
     name = arguments.name or location.rsplit("/", 1)[-1]

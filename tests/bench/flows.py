@@ -145,7 +145,7 @@ def measure_demo(folder: Path, application: str) -> str:
     """The demo with its jobs in drivers of their own or in shared ones, until they idle; the figures as a line."""
     os.environ["MILLRACE_HOME"] = str(folder / "home")
     options = {name: {"spark.application": application} for name in JOBS} if application else {}
-    demo = Demo(folder, detached=False, options=options)
+    demo = Demo(folder, options=options)
     with ExitStack() as stack:
         stack.callback(demo.stop)
         demo.start()

@@ -26,13 +26,14 @@ def test_an_output_that_is_closed_ends_the_command_without_a_complaint(arguments
     assert (done.returncode, done.stderr) == (141, "")
 
 
+@pytest.mark.parametrize("arguments", [("help",), ("--version",), ("worker", "--help")])
 @pytest.mark.parametrize("unbuffered", ["", "1"])
-def test_an_output_on_a_full_disk_is_an_error_of_one_line(unbuffered: str) -> None:
+def test_an_output_on_a_full_disk_is_an_error_of_one_line(unbuffered: str, arguments: tuple[str, ...]) -> None:
     """Also where the disk is full only when the buffer is flushed at the end."""
     environment = {**os.environ, "PYTHONUNBUFFERED": unbuffered}
     with Path("/dev/full").open("w", encoding="utf-8") as full:
         done = subprocess.run(
-            [*_COMMAND, "help"], stdout=full, stderr=subprocess.PIPE, text=True, check=False, env=environment
+            [*_COMMAND, *arguments], stdout=full, stderr=subprocess.PIPE, text=True, check=False, env=environment
         )
     assert (done.returncode, done.stderr) == (1, "millrace: [Errno 28] No space left on device\n")
 
@@ -58,6 +59,11 @@ def test_files_that_are_closed_before_the_start_change_no_exit_code(command: str
             "argument --timeout: '-1' is not a number of seconds",
         ),
         (("verify", "--timeout", "nan"), "argument --timeout: 'nan' is not a number of seconds"),
+        (("verify", "--settle", "-1"), "argument --settle: '-1' is not a number of seconds above 0"),
+        (("verify", "--examples", "-1"), "argument --examples: '-1' is not a number from 0 on"),
+        (("verify", "--rate", "-5"), "argument --rate: '-5' is not a number from 0 on"),
+        (("demo", "--writes", "-1"), "argument --writes: '-1' is not a number from 0 on"),
+        (("fuzz", "--seconds", "-1"), "argument --seconds: '-1' is not a number of seconds above 0"),
         (("verify", "--timeout", "soon"), "argument --timeout: 'soon' is not a number of seconds"),
     ],
 )
@@ -73,7 +79,7 @@ def test_numbers_that_can_not_work_are_refused(
 
 def test_an_unknown_connector_gets_the_names_of_those_that_are_there(capsys: pytest.CaptureFixture[str]) -> None:
     """Not the classes of all plugins, which Kafka Connect's answer has."""
-    assert main(["options", "mysqll"]) == 1
+    assert main(["options", "mysqll"]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("millrace: there is no connector 'mysqll'; there are: ")
     assert {"cassandra", "file", "logs", "mysql", "scylla"} <= set(line.partition("there are: ")[2].split(", "))

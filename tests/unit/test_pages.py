@@ -1,4 +1,4 @@
-"""The pages for users and developers: links lead somewhere, and examples can be copied."""
+"""The pages for users and developers: links and paths lead somewhere."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from spark_jobs.config.job_files import build_flow, read_file
 from worker.development.commands import ROOT
 from worker.properties import parse_properties
 
@@ -60,23 +59,6 @@ def test_backslashes_of_property_files_are_written_twice() -> None:
     for block in blocks:
         written = block.count("\\")
         assert sum(value.count("\\") for value in parse_properties(block).values()) * 2 == written, block
-
-
-def test_job_files_are_valid(tmp_path: Path) -> None:
-    blocks = [
-        block
-        for page in PAGES
-        for block in re.findall(
-            r"^```yaml\n(name:.*?)^```$", page.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE
-        )
-    ]
-    assert len(blocks) >= 4
-    secrets = tmp_path / "secrets.properties"
-    secrets.write_text("kafka=one\npostgres=two\n", encoding="utf-8")
-    file = tmp_path / "job.yaml"
-    for block in blocks:
-        file.write_text(block.replace("/etc/millrace/secrets.properties", str(secrets)), encoding="utf-8")
-        assert all(job.name for job in build_flow(read_file(file)))
 
 
 _SECTION_ROOTS: Final = {

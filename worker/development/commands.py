@@ -357,7 +357,10 @@ def check_licenses(sbom: str | None) -> int:
         print(f"{component.name:40} {component.version:20} {component.license or '-'}")
     if sbom is not None:
         text = bill_of_materials(installed_components("millrace", RUNTIME_EXTRAS))
-        Path(sbom).write_text(text, encoding="utf-8")
+        try:
+            Path(sbom).write_text(text, encoding="utf-8")
+        except OSError as error:
+            raise ConfigInvalid(f"--sbom {sbom}: {error.strerror}") from error
     refused = refused_licenses(components)
     for line in refused:
         print(f"not allowed by worker/development/licenses.py: {line}", file=sys.stderr)
@@ -472,7 +475,7 @@ def print_connector_options(name: str) -> int:
     chosen = PluginCatalog(plugins).connector({"connector.class": name})
     if chosen is None:
         names = sorted({short for plugin in plugins if plugin.kind in CONNECTORS for short in _labels(plugin)})
-        raise MillraceError(f"there is no connector '{name}'; there are: {', '.join(names)}")
+        raise ConfigInvalid(f"there is no connector '{name}'; there are: {', '.join(names)}")
     folders = [environments_scan.environments[chosen.environment].path] if chosen.environment else []
     activate_folders(folders)
     definition = PluginRegistry(plugin_path, folders).connector(name).config_def

@@ -44,13 +44,14 @@ def add_commands(commands: Any) -> None:
 
 
 def _hash_password(options: argparse.Namespace) -> int:
+    roles = _format_roles(options)
     if sys.stdin.isatty():
         password = getpass.getpass("Password: ")
         if getpass.getpass("Again: ") != password:
             raise ConfigInvalid("the two passwords differ")
     else:
         password = sys.stdin.readline().rstrip("\r\n")
-    line = f"{hash_password(password)},{_format_roles(options)}"
+    line = f"{hash_password(password)},{roles}"
     parse_users({options.user: line})
     sys.stdout.write(f"{property_key(options.user)}={line}\n")
     return 0

@@ -12,6 +12,7 @@ from cassandra.policies import RoundRobinPolicy
 
 from compose.local.commands.stack import Stack
 from compose.local.scylla.client import Emulation
+from connectors.errors import ConfigInvalid
 from worker.fetch.errors import StackError
 from worker.terminal import say
 
@@ -37,7 +38,7 @@ def run_sql(service: str, statements: Sequence[str]) -> int:
 
 def _run_statements(service: str, statements: Sequence[str]) -> Iterable[Result]:
     if service not in _DATABASES:
-        raise StackError(f"{service} takes no statements; there are: {', '.join(sorted(_DATABASES))}")
+        raise ConfigInvalid(f"{service} takes no statements; there are: {', '.join(sorted(_DATABASES))}")
     address = Stack().addresses().get(service)
     if address is None:
         raise StackError(f"{service} does not run; start it: millrace up {service}")

@@ -248,6 +248,11 @@ class Service:
         """The last lines of the log."""
         return log_tail(self.log_path, lines)
 
+    def detach(self) -> None:
+        """Let the process outlive this program."""
+        self.detached = True
+        self._release_guard()
+
     def _signal_group(self, number: int) -> None:
         if self._pid is not None and self._start_mark is not None:
             signal_group(self._pid, self._start_mark, number)
@@ -302,8 +307,12 @@ class Managed:
         return self
 
     def stop(self, timeout: float | None = None) -> None:
-        """Shut it down in good order and wait; killed after `timeout` seconds (default: the service's own)."""
-        self.service.stop(timeout)
+        """Shut it down in good order and wait; killed after `timeout` seconds (default: the service's own).
+
+        Also while it starts; nothing is prepared for it.
+        """
+        if self._service is not None:
+            self._service.stop(timeout)
 
     def kill(self) -> None:
         """End it at once, as a power cut would."""

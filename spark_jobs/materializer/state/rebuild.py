@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import logging
 import shutil
 import sys
@@ -30,6 +29,7 @@ from spark_jobs.materializer.state.changelog import Changelog
 from spark_jobs.spark.checkpoint import local_path
 from spark_jobs.spark.gateway import hadoop_configuration, jvm_of
 from spark_jobs.spark.session import build_session
+from worker.command_parser import CommandParser
 from worker.terminal import progress
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 def main(argv: Sequence[str]) -> int:
     """The command. Returns 0."""
-    parser = argparse.ArgumentParser(
+    parser = CommandParser(
         prog="millrace job rebuild",
         description="Makes what a materializer job has lost. The job must be stopped; "
         "start it again afterwards. See docs/jobs/materializer.md.",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
@@ -18,6 +17,7 @@ from spark_jobs.materializer.config import BucketOptions, EngineFactory, MarkerO
 from spark_jobs.materializer.per_topic import choose_topic
 from spark_jobs.materializer.state.changelog import Changelog
 from spark_jobs.materializer.state.store import BucketCache, Moved, Overlay
+from worker.command_parser import CommandParser, parse_count
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -39,12 +39,12 @@ def main(argv: Sequence[str]) -> int:
     """The command. Returns 0."""
     from spark_jobs.materializer.state.rebuild import load_job, session_of
 
-    parser = argparse.ArgumentParser(
+    parser = CommandParser(
         prog="millrace job state",
         description="Shows the state of a materializer job: the table as it is materialized now.",
     )
     parser.add_argument("file", metavar="FILE", help="the job, YAML or JSON")
-    parser.add_argument("--show", type=int, metavar="N", default=20, help="print this number of rows (20)")
+    parser.add_argument("--show", type=parse_count, metavar="N", default=20, help="print this number of rows (20)")
     parser.add_argument("--count", action="store_true", help="print the number of rows alone")
     parser.add_argument("--where", metavar="SQL", help="only rows for which this SQL expression holds")
     parser.add_argument("--output", metavar="PATH", help="write the rows there instead")

@@ -75,7 +75,7 @@ def demo(tmp_path: Path) -> Iterator[Demo]:
         MATERIALIZERS[PAYMENTS]: masks(r"shop\.payments\.method", "md5"),
         **{name: masks(r"shop\.customers\.name", "md5") for name in (HISTORY, WAREHOUSE)},
     }
-    demo = Demo(tmp_path, detached=False, options=options)
+    demo = Demo(tmp_path, options=options)
     try:
         demo.start()
         yield demo

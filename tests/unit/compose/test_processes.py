@@ -144,14 +144,19 @@ def test_pause_freezes_and_stop_works_on_a_frozen_service(make: Maker) -> None:
     assert not service.running
 
 
-@pytest.mark.parametrize(("detached", "survives"), [(False, False), (True, True)])
-def test_only_a_detached_service_outlives_a_killed_starter(tmp_path: Path, *, detached: bool, survives: bool) -> None:
+@pytest.mark.parametrize(
+    ("detached", "afterwards", "survives"), [(False, "", False), (True, "", True), (False, "service.detach()", True)]
+)
+def test_only_a_detached_service_outlives_a_killed_starter(
+    tmp_path: Path, *, detached: bool, afterwards: str, survives: bool
+) -> None:
     starter = textwrap.dedent(f"""
         import os, signal, sys
         from pathlib import Path
         from compose.local.process.service import Service
         service = Service("s", [sys.executable, "-c", "import signal; signal.pause()"], Path({str(tmp_path / "log")!r}),
                           ready=lambda: True, detached={detached}).start()
+        {afterwards}
         print(service.pid, service.start_mark, flush=True)
         os.kill(os.getpid(), signal.SIGKILL)
     """)

@@ -17,7 +17,7 @@ from worker.cli import main
 def test_a_soak_that_can_not_run_says_why(
     arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["soak", *arguments]) == 1
+    assert main(["soak", *arguments]) == 2
     error = capsys.readouterr().err
     assert error.startswith("millrace: ")
     assert message in error

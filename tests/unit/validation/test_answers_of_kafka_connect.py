@@ -68,7 +68,7 @@ def answers() -> Iterator[dict[str, Any]]:
     thread = threading.Thread(target=loop.run_until_complete, args=(serve(),))
     thread.start()
     try:
-        assert ready.wait(20)
+        assert ready.wait(120)
         yield run(STEPS, {FIRST: urls[0]}, Names("topic-of-this-run", "/file/of/this/run"))
     finally:
         loop.call_soon_threadsafe(over.set)

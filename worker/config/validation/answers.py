@@ -14,7 +14,13 @@ from connectors.options import ConfigDef
 from offsets.creation import group_keys
 from worker.config.job_config import JOB_CONFIG
 from worker.config.source_config import SOURCE_CONFIG
-from worker.config.validation.checks import ask_connector, check_converter_versions, check_references, check_version
+from worker.config.validation.checks import (
+    ask_connector,
+    check_converter_versions,
+    check_references,
+    check_version,
+    find_mistyped_options,
+)
 from worker.config.validation.converters import describe_converter
 from worker.config.validation.forms import definition_info, describe_option, describe_options
 from worker.config.validation.jobs import validate_job
@@ -121,6 +127,8 @@ async def validate_config(
         entries += added
         groups += [group for group in more_groups if group not in groups]
         errors += wrong
+    doubtful = [name for name in actual if all(name != problem.name for problem in noted)]
+    noted += find_mistyped_options(doubtful, {*aliases, *(entry["value"]["name"] for entry in entries)})
     hide_resolved(entries, config, actual, aliases)
     hide_names(entries, groups, config, actual)
     name = config.get(CLASS_OPTION, name)

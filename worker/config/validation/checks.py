@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import asyncio
+import difflib
 import logging
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from connectors.api import SourceConnector
 from connectors.errors import ConfigInvalid
+from connectors.options import ConfigProblem
 from worker.config.validation.options import CONVERTERS, VERSION, add_complaint
 from worker.rest.checks import CLASS_OPTION
 from worker.secrets.providers import only_references
 from worker.transforms.java.versions import range_problem
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Iterable, Mapping
+    from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
 
     from connectors.job_api import JobConnector
-    from connectors.options import Config, ConfigDef, ConfigKey, ConfigProblem, ConfigValue
+    from connectors.options import Config, ConfigDef, ConfigKey, ConfigValue
     from worker.plugins.registry import LoadedPlugin, PluginRegistry
+
+#: How much a name has in common with that of an option that it is a slip of: 1 would be all.
+_ALIKE: Final = 0.85
 
 _log = logging.getLogger("worker.validation")
 
@@ -74,6 +79,24 @@ def check_references(keys: Iterable[ConfigKey], resolved: Mapping[str, str], val
                 f"{resolved_value} in the option {key.name} has no value: check the provider's name "
                 "(config.providers), the path and the key",
             )
+
+
+def find_mistyped_options(names: Iterable[str], options: Collection[str]) -> list[ConfigProblem]:
+    """A warning for each of ``names`` that is no option but looks like one.
+
+    Others are left alone, as in Kafka Connect: a connector may read what it does not declare.
+    """
+    families = tuple(f"{option}." for option in options)
+    problems = []
+    for name in names:
+        if name in options or name.startswith(families):
+            continue
+        near = difflib.get_close_matches(name, options, n=1, cutoff=_ALIKE)
+        if near:
+            message = f"{name} is no option of this connector and has no effect; did you mean {near[0]}?"
+            _log.warning("%s", message)
+            problems.append(ConfigProblem(name, message, warning=True))
+    return problems
 
 
 async def ask_connector(
