@@ -31,8 +31,11 @@ from worker.control.state.verifications import (
     verification_record,
 )
 from worker.protocol import VERIFICATION
+from worker.rest.facade import RestError
 
 if TYPE_CHECKING:
+    import asyncio
+
     from worker.control.herder.base import HerderContext
     from worker.control.herder.snapshots import SnapshotOperations
 
@@ -205,6 +208,21 @@ def test_a_flow_is_repaired_by_the_connector_that_writes_its_topics() -> None:
         choose_sender(["s.shop.orders", "o.shop.orders"], writers)
 
 
+class RefusedSnapshots:
+    """Snapshots of connectors that can't take any."""
+
+    async def create_snapshot(self, name: str, request: dict[str, Any]) -> dict[str, Any]:
+        raise RestError(409, f"Connector {name} is stopped, {request['tables']}")
+
+
+class ComparedAtOnce(VerifyOperations):
+    """Verifications whose process finds one missing row."""
+
+    async def _talk_to_process(self, name: str, body: dict[str, Any]) -> None:
+        del name
+        body.update(state="completed", result={"equal": False, "notes": [], "tables": [table("t", missing=1)]})
+
+
 def operations_of(stored: dict[str, Any], runs: dict[str, VerificationRun]) -> VerifyOperations:
     """Verifications of a leader, with what the topic has of connector ``a``, and what the leader itself knows."""
     kept = VerificationTable()
@@ -227,7 +245,7 @@ def operations_of(stored: dict[str, Any], runs: dict[str, VerificationRun]) -> V
             placement=SimpleNamespace(verifications=kept), leader=SimpleNamespace(active=True, write=write)
         ),
     )
-    return VerifyOperations(cast("HerderContext", context), cast("SnapshotOperations", None))
+    return ComparedAtOnce(cast("HerderContext", context), cast("SnapshotOperations", RefusedSnapshots()))
 
 
 @pytest.mark.parametrize(("state", "expected"), [("running", "cancelled"), ("completed", "completed")])
@@ -244,3 +262,19 @@ async def test_of_a_verification_whose_end_was_not_kept_the_topic_is_right() -> 
     shown = await operations.verification("a")
     assert shown is not None
     assert shown["state"] == "running"
+
+
+async def test_a_verification_that_is_not_scheduled_any_more_is_forgotten() -> None:
+    operations = operations_of(body(state="scheduled"), {})
+    await operations._look_at_verifications()
+    assert await operations.verification("a") is None
+
+
+async def test_a_repair_that_is_refused_is_said() -> None:
+    operations = operations_of(body(), {})
+    await operations.start_verification("a", {"tables": "", "repair": True})
+    await cast("asyncio.Task[None]", operations.ctx.verifications["a"].task)
+    shown = await operations.verification("a")
+    assert shown is not None
+    assert (shown["state"], shown["repair"]) == ("completed", None)
+    assert shown["error"] == "The rows that differ were not sent again: Connector a is stopped, ['t']"

@@ -209,7 +209,7 @@ class VerifyOperations:
         run.task = asyncio.create_task(self._run_process(name, run), name=f"{name}|verify")
         return run
 
-    async def _save_body(self, name: str, body: Mapping[str, Any]) -> None:
+    async def _save_body(self, name: str, body: Mapping[str, Any] | None) -> None:
         # A connector that is deleted meanwhile has no verification, nor has one that is created in its place.
         async with lock_of(self.ctx.config_locks, name):
             if name in self.ctx.snapshot.connectors:
@@ -268,6 +268,9 @@ class VerifyOperations:
             return
         due = due_ms(config, summary, _now_ms())
         if due is None:
+            if summary is not None and summary["state"] == SCHEDULED:
+                # The interval is gone before the first one began.
+                await self._save_body(name, None)
             return
         if summary is None:
             await self._save_body(name, {**_new_body(scheduled_request(config)), "state": SCHEDULED})
@@ -287,11 +290,18 @@ class VerifyOperations:
             if body["state"] == "completed" and body["request"].get("repair"):
                 request = repair_request(body["result"])
                 if request is not None:
-                    asked = await self._request_repair(name, body["result"], request)
-                    body.update(repair=asked["id"], repair_connector=asked["connector"])
+                    body.update(await self._repair_rows(name, body["result"], request))
                     await self._save_body(name, body)
         except (RestError, MillraceError, KafkaError) as error:
             _log.warning("Connector %s: the end of its verification could not be kept: %s", name, error)
+
+    async def _repair_rows(self, name: str, result: Mapping[str, Any], request: Mapping[str, Any]) -> dict[str, Any]:
+        """Ask for the snapshot; returns what is said of it."""
+        try:
+            asked = await self._request_repair(name, result, request)
+        except RestError as error:
+            return {"error": f"The rows that differ were not sent again: {error}"}
+        return {"repair": asked["id"], "repair_connector": asked["connector"]}
 
     async def _talk_to_process(self, name: str, body: dict[str, Any]) -> None:
         # Removed here: a process that is killed removes nothing.
