@@ -12,10 +12,13 @@ import pytest
 from spark_jobs.sinks.jdbc.read_back import JdbcTables
 from spark_jobs.sinks.shared.read_back import ROWS_AT_ONCE
 from tests.support.verified import send
+from tests.support.verified_target import VerifiedFlow, check_further_types
 from worker.cli import main
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from pyspark.sql import SparkSession
 
     from tests.integration.spark_jobs.jdbc.conftest import Database
 
@@ -221,3 +224,10 @@ def test_rows_of_a_target_whose_topic_has_no_rows(
     (report,) = json.loads(capsys.readouterr().out)["tables"]
     # Messages say which table they are of.
     assert (code, report["extra"], "was not read" in report["note"]) == ((1, 1, False) if messages else (0, 0, True))
+
+
+def test_further_types_are_compared(
+    db: Database, table: str, spark: SparkSession, bootstrap: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = {"sink.type": "jdbc", "sink.jdbc.table": table, "guarantee": "at-least-once", **db.options}
+    check_further_types(VerifiedFlow(spark, bootstrap, tmp_path, capsys, options))
