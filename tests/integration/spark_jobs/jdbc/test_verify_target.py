@@ -173,6 +173,22 @@ def test_topics_of_flat_rows_and_of_ums_are_compared(
     assert main(command) == 0, capsys.readouterr()
 
 
+def test_a_slow_reading_does_not_use_up_the_time_for_differences(
+    sqlite: Database, bootstrap: str, unique: Callable[[str], str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    topic = unique("orders")
+    sqlite.query("CREATE TABLE target (id INTEGER PRIMARY KEY, name TEXT, ums_id_ INTEGER, ums_active_ INTEGER)")
+    sqlite.query("INSERT INTO target VALUES (1, 'one', 1, 1), (2, 'other', 1, 1), (3, 'three', 1, 1)")
+    send(bootstrap, topic, [plain("c", key, name) for key, name in ((1, "one"), (2, "two"), (3, "three"))])
+    flow = {"name": "flow", "source.topics": topic, "source.format": "plain", "sink.type": "jdbc"}
+    path = tmp_path / "flow.json"
+    path.write_text(json.dumps({**flow, "connector.class": "spark", "sink.jdbc.table": "target", **sqlite.options}))
+    command = ["verify", "--connector-config", str(path), "--bootstrap-servers", bootstrap, "--settle", "0.2", "--json"]
+    assert main([*command, "--rate", "2", "--timeout", "1"]) == 1
+    (report,) = json.loads(capsys.readouterr().out)["tables"]
+    assert (report["different"], report["unsettled"]) == (1, 0)
+
+
 def resident_mb() -> int:
     """Memory of this process."""
     (line,) = [line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmRSS")]
