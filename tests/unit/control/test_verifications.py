@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 from weakref import WeakValueDictionary
@@ -34,8 +35,6 @@ from worker.protocol import VERIFICATION
 from worker.rest.facade import RestError
 
 if TYPE_CHECKING:
-    import asyncio
-
     from worker.control.herder.base import HerderContext
     from worker.control.herder.snapshots import SnapshotOperations
 
@@ -223,10 +222,17 @@ class ComparedAtOnce(VerifyOperations):
         body.update(state="completed", result={"equal": False, "notes": [], "tables": [table("t", missing=1)]})
 
 
-def operations_of(stored: dict[str, Any], runs: dict[str, VerificationRun]) -> VerifyOperations:
-    """Verifications of a leader, with what the topic has of connector ``a``, and what the leader itself knows."""
+def operations_of(
+    stored: dict[str, Any],
+    runs: dict[str, VerificationRun],
+    others: dict[str, dict[str, Any]] | None = None,
+    **config: str,
+) -> VerifyOperations:
+    """Verifications of a leader, with what the topic has of connector ``a`` and of others, and what the leader itself knows."""
     kept = VerificationTable()
-    kept.apply(*verification_record("a", stored))
+    bodies = {"a": stored, **(others or {})}
+    for name, kept_body in bodies.items():
+        kept.apply(*verification_record(name, kept_body))
 
     async def write(placement: list[tuple[bytes, bytes]]) -> None:
         for key, value in placement:
@@ -240,7 +246,7 @@ def operations_of(stored: dict[str, Any], runs: dict[str, VerificationRun]) -> V
         require_connector=nothing,
         verifications=runs,
         config_locks=WeakValueDictionary(),
-        snapshot=SimpleNamespace(connectors={"a": {}}),
+        snapshot=SimpleNamespace(connectors=dict.fromkeys(bodies, config)),
         node=SimpleNamespace(
             placement=SimpleNamespace(verifications=kept), leader=SimpleNamespace(active=True, write=write)
         ),
@@ -278,3 +284,16 @@ async def test_a_repair_that_is_refused_is_said() -> None:
     assert shown is not None
     assert (shown["state"], shown["repair"]) == ("completed", None)
     assert shown["error"] == "The rows that differ were not sent again: Connector a is stopped, ['t']"
+
+
+async def test_the_one_that_waits_longest_is_next() -> None:
+    """Else the first two names would take every turn where verifications take longer than their interval."""
+    busy = asyncio.create_task(asyncio.Event().wait())
+    others = {"b": body(state="running"), "c": {**body(), "started_ms": 500}}
+    runs = {"b": VerificationRun(others["b"], cast("asyncio.Task[None]", busy))}
+    operations = operations_of(body(), runs, others, **{INTERVAL: "1000"})
+    await operations._look_at_verifications()
+    assert sorted(operations.ctx.verifications) == ["b", "c"]
+    for run in runs.values():
+        assert run.task is not None
+        run.task.cancel()

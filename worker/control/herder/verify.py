@@ -255,10 +255,17 @@ class VerifyOperations:
                 run.task.cancel()
         stored = self.ctx.node.placement.verifications
         waiting = {name for name, config in connectors.items() if config.get(INTERVAL)} | set(stored.connectors())
-        for name in sorted(waiting & connectors.keys()):
+        # Where more are due than may run, each has its turn.
+        for name in sorted(waiting & connectors.keys(), key=self._last_start_ms):
             last = self._known_run(name)
             if last is None or not last.busy:
                 await self._look_at(name, connectors[name], stored.summary(name) if last is None else last.body)
+
+    def _last_start_ms(self, name: str) -> int:
+        """When a connector's last verification was started, or scheduled; 0: it had none."""
+        run, stored = self.ctx.verifications.get(name), self.ctx.node.placement.verifications.summary(name)
+        summary = stored if run is None else run.body
+        return 0 if summary is None else int(summary["started_ms"])
 
     async def _look_at(self, name: str, config: Mapping[str, str], summary: Mapping[str, Any] | None) -> None:
         if summary is not None and summary["state"] == RUNNING:
