@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
 import msgspec
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+
+#: The most digits that a double is written with.
+_DOUBLE_DIGITS: Final = 17
 
 
 class RowChange(NamedTuple):
@@ -57,8 +62,17 @@ class _Enveloped(msgspec.Struct):
     payload: RowEvent
 
 
-_decode: Final = msgspec.json.Decoder(RowEvent).decode
-_decode_enveloped: Final = msgspec.json.Decoder(_Enveloped).decode
+def read_fraction(text: str) -> float | Decimal:
+    """A number with a point or an exponent: one with more digits than doubles are written with is a decimal."""
+    if len(text) > _DOUBLE_DIGITS:
+        number = Decimal(text)
+        if len(number.as_tuple().digits) > _DOUBLE_DIGITS and number != float(text):
+            return number
+    return float(text)
+
+
+_decode: Final = msgspec.json.Decoder(RowEvent, float_hook=read_fraction).decode
+_decode_enveloped: Final = msgspec.json.Decoder(_Enveloped, float_hook=read_fraction).decode
 
 
 def event_decoder(other: Callable[[bytes], Any], *, enveloped: bool) -> Callable[[bytes], Any]:

@@ -12,17 +12,23 @@ import math
 import uuid
 from contextlib import suppress
 from decimal import Decimal, InvalidOperation
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
 from connectors.formats.single_floats import round_to_single
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 _EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _MICRO: Final = dt.timedelta(microseconds=1)
 #: Units of a message's times, as micros: seconds, ms, µs; nanoseconds are divided.
 _UNITS: Final = (1_000_000, 1_000, 1)
 _DAY: Final = 86_400_000_000
+#: Types of values that JSON does not have.
+_NOT_IN_JSON: Final = (Decimal, dt.date, dt.time, dt.timedelta, bytes, bytearray, memoryview, uuid.UUID)
+_encode: Final = msgspec.json.Encoder(order="sorted").encode
 
 
 class Milliseconds(dt.datetime):
@@ -34,31 +40,46 @@ class Milliseconds(dt.datetime):
         return cls.combine(moment.date(), moment.timetz())
 
 
+class ValueSet(list[Any]):
+    """A set of a target, as a list in any order."""
+
+
 class SparseRow(dict[str, Any]):
     """A row of a target that leaves nulls out: a column that it does not have is null."""
 
 
+class NullsAsEmpty(dict[str, Any]):
+    """A row of a target whose arrays, maps and structs can't be null: an empty one, or a struct of nulls, may be null."""
+
+
 def same_row(message: dict[str, Any], target: dict[str, Any]) -> bool:
-    """Whether all columns that both have say the same; names are compared without regard to case."""
-    others = {name.lower(): value for name, value in target.items()}
-    sparse = isinstance(target, SparseRow)
-    for name, value in message.items():
-        lower = name.lower()
-        if (lower in others or sparse) and not is_same_value(value, others.get(lower)):
-            return False
-    return True
+    """Whether all columns that both have say the same."""
+    return all(is_same_value(message[name], value) for name, value in _find_columns(message, target))
 
 
 def differing_values(message: dict[str, Any], target: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """The columns that both have and that don't say the same, under the message's names."""
+    differing = {
+        name: value for name, value in _find_columns(message, target) if not is_same_value(message[name], value)
+    }
+    return {name: message[name] for name in differing}, differing
+
+
+def _find_columns(message: dict[str, Any], target: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+    """The message's columns that both have, with the target's value: of the same name, or else of one in another case."""
     others = {name.lower(): value for name, value in target.items()}
-    names = [
-        name
-        for name, value in message.items()
-        if (name.lower() in others or isinstance(target, SparseRow))
-        and not is_same_value(value, others.get(name.lower()))
-    ]
-    return {name: message[name] for name in names}, {name: others.get(name.lower()) for name in names}
+    for name, said in message.items():
+        if name in target:
+            value = target[name]
+        elif name.lower() in others or isinstance(target, SparseRow):
+            value = others.get(name.lower())
+        else:
+            continue
+        yield name, None if said is None and isinstance(target, NullsAsEmpty) and _is_empty(value) else value
+
+
+def _is_empty(value: Any) -> bool:
+    return all(part is None for part in value.values()) if isinstance(value, dict) else value == []
 
 
 def is_same_value(message: Any, target: Any) -> bool:
@@ -118,7 +139,10 @@ def _is_unscaled(message: str, target: int | Decimal) -> bool:
     with suppress(ValueError):
         if not message:
             return False
-        message_digits = int.from_bytes(base64.b64decode(message, validate=True), "big", signed=True)
+        data = base64.b64decode(message, validate=True)
+        message_digits = int.from_bytes(data, "big", signed=True)
+        if len(data) != (message_digits + (message_digits < 0)).bit_length() // 8 + 1:
+            return False  # Connect writes no more bytes than the number needs: the string is text
         sign, digits, exponent = Decimal(target).as_tuple()
         # Of any length: Decimal's arithmetic rounds to 28 digits.
         return isinstance(exponent, int) and message_digits == (-1) ** sign * int("".join(map(str, digits)) or "0")
@@ -216,15 +240,27 @@ def _same_json(message: Any, target: str) -> bool:
     return False
 
 
-def _same_document(left: Any, right: Any) -> bool:
-    """Whether two decoded documents are equal; to Python, true is 1."""
-    if isinstance(left, bool) or isinstance(right, bool):
-        return left is right
-    if isinstance(left, dict) and isinstance(right, dict):
-        return left.keys() == right.keys() and all(_same_document(value, right[name]) for name, value in left.items())
-    if isinstance(left, list) and isinstance(right, list):
-        return len(left) == len(right) and all(map(_same_document, left, right))
-    return bool(left == right)
+def _same_document(message: Any, target: Any) -> bool:
+    """Whether two decoded documents say the same; to Python, true is 1."""
+    if isinstance(message, bool) or isinstance(target, bool):
+        return message is target
+    if isinstance(message, dict) and isinstance(target, dict):
+        members = {_key_part(name): value for name, value in target.items()}
+        return message.keys() == members.keys() and all(
+            _same_document(value, members[name]) for name, value in message.items()
+        )
+    if isinstance(message, list) and isinstance(target, list):
+        if isinstance(target, ValueSet):
+            message = list({_encode(value): value for value in message}.values())
+            message, target = sorted(message, key=_encode), sorted(target, key=_encode)
+        return len(message) == len(target) and all(map(_same_document, message, target))
+    if message == target:
+        return True
+    if isinstance(target, str):
+        return isinstance(message, str | int) and _same_time_text(message, target)
+    if isinstance(target, int | float):
+        return isinstance(message, int | float) and _same_number(message, target)
+    return message is not None and isinstance(target, _NOT_IN_JSON) and is_same_value(message, target)
 
 
 def _to_plain(value: Any) -> Any:

@@ -11,13 +11,22 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql.types import (
+    ArrayType,
     BinaryType,
     BooleanType,
+    ByteType,
     DateType,
     DecimalType,
     DoubleType,
+    FloatType,
+    IntegerType,
     LongType,
+    MapType,
+    ShortType,
     StringType,
+    StructField,
+    StructType,
+    TimestampNTZType,
     TimestampType,
 )
 
@@ -29,11 +38,12 @@ from tests.support.verified import send
 from worker.cli import main
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
     from pathlib import Path
 
     import pytest
     from pyspark.sql import SparkSession
+    from pyspark.sql.types import DataType
 
     from spark_jobs.contract import Sink
     from spark_jobs.testing.batches import Change
@@ -214,6 +224,69 @@ def check_rows_are_compared(flow: VerifiedFlow, target: str, *, first: Sequence[
     flow.write(make_change("d", 30, 6), make_change("u", 31, 4, "four"), make_change("i", 32, 5, "five"))
     code, report = flow.verify()
     assert (code, report["equal"], report["unsettled"], report["rows"]) == (0, True, 0, {"source": 4, "topic": 4})
+
+
+#: Further types of columns: a row's value in Spark, and the same in a message without schemas.
+FURTHER_TYPES: Final[dict[str, tuple[DataType, Any, Any]]] = {
+    "tiny": (ByteType(), -7, -7),
+    "small": (ShortType(), 300, 300),
+    "whole": (IntegerType(), 70_000, 70_000),
+    "single": (FloatType(), 0.1, 0.1),
+    "local": (TimestampNTZType(), MOMENT.replace(tzinfo=None), MICROS),
+    "tags": (ArrayType(StringType()), ["b", "a"], ["b", "a"]),
+    "days": (ArrayType(DateType()), [DAY], [DAYS]),
+    "moments": (ArrayType(TimestampType()), [MOMENT], [MICROS]),
+    "raws": (ArrayType(BinaryType()), [DATA], [base64.b64encode(DATA).decode()]),
+    "amounts": (ArrayType(DecimalType(12, 2)), [Decimal("1234.50")], [1234.5]),
+    "sizes": (MapType(StringType(), DoubleType()), {"x": 0.5}, {"x": 0.5}),
+    "part": (
+        StructType([StructField("day", DateType()), StructField("flag", BooleanType())]),
+        {"day": DAY, "flag": True},
+        {"day": DAYS, "flag": True},
+    ),
+}
+
+
+def check_further_types(flow: VerifiedFlow, *, without: Collection[str] = ()) -> None:
+    """Values of all types that the sink has written are equal to those of messages, and others are not.
+
+    Args:
+        flow: the flow.
+        without: types that the target does not take.
+    """
+    types = {name: parts for name, parts in FURTHER_TYPES.items() if name not in without}
+    columns = (key_column("id", LongType()), *(Column(name, kind) for name, (kind, _, _) in types.items()))
+    flow.table = TableSchema(flow.table.namespace, columns)
+    flow.write(*(change("i", key, id=key, **{name: value for name, (_, value, _) in types.items()}) for key in (1, 2)))
+    flow.write(change("i", 3, id=3, **dict.fromkeys(types)))
+    database, _, table = flow.table.namespace.partition(".")
+    said = {name: value for name, (_, _, value) in types.items()}
+    others = {name: _other_value(value) for name, value in said.items()}
+    rows = {1: said, 2: others, 3: dict.fromkeys(types)}
+    source = {"db": database, "table": table, "file": "b.1", "pos": 1}
+    send(
+        flow.bootstrap,
+        flow.topic,
+        [({"id": key}, {"op": "c", "source": source, "after": {"id": key, **row}}) for key, row in rows.items()],
+    )
+    code, report = flow.verify()
+    assert (code, report["examples"]) == (1, {"different": ['{"id":"2"}']}), report["differences"]
+    assert set(report["differences"][0]["topic"]) == set(types)
+
+
+def _other_value(value: Any) -> Any:
+    """A value of the same kind that says something else, also to a target that keeps milliseconds."""
+    match value:
+        case bool():
+            return not value
+        case int() | float():
+            return value + 1_000
+        case str():
+            return "AQI="
+        case list():
+            return [_other_value(item) for item in value]
+        case _:
+            return {name: _other_value(item) for name, item in value.items()}
 
 
 def check_parts_are_read(flow: VerifiedFlow) -> None:

@@ -54,23 +54,27 @@ def record(column: Schema, value: Any, *, number: int = 1) -> SourceRecord:
     return SourceRecord({}, {}, "s.shop.t", event, envelope(column), {"id": number}, KEY)
 
 
-def config(*, schemas: bool) -> dict[str, str]:
+def config(*, schemas: bool, decimals: str = "BASE64") -> dict[str, str]:
     """Converters of a connector."""
-    enable = str(schemas).lower()
+    options = {"": "JsonConverter", ".schemas.enable": str(schemas).lower(), ".decimal.format": decimals}
     return {
-        name: value
-        for option in ("key.converter", "value.converter")
-        for name, value in ((option, "JsonConverter"), (f"{option}.schemas.enable", enable))
+        f"{converter}{name}": value
+        for converter in ("key.converter", "value.converter")
+        for name, value in options.items()
     }
 
 
 def compare(
-    source: list[SourceRecord], sent: list[SourceRecord], folder: Path, *, schemas: bool = False
+    source: list[SourceRecord],
+    sent: list[SourceRecord],
+    folder: Path,
+    *,
+    schemas: bool = False,
+    decimals: str = "BASE64",
 ) -> TableReport:
     """Compare rows of the source with messages of these records."""
-    options = config(schemas=schemas)
-    forms = Forms(options, {})
-    converter = JsonConverter({"schemas.enable": options["key.converter.schemas.enable"]})
+    forms = Forms(config(schemas=schemas, decimals=decimals), {})
+    converter = JsonConverter({"schemas.enable": str(schemas).lower(), "decimal.format": decimals})
     with Comparison({"shop.t": ("id", "v")}, folder=str(folder)) as comparison:
         for message in sent:
             key = forms.read(message.topic, 0, converter.from_connect("", message.key_schema, message.key))
@@ -131,6 +135,22 @@ def test_values_that_differ_are_found_and_equal_ones_are_not(
         assert (report.different, report.missing, report.extra) == (1, 0, 0)
         assert report.total.source_checksum != report.total.topic_checksum
         assert compare([record(column, value)], [record(column, value)], tmp_path, schemas=schemas).equal
+
+
+@pytest.mark.parametrize("schemas", [False, True])
+def test_decimals_that_are_numbers_are_compared_with_all_digits(tmp_path: Path, *, schemas: bool) -> None:
+    column = decimal(4)
+    left, right = (record(column, Decimal(f"1234567890123456.789{digit}")) for digit in (1, 2))
+    short = record(column, Decimal("0.1000"))
+    assert compare([left], [right], tmp_path, schemas=schemas, decimals="NUMERIC").different == 1
+    for same in (left, short):
+        assert compare([same], [same], tmp_path, schemas=schemas, decimals="NUMERIC").equal
+
+
+def test_numbers_in_java_s_form_are_those_in_others() -> None:
+    forms = Forms(config(schemas=False), {})
+    for java, other in ((b"5.684341886080802E-14", b"5.6843418860808015e-14"), (b"1.0E20", b"100000000000000000000.0")):
+        assert forms.read("t", 1, java) == forms.read("t", 1, other)
 
 
 def test_rows_of_one_side_are_found(tmp_path: Path) -> None:

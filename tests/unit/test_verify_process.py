@@ -9,14 +9,18 @@ from typing import Any
 import pytest
 
 from connectors.errors import ConfigInvalid
+from connectors.verify.differences import MOST_COLUMNS, MOST_LETTERS, MOST_ROWS, RowDifference
+from connectors.verify.rows import TableReport
+from worker.control.herder.verify import _LINE
 from worker.verify import process as verify_process
+from worker.verify.command import table_body
 
 
 def run(monkeypatch: pytest.MonkeyPatch, *lines: dict[str, Any]) -> tuple[int, list[dict[str, Any]]]:
     """The exit code and what the process sends."""
-    sent = io.StringIO()
+    sent = io.BytesIO()
     monkeypatch.setattr("sys.stdin", io.StringIO("".join(json.dumps(line) + "\n" for line in lines)))
-    monkeypatch.setattr("sys.stdout", sent)
+    monkeypatch.setattr("sys.stdout", io.TextIOWrapper(sent))
     code = verify_process.main()
     return code, [json.loads(line) for line in sent.getvalue().splitlines()]
 
@@ -66,3 +70,18 @@ def test_a_defect_is_an_answer_and_is_described_without_secrets(
 
 def test_nothing_is_said_to_a_worker_that_has_gone(monkeypatch: pytest.MonkeyPatch) -> None:
     assert run(monkeypatch) == (1, [])
+
+
+def test_the_largest_result_of_a_table_fits_into_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    letter = "\N{GRINNING FACE}"
+    key, values = letter * 200, {f"{letter * 60}{number}": letter * MOST_LETTERS for number in range(MOST_COLUMNS)}
+    report = TableReport(
+        "t", condition=" OR ".join(["(`id` = _utf8mb4 X'" + letter.encode().hex() * 190 + "')"] * 2_000)
+    )
+    for kind in ("missing", "extra", "different", "unsettled"):
+        report.examples[kind] = [key] * 1_000
+        report.differences += [RowDifference(kind, key, values, values)] * MOST_ROWS
+    sent = io.BytesIO()
+    monkeypatch.setattr("sys.stdout", io.TextIOWrapper(sent))
+    verify_process.send_message({"table": table_body(report), "notes": []})
+    assert len(sent.getvalue()) < _LINE

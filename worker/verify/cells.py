@@ -104,7 +104,6 @@ class CellVerification:
             await self._forms.close()
 
     async def _compare_table(self, topics: TopicReader, topic: str, name: str) -> TableReport:
-        deadline = time.monotonic() + self._asked.timeout_s
         topics.choose({topic})
         expected = await topics.waiting() * _ROWS_PER_MESSAGE
         with CellComparison(
@@ -126,16 +125,15 @@ class CellVerification:
                 self.notes.append(
                     f"{name}: more than {MOST_OPEN} partitions differ: the others were not looked at again"
                 )
-            await self._settle_differences(comparison, topics, name, deadline)
+            await self._settle_differences(comparison, topics, name)
             report = comparison.reports[name]
             report.topics.append(topic)
             report.condition = self._source.condition
             return report
 
-    async def _settle_differences(
-        self, comparison: CellComparison, topics: TopicReader, name: str, deadline: float
-    ) -> None:
-        """Look again at what differs until it is equal, or has stayed as it is; at most until ``deadline``."""
+    async def _settle_differences(self, comparison: CellComparison, topics: TopicReader, name: str) -> None:
+        """Look again at what differs until it is equal, or has stayed as it is; once at least, whatever reading has taken."""
+        deadline = time.monotonic() + self._asked.timeout_s
         changing = len(comparison.open)
         while comparison.open and changing and time.monotonic() < deadline:
             self._progress.say(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import msgspec
 
 from connectors.errors import ConfigInvalid
-from connectors.verify.events import RowEvent, event_decoder, is_envelope
+from connectors.verify.events import RowEvent, event_decoder, is_envelope, read_fraction
 from worker.converters.avro import AvroConverter
 from worker.converters.base import create_converter
 from worker.converters.json import JsonConverter
@@ -34,8 +34,8 @@ class _Encoders(NamedTuple):
     after: Encode | None
 
 
-_decode: Final = msgspec.json.Decoder().decode
-_decode_envelope: Final = msgspec.json.Decoder(_Envelope).decode
+_decode: Final = msgspec.json.Decoder(float_hook=read_fraction).decode
+_decode_envelope: Final = msgspec.json.Decoder(_Envelope, float_hook=read_fraction).decode
 
 
 def _decode_payload(data: bytes) -> Any:

@@ -11,6 +11,7 @@ import asyncio
 import json
 import logging
 import re
+import shutil
 import sys
 import traceback
 from typing import TYPE_CHECKING, Any
@@ -35,7 +36,8 @@ class SentProgress(VerifyProgress):
 
 def send_message(message: Mapping[str, Any]) -> None:
     """Write a line to the worker. Blocks."""
-    sys.stdout.write(json.dumps(message) + "\n")
+    # Not escaped: a line has a limit, and keys of rows may have any letters.
+    sys.stdout.buffer.write(json.dumps(message, ensure_ascii=False).encode(errors="replace") + b"\n")
     sys.stdout.flush()
 
 
@@ -98,11 +100,12 @@ async def compare_tables(connector: Mapping[str, str], worker: Mapping[str, str]
 
 def main() -> int:
     """Run one verification."""
-    masker = SecretMasker()
+    masker, folder = SecretMasker(), None
     # What libraries log is no business of the worker's standard error, and may have secrets.
     logging.getLogger().addHandler(logging.NullHandler())
     try:
         request = receive_message()
+        folder = request.get("folder")
         transformer = ConfigTransformer(build_providers(request["worker"]))
         worker, _ = transformer.transform(request["worker"])
         connector, _ = transformer.transform(request["connector"])
@@ -118,6 +121,10 @@ def main() -> int:
         sys.stderr.write(masker.scrub(traceback.format_exc()))
         complaint = f"The process that compared met a defect: {error!r}; the worker's standard error has the details"
         send_message({"error": masker.scrub(complaint)})
+    finally:
+        if folder is not None:
+            # A worker that was killed removes nothing.
+            shutil.rmtree(folder, ignore_errors=True)
     return 0
 
 

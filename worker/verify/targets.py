@@ -191,7 +191,6 @@ class TargetVerification:
             await self._messages.close()
 
     async def _compare_topic(self, topics: TopicReader, topic: str) -> TableReport:
-        deadline = time.monotonic() + self._asked.timeout_s
         topics.choose({topic})
         table = CellTable(topic, (), (), (), (), frozenset(), frozenset(), {})
         with CellComparison(
@@ -209,6 +208,8 @@ class TargetVerification:
             if len(comparison.open) >= MOST_OPEN:
                 self.notes.append(f"{topic}: more than {MOST_OPEN} rows differ: the others were not looked at again")
             changing = len(comparison.open)
+            # Whatever reading has taken: what differs is looked at again once at least.
+            deadline = time.monotonic() + self._asked.timeout_s
             while comparison.open and changing and time.monotonic() < deadline:
                 self._progress.say(f"waiting for the sink: {len(comparison.open)} rows differ", now=True)
                 await asyncio.sleep(self._settle_s)

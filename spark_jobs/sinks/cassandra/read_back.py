@@ -8,7 +8,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
-from connectors.verify.values import Milliseconds
+from connectors.verify.values import Milliseconds, ValueSet
 from spark_jobs.sinks.cassandra.cluster import open_cluster, read_table
 from spark_jobs.sinks.cassandra.config import CONFIG_DEF, parse_settings
 from spark_jobs.sinks.cassandra.tables import names_of, quote_name
@@ -16,6 +16,8 @@ from spark_jobs.sinks.shared.read_back import ROWS_AT_ONCE, demand_row_settings,
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
+
+    from connectors.cql.types import CqlType
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -34,8 +36,24 @@ _MEANINGS: Final[Mapping[str, Callable[[Any], Any]]] = {
     "varint": int,
     "uuid": UUID,
     "timeuuid": UUID,
-    "map": lambda entries: {str(entry["key"]): entry["value"] for entry in entries},
 }
+
+
+def _find_meaning(kind: CqlType) -> Callable[[Any], Any]:
+    """The function from a decoded cell of a type to the value that it means."""
+    match kind.name:
+        case "list" | "set" as name:
+            item = _find_meaning(kind.arguments[0])
+            make = ValueSet if name == "set" else list
+            return lambda items: None if items is None else make(map(item, items))
+        case "map":
+            member = _find_meaning(kind.arguments[1])
+            return lambda entries: (
+                None if entries is None else {str(entry["key"]): member(entry["value"]) for entry in entries}
+            )
+        case name:
+            mean = _MEANINGS.get(name)
+            return lambda value: value if value is None or mean is None else mean(value)
 
 
 class CassandraTargetRows:
@@ -74,13 +92,9 @@ class CassandraTargetRows:
                 except Exception as error:
                     raise connection.error(error, query) from error
                 rows = statement.decode(page)
-                columns = [(column[2], _MEANINGS.get(column[3].name)) for column in statement.columns]
+                columns = [(column[2], _find_meaning(column[3])) for column in statement.columns]
                 yield select_present(
-                    {
-                        name: value if value is None or mean is None else mean(value)
-                        for (name, mean), value in zip(columns, row, strict=True)
-                    }
-                    for row in rows
+                    {name: mean(value) for (name, mean), value in zip(columns, row, strict=True)} for row in rows
                 )
                 if (state := page.state) is None:
                     return

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 
 from connectors.errors import Retriable
+from connectors.verify.values import NullsAsEmpty
 from spark_jobs.sinks.clickhouse.answers import code_of, error_of
 from spark_jobs.sinks.clickhouse.columns import quote_name
 from spark_jobs.sinks.clickhouse.config import CONFIG_DEF, parse_settings
@@ -58,7 +59,7 @@ class ClickHouseRows:
                 raise error_of(answer, requests.where)
             try:
                 for rows in list_present(pa.ipc.open_stream(pa.PythonFile(response, "r"))):
-                    yield [read_text(row) for row in rows]
+                    yield [NullsAsEmpty(read_text(row)) for row in rows]
             except pa.ArrowInvalid as error:
                 # An error that comes after the first rows is put among them.
                 raise Retriable(

@@ -114,3 +114,8 @@ def guard_of(key: str) -> str:
     begin = key.find("{")
     tagged = begin >= 0 and key.find("}", begin) > begin + 1
     return f"{key}{GUARD}" if tagged else f"{{{key}}}{GUARD}"
+
+
+def is_guard(key: str) -> bool:
+    """Whether a key is the name of a guard, and not of a row whose key has the same end."""
+    return key.endswith(GUARD) and (key.startswith("{") or guard_of(key.removesuffix(GUARD)) == key)

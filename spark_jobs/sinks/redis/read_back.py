@@ -13,7 +13,7 @@ import msgspec
 from connectors.errors import Fatal
 from connectors.verify.values import SparseRow
 from spark_jobs.sinks.redis.client import connect_redis, translate_errors
-from spark_jobs.sinks.redis.columns import GUARD
+from spark_jobs.sinks.redis.columns import is_guard
 from spark_jobs.sinks.redis.config import CONFIG_DEF, HASH, JSON, PREFIX, SORTED_SET, STREAM, STRING, parse_settings
 from spark_jobs.sinks.shared.read_back import ROWS_AT_ONCE, parse_own_options, read_text, select_present
 
@@ -70,7 +70,8 @@ class RedisTargetRows:
         with translate_errors(settings), closing(connect_redis(settings)) as client:
             keys = client.scan_iter(match=self.name(namespace), count=ROWS_AT_ONCE, _type=kind)
             while part := list(islice(keys, ROWS_AT_ONCE)):
-                yield select_present(self._read_rows(client, [key for key in part if not key.endswith(GUARD.encode())]))
+                chosen = [key for key in part if not is_guard(key.decode(errors="surrogateescape"))]
+                yield select_present(self._read_rows(client, chosen))
 
     def _read_rows(self, client: Any, keys: Sequence[bytes]) -> Iterator[dict[str, Any]]:
         """The rows of keys that are still there."""

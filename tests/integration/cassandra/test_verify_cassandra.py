@@ -94,7 +94,8 @@ def test_a_topic_is_compared_with_its_tables(
         # What the connector never sent.
         topic = f"{name}.{name}.t"
         send(bootstrap, topic, messages_of(form))
-        table = tables(verify(worker, name, settle_s=1))["t"]
+        # Reading takes longer than differences may be looked at.
+        table = tables(verify(worker, name, settle_s=1, timeout_s=1, rows_per_s=100))["t"]
         assert (table["missing"], table["extra"], table["different"]) == (1, 1, 1), table
         assert table["examples"] == {
             "missing": ['{"pk":9,"ck":"c9"}'],

@@ -10,7 +10,16 @@ from typing import Any
 
 import pytest
 
-from connectors.verify.values import Milliseconds, SparseRow, differing_values, is_same_value, key_text, same_row
+from connectors.verify.values import (
+    Milliseconds,
+    NullsAsEmpty,
+    SparseRow,
+    ValueSet,
+    differing_values,
+    is_same_value,
+    key_text,
+    same_row,
+)
 
 MOMENT = dt.datetime(2026, 1, 2, 3, 4, 5, 678_000)  # noqa: DTZ001 - as databases without time zones give it
 MICROS = 1_767_323_045_678_000
@@ -43,6 +52,11 @@ LONG_UNSCALED = base64.b64encode((12345678901234567890123456780000000001).to_byt
         ("", "0.00", False),
         ("", b"", True),
         ("AA==", Decimal(0), True),
+        ("AAAA", Decimal(0), False),  # more bytes than the number needs
+        ("AAAA", "0", False),
+        ("AAAA", "AAAA", True),
+        ("/w==", Decimal("-0.01"), True),
+        ("AP8=", Decimal("2.55"), True),
         (10**400, 1.0, False),
         (0.1, 0.1, True),
         (0.1, 0.2, False),
@@ -70,6 +84,24 @@ LONG_UNSCALED = base64.b64encode((12345678901234567890123456780000000001).to_byt
         ('{"a": 1, "b": {}}', '{"b": {}, "a": 1}', True),
         ('{"a": 1}', '{"a": 1, "b": 2}', False),
         ("[1, 2]", [1], False),
+        ([20_455], [dt.date(2026, 1, 2)], True),
+        ([20_456], [dt.date(2026, 1, 2)], False),
+        ([20_455], '["2026-01-02"]', True),
+        ({"at": MICROS}, {"at": MOMENT}, True),
+        ({"at": MICROS + 1}, {"at": MOMENT}, False),
+        ({"at": MICROS}, '{"at": "2026-01-02T03:04:05.678Z"}', True),
+        (["AQI="], [b"\x01\x02"], True),
+        (["AQI="], [b"\x01\x03"], False),
+        (["50554D6E-29BB-11E5-B345-FEFF819CDC9F"], [uuid.UUID("50554d6e-29bb-11e5-b345-feff819cdc9f")], True),
+        ([UNSCALED, 0.5, None], [Decimal("1.50"), Decimal("0.5"), None], True),
+        ([None], [Decimal(0)], False),
+        ([0.1], [0.10000000149011612], True),
+        ({"1": 2}, {1: 2}, True),
+        (["1"], [1], False),
+        ([1], ["1"], False),
+        (["b", "a", "b"], ValueSet(["a", "b"]), True),
+        (["b", "a", "c"], ValueSet(["a", "b"]), False),
+        (["b", "a"], ["a", "b"], False),
         (20_455, dt.date(2026, 1, 2), True),
         (20_456, dt.date(2026, 1, 2), False),
         (3_600_000_000, dt.time(1), True),
@@ -117,10 +149,25 @@ def test_columns_that_both_have_are_compared() -> None:
     assert differing_values({"id": 1, "v": "a", "n": None}, {"ID": 1, "V": "b"}) == ({"v": "a"}, {"v": "b"})
 
 
+def test_names_may_differ_only_in_case() -> None:
+    assert same_row({"v": 1, "V": 2}, {"V": 2, "v": 1})
+    assert differing_values({"v": 1, "V": 2}, {"v": 1, "V": 3}) == ({"V": 2}, {"V": 3})
+
+
 def test_a_column_that_a_sparse_row_does_not_have_is_null() -> None:
     assert same_row({"id": 1, "v": None}, SparseRow({"id": 1}))
     assert not same_row({"id": 1, "v": "a"}, SparseRow({"id": 1}))
     assert differing_values({"id": 1, "v": "a"}, SparseRow({"id": 1})) == ({"v": "a"}, {"v": None})
+
+
+def test_an_empty_array_may_be_null_in_some_targets() -> None:
+    nulls = dict.fromkeys(("items", "sizes", "part"))
+    empty = {"items": [], "sizes": {}, "part": {"a": None}}
+    assert same_row(nulls, NullsAsEmpty(empty))
+    assert not same_row(nulls, empty)
+    assert same_row(empty, NullsAsEmpty(empty))
+    assert not same_row({"items": None}, NullsAsEmpty({"items": [1]}))
+    assert not same_row({"name": None}, NullsAsEmpty({"name": ""}))
 
 
 def test_keys_of_both_sides_are_one_text() -> None:

@@ -207,10 +207,32 @@ def test_a_flow_is_repaired_by_the_connector_that_writes_its_topics() -> None:
         choose_sender(["s.shop.orders", "o.shop.orders"], writers)
 
 
-def operations_of(stored: dict[str, Any], runs: dict[str, VerificationRun]) -> VerifyOperations:
-    """Verifications of a leader, with what the topic has of connector ``a``, and what the leader itself knows."""
+class RefusedSnapshots:
+    """Snapshots of connectors that can't take any."""
+
+    async def create_snapshot(self, name: str, request: dict[str, Any]) -> dict[str, Any]:
+        raise RestError(409, f"Connector {name} is stopped, {request['tables']}")
+
+
+class ComparedAtOnce(VerifyOperations):
+    """Verifications whose process finds one missing row."""
+
+    async def _talk_to_process(self, name: str, run: VerificationRun) -> None:
+        del name
+        run.body.update(state="completed", result={"equal": False, "notes": [], "tables": [table("t", missing=1)]})
+
+
+def operations_of(
+    stored: dict[str, Any],
+    runs: dict[str, VerificationRun],
+    others: dict[str, dict[str, Any]] | None = None,
+    **config: str,
+) -> VerifyOperations:
+    """Verifications of a leader, with what the topic has of connector ``a`` and of others, and what the leader itself knows."""
     kept = VerificationTable()
-    kept.apply(*verification_record("a", stored))
+    bodies = {"a": stored, **(others or {})}
+    for name, kept_body in bodies.items():
+        kept.apply(*verification_record(name, kept_body))
 
     async def write(placement: list[tuple[bytes, bytes]]) -> None:
         for key, value in placement:
@@ -224,12 +246,12 @@ def operations_of(stored: dict[str, Any], runs: dict[str, VerificationRun]) -> V
         require_connector=nothing,
         verifications=runs,
         config_locks=WeakValueDictionary(),
-        snapshot=SimpleNamespace(connectors={"a": {}}),
+        snapshot=SimpleNamespace(connectors=dict.fromkeys(bodies, config)),
         node=SimpleNamespace(
             placement=SimpleNamespace(verifications=kept), leader=SimpleNamespace(active=True, term=1, write=write)
         ),
     )
-    return VerifyOperations(cast("HerderContext", context), cast("SnapshotOperations", None))
+    return ComparedAtOnce(cast("HerderContext", context), cast("SnapshotOperations", RefusedSnapshots()))
 
 
 @pytest.mark.parametrize(("state", "expected"), [("running", "cancelled"), ("completed", "completed")])
@@ -266,3 +288,32 @@ async def test_a_verification_that_another_leader_left_is_not_replaced() -> None
     operations = operations_of(body(state="running"), {})
     with pytest.raises(RestError, match="runs already"):
         await operations.start_verification("a", {"tables": ""})
+
+
+async def test_a_verification_that_is_not_scheduled_any_more_is_forgotten() -> None:
+    operations = operations_of(body(state="scheduled"), {})
+    await operations._look_at_verifications()
+    assert await operations.verification("a") is None
+
+
+async def test_a_repair_that_is_refused_is_said() -> None:
+    operations = operations_of(body(), {})
+    await operations.start_verification("a", {"tables": "", "repair": True})
+    await cast("asyncio.Task[None]", operations.ctx.verifications["a"].task)
+    shown = await operations.verification("a")
+    assert shown is not None
+    assert (shown["state"], shown["repair"]) == ("completed", None)
+    assert shown["error"] == "The rows that differ were not sent again: Connector a is stopped, ['t']"
+
+
+async def test_the_one_that_waits_longest_is_next() -> None:
+    """Else the first two names would take every turn where verifications take longer than their interval."""
+    busy = asyncio.create_task(asyncio.Event().wait())
+    others = {"b": body(state="running"), "c": {**body(), "started_ms": 500}}
+    runs = {"b": VerificationRun(others["b"], 1, cast("asyncio.Task[None]", busy))}
+    operations = operations_of(body(), runs, others, **{INTERVAL: "1000"})
+    await operations._look_at_verifications()
+    assert sorted(operations.ctx.verifications) == ["b", "c"]
+    for run in runs.values():
+        assert run.task is not None
+        run.task.cancel()

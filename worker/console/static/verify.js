@@ -166,6 +166,7 @@ function Run({ name, run, sides, onAgain }) {
       ${different.length > 0 && html` <${Button} kind="small" onClick=${() => onAgain(different.map((table) => exactly(table.table)).join("|"))}>Compare these again</${Button}>`}
       ${fixable.length > 0 && html` <${Button} kind="small" onClick=${() => setRepairing(true)}>Send rows again …</${Button}>`}</p>
     ${run.repair && html`<p class="muted">The snapshot <a href=${placeHref(["connectors", run.repair_connector ?? name, "snapshots"])}>${run.repair}</a> was asked to send the rows again.</p>`}
+    ${run.error && html`<${Notice}>${run.error}</${Notice}>`}
     ${repairing && html`<${RepairDialog} name=${name} tables=${fixable} onClose=${() => setRepairing(false)} />`}
     ${notes.length > 0 && html`<${Notice} tone="warning">${notes.join("\n")}</${Notice}>`}
     ${result.tables.length === 0 && html`<${Empty} title="No table fits">The connector captures no table of this name.</${Empty}>`}

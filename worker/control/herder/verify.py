@@ -224,12 +224,19 @@ class VerifyOperations:
         return run
 
     async def _save_run(self, name: str, run: VerificationRun) -> None:
+        # A connector that is deleted meanwhile has no verification, nor has one that is created in its place.
         async with lock_of(self.ctx.config_locks, name):
             if name not in self.ctx.snapshot.connectors:
                 return
             if self._current_runs().get(name) is not run:
                 raise NotLeader(None)
             await self.ctx.node.leader.write(placement=[verification_record(name, run.body)])
+
+    async def _forget_scheduled(self, name: str) -> None:
+        self.ctx.verifications.pop(name, None)
+        async with lock_of(self.ctx.config_locks, name):
+            if name in self.ctx.snapshot.connectors:
+                await self.ctx.node.leader.write(placement=[verification_record(name, None)])
 
     async def _request_repair(self, name: str, result: Mapping[str, Any], request: Mapping[str, Any]) -> dict[str, Any]:
         """Ask for the snapshot: the connector itself, or the source of a flow's topics."""
@@ -267,10 +274,17 @@ class VerifyOperations:
             self._drop_run(name)
         stored = self.ctx.node.placement.verifications
         waiting = {name for name, config in connectors.items() if config.get(INTERVAL)} | set(stored.connectors())
-        for name in sorted(waiting & connectors.keys()):
+        # Where more are due than may run, each has its turn.
+        for name in sorted(waiting & connectors.keys(), key=self._last_start_ms):
             last = self._known_run(name)
             if last is None or not last.busy:
                 await self._look_at(name, connectors[name], stored.summary(name) if last is None else last.body)
+
+    def _last_start_ms(self, name: str) -> int:
+        """When a connector's last verification was started, or scheduled; 0: it had none."""
+        run, stored = self.ctx.verifications.get(name), self.ctx.node.placement.verifications.summary(name)
+        summary = stored if run is None else run.body
+        return 0 if summary is None else int(summary["started_ms"])
 
     async def _look_at(self, name: str, config: Mapping[str, str], summary: Mapping[str, Any] | None) -> None:
         if summary is not None and summary["state"] == RUNNING:
@@ -280,6 +294,9 @@ class VerifyOperations:
             return
         due = due_ms(config, summary, _now_ms())
         if due is None:
+            if summary is not None and summary["state"] == SCHEDULED:
+                # The interval is gone before the first one began.
+                await self._forget_scheduled(name)
             return
         if summary is None:
             run = VerificationRun(
@@ -302,11 +319,18 @@ class VerifyOperations:
             if body["state"] == "completed" and body["request"].get("repair"):
                 request = repair_request(body["result"])
                 if request is not None:
-                    asked = await self._request_repair(name, body["result"], request)
-                    body.update(repair=asked["id"], repair_connector=asked["connector"])
+                    body.update(await self._repair_rows(name, body["result"], request))
                     await self._save_run(name, run)
         except (RestError, MillraceError, KafkaError) as error:
             _log.warning("Connector %s: the end of its verification could not be kept: %s", name, error)
+
+    async def _repair_rows(self, name: str, result: Mapping[str, Any], request: Mapping[str, Any]) -> dict[str, Any]:
+        """Ask for the snapshot; returns what is said of it."""
+        try:
+            asked = await self._request_repair(name, result, request)
+        except RestError as error:
+            return {"error": f"The rows that differ were not sent again: {error}"}
+        return {"repair": asked["id"], "repair_connector": asked["connector"]}
 
     async def _talk_to_process(self, name: str, run: VerificationRun) -> None:
         # Removed here: a process that is killed removes nothing.

@@ -144,7 +144,9 @@ class VerifyRun(Struct):
     ended_ms: int | None
     tables: Annotated[str, Meta(description="The expression of the request.")]
     progress: Annotated[str, Meta(description="How far it is.")]
-    error: Annotated[str | None, Meta(description="Why it failed.")]
+    error: Annotated[
+        str | None, Meta(description="Why it failed; of one that is completed, why its rows were not sent again.")
+    ]
     tables_total: Annotated[int | None, Meta(description="Tables to compare; null: not known yet.")] = None
     repair: Annotated[str | None, Meta(description="The snapshot that was asked for to send rows again.")] = None
     repair_connector: Annotated[

@@ -7,7 +7,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from spark_jobs.sinks.cassandra.tables import usable_name
-from tests.support.verified_target import VerifiedFlow, check_parts_are_read, check_rows_are_compared
+from tests.support.verified import send
+from tests.support.verified_target import (
+    VerifiedFlow,
+    check_further_types,
+    check_parts_are_read,
+    check_rows_are_compared,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -80,6 +86,32 @@ def test_types_that_only_cassandra_has(flow: Callable[..., VerifiedFlow], client
     code, report = rows.verify()
     assert (code, report["examples"]) == (1, {"different": ['{"id":"2"}']})
     assert list(report["differences"][0]["topic"]) == ["price", "ratio", "at", "day", "flag", "data"]
+
+
+def test_collections_are_compared(flow: Callable[..., VerifiedFlow], client: Any) -> None:
+    rows = flow()
+    client.execute(
+        f"CREATE TABLE {name_of(rows)} (id bigint PRIMARY KEY, tags set<text>, amounts list<decimal>, sizes map<text, varint>, "
+        "raws list<blob>)"
+    )
+    insert = f"INSERT INTO {name_of(rows)} (id, tags, amounts, sizes, raws) VALUES "  # noqa: S608 - own names
+    client.execute(insert + "(1, {'a', 'b'}, [1.50, 2], {'x': 7}, [0x0102])")
+    client.execute(insert + "(2, {'a', 'c'}, [2, 1.50], {'x': 8}, [0x0103])")
+    database, _, table = rows.table.namespace.partition(".")
+    sent = {"tags": ["b", "a"], "amounts": [1.5, 2], "sizes": {"x": 7}, "raws": ["AQI="]}
+    source = {"db": database, "table": table, "file": "b.1", "pos": 1}
+    send(
+        rows.bootstrap,
+        rows.topic,
+        [({"id": key}, {"op": "c", "source": source, "after": {"id": key, **sent}}) for key in (1, 2)],
+    )
+    code, report = rows.verify()
+    assert (code, report["examples"]) == (1, {"different": ['{"id":"2"}']})
+    assert list(report["differences"][0]["topic"]) == ["tags", "amounts", "sizes", "raws"]
+
+
+def test_further_types_are_compared(flow: Callable[..., VerifiedFlow]) -> None:
+    check_further_types(flow())
 
 
 def test_clusters_that_can_not_be_read(flow: Callable[..., VerifiedFlow]) -> None:

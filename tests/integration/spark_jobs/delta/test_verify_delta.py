@@ -12,6 +12,7 @@ from deltalake import DeltaTable, write_deltalake
 from compose.local.targets.s3 import S3
 from tests.support.verified_target import (
     VerifiedFlow,
+    check_further_types,
     check_one_row_differs,
     check_parts_are_read,
     check_rows_are_compared,
@@ -88,6 +89,10 @@ def test_tables_that_can_not_be_read(flow: Callable[..., VerifiedFlow]) -> None:
     # There is no table yet: all of it is missing.
     assert rows.verify()[1]["missing"] == 1
     assert "sink.delta.mode=insert keeps every change" in rows.refusal(**{"sink.delta.mode": "insert"})
+
+
+def test_further_types_are_compared(flow: Callable[..., VerifiedFlow]) -> None:
+    check_further_types(flow())
 
 
 def test_a_key_that_has_two_rows_is_shown(flow: Callable[..., VerifiedFlow], tmp_path: Path) -> None:

@@ -6,7 +6,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.support.verified_target import VerifiedFlow, check_parts_are_read, check_rows_are_compared
+from tests.support.verified_target import (
+    VerifiedFlow,
+    check_further_types,
+    check_parts_are_read,
+    check_rows_are_compared,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -49,6 +54,10 @@ def test_rows_are_compared_with_the_topic(flow: Callable[..., VerifiedFlow], del
 
 def test_more_rows_than_a_page_has(flow: Callable[..., VerifiedFlow]) -> None:
     check_parts_are_read(flow())
+
+
+def test_further_types_are_compared(flow: Callable[..., VerifiedFlow]) -> None:
+    check_further_types(flow())
 
 
 def test_tables_that_can_not_be_read(flow: Callable[..., VerifiedFlow]) -> None:

@@ -14,6 +14,7 @@ from compose.local.targets.s3 import S3
 from tests.integration.spark_jobs.iceberg.test_iceberg_conformance import IcebergTarget
 from tests.support.verified_target import (
     VerifiedFlow,
+    check_further_types,
     check_one_row_differs,
     check_parts_are_read,
     check_rows_are_compared,
@@ -91,6 +92,10 @@ def test_deletes_of_another_program_are_respected_or_refused(flow: Callable[...,
     assert (code, report["examples"]) == (1, {"missing": ['{"id":"2"}'], "extra": []})
     add_deletes(table, DataFileContent.EQUALITY_DELETES, pa.table({"id": [1]}), [1])
     assert "does not yet support equality deletes" in rows.refusal()
+
+
+def test_further_types_are_compared(flow: Callable[..., VerifiedFlow]) -> None:
+    check_further_types(flow())
 
 
 def test_tables_that_can_not_be_read(flow: Callable[..., VerifiedFlow]) -> None:

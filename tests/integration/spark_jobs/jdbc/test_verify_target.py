@@ -12,10 +12,13 @@ import pytest
 from spark_jobs.sinks.jdbc.read_back import JdbcTables
 from spark_jobs.sinks.shared.read_back import ROWS_AT_ONCE
 from tests.support.verified import send
+from tests.support.verified_target import VerifiedFlow, check_further_types
 from worker.cli import main
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from pyspark.sql import SparkSession
 
     from tests.integration.spark_jobs.jdbc.conftest import Database
 
@@ -170,6 +173,22 @@ def test_topics_of_flat_rows_and_of_ums_are_compared(
     assert main(command) == 0, capsys.readouterr()
 
 
+def test_a_slow_reading_does_not_use_up_the_time_for_differences(
+    sqlite: Database, bootstrap: str, unique: Callable[[str], str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    topic = unique("orders")
+    sqlite.query("CREATE TABLE target (id INTEGER PRIMARY KEY, name TEXT, ums_id_ INTEGER, ums_active_ INTEGER)")
+    sqlite.query("INSERT INTO target VALUES (1, 'one', 1, 1), (2, 'other', 1, 1), (3, 'three', 1, 1)")
+    send(bootstrap, topic, [plain("c", key, name) for key, name in ((1, "one"), (2, "two"), (3, "three"))])
+    flow = {"name": "flow", "source.topics": topic, "source.format": "plain", "sink.type": "jdbc"}
+    path = tmp_path / "flow.json"
+    path.write_text(json.dumps({**flow, "connector.class": "spark", "sink.jdbc.table": "target", **sqlite.options}))
+    command = ["verify", "--connector-config", str(path), "--bootstrap-servers", bootstrap, "--settle", "0.2", "--json"]
+    assert main([*command, "--rate", "2", "--timeout", "1"]) == 1
+    (report,) = json.loads(capsys.readouterr().out)["tables"]
+    assert (report["different"], report["unsettled"]) == (1, 0)
+
+
 def resident_mb() -> int:
     """Memory of this process."""
     (line,) = [line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmRSS")]
@@ -221,3 +240,10 @@ def test_rows_of_a_target_whose_topic_has_no_rows(
     (report,) = json.loads(capsys.readouterr().out)["tables"]
     # Messages say which table they are of.
     assert (code, report["extra"], "was not read" in report["note"]) == ((1, 1, False) if messages else (0, 0, True))
+
+
+def test_further_types_are_compared(
+    db: Database, table: str, spark: SparkSession, bootstrap: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = {"sink.type": "jdbc", "sink.jdbc.table": table, "guarantee": "at-least-once", **db.options}
+    check_further_types(VerifiedFlow(spark, bootstrap, tmp_path, capsys, options))

@@ -6,7 +6,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.support.verified_target import VerifiedFlow, check_parts_are_read, check_rows_are_compared, make_change
+from tests.support.verified_target import (
+    VerifiedFlow,
+    check_further_types,
+    check_parts_are_read,
+    check_rows_are_compared,
+    make_change,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -59,6 +65,10 @@ def test_servers_that_can_not_be_read(flow: Callable[..., VerifiedFlow]) -> None
     )
     absent = {"sink.mongodb.url": "mongodb://127.0.0.1:1/", "sink.mongodb.timeout.ms": "500"}
     assert "does not answer" in documents.refusal(**absent)
+
+
+def test_further_types_are_compared(flow: Callable[..., VerifiedFlow]) -> None:
+    check_further_types(flow())
 
 
 def test_a_field_that_a_document_lacks_is_null(flow: Callable[..., VerifiedFlow], mongodb: Server) -> None:

@@ -7,7 +7,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.support.verified_target import VerifiedFlow, check_parts_are_read, check_rows_are_compared, make_change
+from tests.support.verified_target import (
+    VerifiedFlow,
+    check_further_types,
+    check_parts_are_read,
+    check_rows_are_compared,
+    make_change,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -45,6 +51,10 @@ def test_documents_of_other_tables_in_the_index_are_left_out(flow: Callable[...,
 
 def test_more_documents_than_a_page_has(flow: Callable[..., VerifiedFlow]) -> None:
     check_parts_are_read(flow())
+
+
+def test_further_types_are_compared(flow: Callable[..., VerifiedFlow]) -> None:
+    check_further_types(flow())
 
 
 def test_flows_whose_target_can_not_be_read(flow: Callable[..., VerifiedFlow]) -> None:

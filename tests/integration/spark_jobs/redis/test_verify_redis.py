@@ -7,7 +7,12 @@ from typing import TYPE_CHECKING
 import pytest
 import redis as redis_library
 
-from tests.support.verified_target import VerifiedFlow, check_parts_are_read, check_rows_are_compared
+from tests.support.verified_target import (
+    VerifiedFlow,
+    check_further_types,
+    check_parts_are_read,
+    check_rows_are_compared,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -65,6 +70,11 @@ def test_a_field_that_a_hash_lacks_is_null(flow: Callable[..., VerifiedFlow], re
     (row,) = report["differences"]
     assert set(row["topic"].values()) == {"null"}
     assert list(row["topic"]) == ["name", "price", "ratio", "at", "day", "data"]
+
+
+@pytest.mark.parametrize("form", ["hash", "json"])
+def test_further_types_are_compared(flow: Callable[..., VerifiedFlow], form: str) -> None:
+    check_further_types(flow(form=form))
 
 
 def test_keys_that_can_not_be_read(flow: Callable[..., VerifiedFlow]) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from spark_jobs.config import job_files as job_config
 from spark_jobs.sinks.redis.client import _Form
-from spark_jobs.sinks.redis.columns import hash_calls
+from spark_jobs.sinks.redis.columns import guard_of, hash_calls, is_guard
 from spark_jobs.sinks.redis.config import RedisSettings, parse_settings
 from spark_jobs.sinks.shared.model import RowTable
 from spark_jobs.sinks.shared.task import NUMBER, SYSTEM, rows_of
@@ -85,3 +85,13 @@ def test_calls_are_those_of_each_row(delete_mode: str, key: str) -> None:
 def test_rows_without_a_key_or_a_value_as_text_are_made_one_by_one() -> None:
     assert hash_calls(chosen(), TABLE, rows(part=["a", None, "c"])) is None
     assert hash_calls(chosen(key="${column:raw}:${key}"), TABLE, rows()) is None
+
+
+@pytest.mark.parametrize("key", ["shop.t:1", "{t}:1", "{}:1", "}{:ü"])
+def test_guards_are_known_by_their_names(key: str) -> None:
+    assert is_guard(guard_of(key))
+    assert not is_guard(key)
+
+
+def test_a_row_may_have_the_end_of_a_guard() -> None:
+    assert not is_guard("shop.t:x:ums_id_")
