@@ -134,7 +134,7 @@ METRICS: Final[dict[str, tuple[str, str]]] = {
         "counter",
         "Partition updates skipped since no definition of their table is known. Any is data lost.",
     ),
-    COUNTERS: ("counter", "Partition updates of counter tables, which can't be captured."),
+    COUNTERS: ("counter", "Partition updates of tables that can't be captured: counters, some with COMPACT STORAGE."),
     BAD: ("counter", "Mutations that could not be decoded."),
     DROPPED_CHANGES: ("counter", "Changes that the output form has no event for, left out."),
     FULL_DECODES: ("counter", "Partition updates that the fast decoder left to the complete one."),
@@ -150,7 +150,7 @@ METRICS: Final[dict[str, tuple[str, str]]] = {
         "Changes of the structure of captured tables that were seen since the task's start, by table.",
     ),
     TABLES: ("gauge", "Tables that are captured."),
-    REFUSED_TABLES: ("gauge", "Tables with cdc = true that can't be captured: counters."),
+    REFUSED_TABLES: ("gauge", "Tables with cdc = true that can't be captured: counters, some with COMPACT STORAGE."),
     TABLES_WAITING: (
         "gauge",
         "Tables without cdc whose changes are still delivered, until all nodes agree that it is off.",

@@ -45,6 +45,9 @@ class Definitions(Protocol):
     def is_deliverable(self, table: CqlTableDefinition) -> bool:
         """Whether they would be if it had cdc."""
 
+    def is_refused(self, table: CqlTableDefinition) -> bool:
+        """Whether it is chosen and has cdc, but its changes can't be captured."""
+
     def list_known_tables(self) -> list[CqlTableDefinition]:
         """All tables."""
 
@@ -345,8 +348,8 @@ class CassandraStream:
             self.counts.unknown += 1
             return None
         captured = self._definitions.captured(definition, self._where.segment)
-        refused = captured and definition.has_counters
-        events = self._builder(definition, version) if captured and not refused else None
+        refused = self._definitions.is_refused(definition)
+        events = self._builder(definition, version) if captured else None
         deliverable = not captured and self._definitions.is_deliverable(definition)
         table = self._tables[version, identity] = _StreamTable(definition, events, captured, refused, deliverable)
         if events is not None and self._wire is not None:

@@ -15,7 +15,7 @@ from connectors.cassandra.config.settings import (
 )
 from connectors.cassandra.events import build_events
 from connectors.cassandra.schema.catalog import CassandraCatalog, CassandraTableFilter
-from connectors.cassandra.snapshot.cluster import SnapshotCluster, default_ttl
+from connectors.cassandra.snapshot.cluster import SnapshotCluster, default_ttl, describe_masked, masked_columns
 from connectors.cassandra.snapshot.rows import ReadMoment, SnapshotRowReader
 from connectors.cassandra.snapshots import add_rows
 from connectors.cql.cluster.session import CqlSession
@@ -78,6 +78,8 @@ class CassandraView:
         cluster = await SnapshotCluster.of(session, self._settings.timeout_s)
         form = UPDATES if self._events.output_format == "partition-update" else "cassandra"
         for name, table in self._definitions.items():
+            if masked := await masked_columns(session, table, self._settings.timeout_s):
+                raise ConfigInvalid(describe_masked(table, masked))
             events = build_events(table, _LOG_VERSION, self._events)
             reader = SnapshotRowReader(self._settings.prefix, table, elements=cluster.elements)
             self._readers[name] = reader, events, await default_ttl(session, table, self._settings.timeout_s)

@@ -17,6 +17,7 @@ from connectors.cassandra.events import build_events
 from connectors.cassandra.events.contract import topic_name
 from connectors.cassandra.log.directory import check_directory, measure_usage, scan_directory
 from connectors.cassandra.schema.catalog import SYSTEM, CassandraCatalog, CassandraTableFilter
+from connectors.cassandra.snapshot.cluster import describe_masked, masked_columns
 from connectors.cql.cluster.asking import OptionNames, ask_cluster
 from connectors.cql.types import quote_name
 from connectors.errors import ConfigInvalid, Fatal, MillraceError, Retriable
@@ -25,7 +26,7 @@ from connectors.java_regex import compile_java
 from connectors.options import ConfigProblem
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from connectors.cassandra.config.settings import LogNode
     from connectors.cassandra.server import ClusterNodes, Copies, NodeSettings
@@ -143,10 +144,13 @@ async def _check_session(session: CqlSession, config: Config) -> list[ConfigProb
         )
     catalog = CassandraCatalog(CassandraTableFilter(*table_lists(config)), None, session=session)
     await catalog.refresh()
-    rows = await session.query("SELECT keyspace_name, replication FROM system_schema.keyspaces", consistency="ONE")
+    rows = await session.query(
+        "SELECT keyspace_name, replication, durable_writes FROM system_schema.keyspaces", consistency="ONE"
+    )
     copies = {str(row["keyspace_name"]): server.parse_replication(row["replication"]) for row in rows}
     captured = catalog.tables()
     problems += table_problems(config, catalog.list_known_tables(), captured, catalog.refused())
+    problems += durability_problems(captured, {row["keyspace_name"] for row in rows if not row["durable_writes"]})
     problems += mask_problems(config, captured)
     problems += replica_problems(config, captured, copies, cluster)
     if str(config[keys.SNAPSHOT]).strip().lower() != "never":
@@ -273,6 +277,14 @@ def space_problems(settings: Sequence[NodeSettings], used: Mapping[LogNode, int]
     return problems
 
 
+def _group_refused(tables: Iterable[CqlTableDefinition]) -> list[tuple[str, list[CqlTableDefinition]]]:
+    """Tables by why they can't be captured."""
+    groups: dict[str, list[CqlTableDefinition]] = {}
+    for table in sorted(tables, key=str):
+        groups.setdefault(table.refusal, []).append(table)
+    return list(groups.items())
+
+
 def table_problems(
     config: Mapping[str, Any],
     tables: Sequence[CqlTableDefinition],
@@ -308,7 +320,7 @@ def table_problems(
     off = [
         table
         for table in user_tables
-        if not table.cdc and not table.has_counters and filter_.matches(table.keyspace, table.table)
+        if not table.cdc and not table.refusal and filter_.matches(table.keyspace, table.table)
     ]
     if off and (include or not captured):
         problems.append(
@@ -320,27 +332,23 @@ def table_problems(
         )
     elif not captured:
         problems.append(_make_warning(keys.TABLES, "There is no table to capture yet: create one WITH cdc = true"))
-    if refused:
-        problems.append(
-            _make_warning(
-                keys.TABLES,
-                f"{_list_some(refused)}: changes of counters can't be captured; ALTER TABLE "
-                f"{_qualify_name(refused[0])} WITH cdc = false saves their room in cdc_raw",
-            )
+    problems += [
+        _make_warning(
+            keys.TABLES,
+            f"{_list_some(group)} can't be captured: {refusal}; ALTER TABLE {_qualify_name(group[0])} WITH cdc = false "
+            "saves the room of their changes in cdc_raw",
         )
-    counters = [
+        for refusal, group in _group_refused(refused)
+    ]
+    listed = [
         table
         for table in user_tables
-        if include and table.has_counters and not table.cdc and filter_.matches(table.keyspace, table.table)
+        if include and table.refusal and not table.cdc and filter_.matches(table.keyspace, table.table)
     ]
-    if counters:
-        problems.append(
-            _make_warning(
-                keys.TABLES,
-                f"{_list_some(sorted(map(str, counters)))}: changes of counters can't be captured; take "
-                f"them out of {keys.TABLES}",
-            )
-        )
+    problems += [
+        _make_warning(keys.TABLES, f"{_list_some(group)} can't be captured: {refusal}; take them out of {keys.TABLES}")
+        for refusal, group in _group_refused(listed)
+    ]
     topics = Counter(topic_name(config[keys.PREFIX], table.keyspace, table.table) for table in captured)
     shared = [topic for topic, count in topics.items() if count > 1]
     if shared:
@@ -352,6 +360,25 @@ def table_problems(
             )
         )
     return problems
+
+
+def durability_problems(captured: Sequence[CqlTableDefinition], passing: Collection[str]) -> list[ConfigProblem]:
+    """Tables whose changes are in no log. Pure.
+
+    Args:
+        captured: the captured tables.
+        passing: keyspaces with ``durable_writes = false``.
+    """
+    tables = [table for table in captured if table.keyspace in passing]
+    if not tables:
+        return []
+    return [
+        _make_warning(
+            keys.TABLES,
+            f"{_list_some(tables)}: changes are in no commit log, so none come, for the keyspace has durable_writes = false: "
+            f"ALTER KEYSPACE {quote_name(tables[0].keyspace)} WITH durable_writes = true",
+        )
+    ]
 
 
 def mask_problems(config: Config, captured: Sequence[CqlTableDefinition]) -> list[ConfigProblem]:
@@ -445,10 +472,13 @@ def _list_centres(copies: Mapping[str, Copies], keyspaces: Sequence[str]) -> str
 async def _check_rights(
     session: CqlSession, config: Mapping[str, Any], captured: Sequence[CqlTableDefinition]
 ) -> list[ConfigProblem]:
-    """Check that the account may read the tables for snapshots."""
+    """Check that the account may read the tables for snapshots, and sees their values."""
     refused = []
+    problems = []
     for table in captured[:_TRIED]:
         try:
+            if masked := await masked_columns(session, table, _TRY_S):
+                problems.append(_make_error(keys.USER, f"{describe_masked(table, masked)}, or {keys.SNAPSHOT}=never"))
             await session.query(
                 f"SELECT {quote_name(table.key[0].name)} FROM {_qualify_name(table)} LIMIT 1",  # noqa: S608 - quoted
                 timeout_s=_TRY_S,
@@ -457,15 +487,15 @@ async def _check_rights(
             refused.append(table)
         except Retriable:
             break  # replicas are unavailable or slow: not a problem of permissions
-    if not refused:
-        return []
-    return [
-        _make_error(
-            keys.USER,
-            f"{_list_some(refused)} can't be read for the snapshot: GRANT SELECT ON {_qualify_name(refused[0])} TO "
-            f"{_quote_role(config)}, or {keys.SNAPSHOT}=never",
+    if refused:
+        problems.append(
+            _make_error(
+                keys.USER,
+                f"{_list_some(refused)} can't be read for the snapshot: GRANT SELECT ON {_qualify_name(refused[0])} TO "
+                f"{_quote_role(config)}, or {keys.SNAPSHOT}=never",
+            )
         )
-    ]
+    return problems
 
 
 def _qualify_name(table: CqlTableDefinition) -> str:

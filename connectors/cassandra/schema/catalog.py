@@ -27,7 +27,7 @@ from connectors.java_regex import compile_java
 if TYPE_CHECKING:
     import logging
     import re
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from connectors.api import TaskMetrics
     from connectors.cql.cluster.session import CqlSession
@@ -156,7 +156,7 @@ class CassandraCatalog:
         return self._tables.get(table_id)
 
     def captured(self, table: CqlTableDefinition, segment: int | None = None) -> bool:
-        """Whether the table's changes in a segment are delivered: it is chosen, without counters, and had cdc then.
+        """Whether the table's changes in a segment are delivered: it is chosen, can be captured, and had cdc then.
 
         Without a segment: whether its changes in any segment are.
         """
@@ -167,9 +167,13 @@ class CassandraCatalog:
         deliverable = self._deliverable.get(table.table_id)
         if deliverable is None:
             deliverable = self._deliverable[table.table_id] = (
-                self._filter.matches(table.keyspace, table.table) and not table.has_counters
+                self._filter.matches(table.keyspace, table.table) and not table.refusal
             )
         return deliverable
+
+    def is_refused(self, table: CqlTableDefinition) -> bool:
+        """Whether the table is chosen and has cdc, but its changes can't be captured."""
+        return table.cdc and bool(table.refusal) and self._filter.matches(table.keyspace, table.table)
 
     def list_known_tables(self) -> list[CqlTableDefinition]:
         """All that are known, those of dropped tables too."""
@@ -191,15 +195,8 @@ class CassandraCatalog:
         )
 
     def refused(self) -> list[CqlTableDefinition]:
-        """The tables with cdc that are chosen and can't be captured: counters."""
-        return [
-            table
-            for key, table in self._tables.items()
-            if key in self._live
-            and table.cdc
-            and table.has_counters
-            and self._filter.matches(table.keyspace, table.table)
-        ]
+        """The tables with cdc that are chosen and can't be captured (``CqlTableDefinition.refusal``)."""
+        return [table for key, table in self._tables.items() if key in self._live and self.is_refused(table)]
 
     def remember(self, saved: Iterable[CqlTableDefinition], captures: Mapping[str, Capture] | None = None) -> None:
         """Take definitions that were saved before; what ``refresh`` has read counts more.
@@ -420,11 +417,12 @@ class CassandraCatalog:
                 "read again, unless snapshot.mode or snapshot.new.tables says not to",
                 after,
             )
-        if after.cdc and after.has_counters and (before is None or not before.cdc):
+        if after.cdc and after.refusal and (before is None or not before.cdc):
             self._log_warning(
-                "%s has cdc = true and counters: changes of counters can't be merged, so they are not delivered; "
-                "ALTER TABLE %s WITH cdc = false saves their room in cdc_raw",
+                "%s has cdc = true, but its changes are not delivered: %s; ALTER TABLE %s WITH cdc = false saves their "
+                "room in cdc_raw",
                 after,
+                after.refusal,
                 after,
             )
 
@@ -472,7 +470,7 @@ async def _load_keyspaces(session: CqlSession) -> dict[str, _Keyspace]:
         return await session.query(cql, consistency=_LOCAL)
 
     for row in await ask(
-        "SELECT keyspace_name, table_name, id, cdc, WRITETIME(cdc) AS altered_us FROM system_schema.tables"
+        "SELECT keyspace_name, table_name, id, cdc, flags, WRITETIME(cdc) AS altered_us FROM system_schema.tables"
     ):
         keyspaces.setdefault(row[_KEYSPACE], _Keyspace()).tables[row[_TABLE]] = row
     # A view's rows are mutations of their own in the log. Views are never captured.
@@ -557,7 +555,23 @@ def build_definition(
                     present_column.name, present_column.type, present_column.kind, int(row["dropped_ms"]) * 1000
                 )
             )
-    return make_definition(keyspace, name, str(table["id"]), present, dropped=gone, cdc=bool(table["cdc"]))
+    return make_definition(
+        keyspace,
+        name,
+        str(table["id"]),
+        present,
+        dropped=gone,
+        cdc=bool(table["cdc"]),
+        compact=hides_columns(table.get("flags")),
+    )
+
+
+def hides_columns(flags: Collection[str] | None) -> bool:
+    """Whether a table with these flags of ``system_schema.tables`` has columns that statements don't show. Pure.
+
+    All tables are ``compound`` but those ``WITH COMPACT STORAGE``. Of these, ``dense`` ones have a clustering key of their own.
+    """
+    return flags is not None and (not {"compound", "dense"} & set(flags) or "super" in flags)
 
 
 def is_older(table: CqlTableDefinition, current: CqlTableDefinition) -> bool:

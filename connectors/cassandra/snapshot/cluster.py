@@ -1,10 +1,12 @@
-"""Facts about the cluster that a snapshot needs: versions, the token ring, a table's default TTL."""
+"""Facts about the cluster that a snapshot needs: versions, the token ring, a table's default TTL and masked columns."""
 
 from __future__ import annotations
 
 import re
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from connectors.cql.cluster.failures import SchemaChanged
+from connectors.cql.types import quote_name
 from connectors.errors import Fatal
 
 if TYPE_CHECKING:
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
 _LOCAL: Final = "SELECT release_version, partitioner, tokens FROM system.local"
 _PEERS: Final = "SELECT release_version, tokens FROM system.peers"
 _DEFAULT_TTL: Final = "SELECT default_time_to_live FROM system_schema.tables WHERE keyspace_name = ? AND table_name = ?"
+_MASKS: Final = "SELECT column_name FROM system_schema.column_masks WHERE keyspace_name = ? AND table_name = ?"
 _PARTITIONER: Final = "org.apache.cassandra.dht.Murmur3Partitioner"
 #: From this version on write times and TTLs of the elements of collections can be read.
 _ELEMENTS_SINCE: Final = (5, 0)
@@ -78,3 +81,50 @@ async def default_ttl(session: CqlSession, table: CqlTableDefinition, timeout_s:
     """
     rows = await session.query(_DEFAULT_TTL, (table.keyspace, table.table), consistency="ONE", timeout_s=timeout_s)
     return int(rows[0]["default_time_to_live"] or 0) if rows else 0
+
+
+async def masked_columns(session: CqlSession, table: CqlTableDefinition, timeout_s: float) -> list[str]:
+    """Columns of which the server shows the session's role masks in place of values (``MASKED WITH``, 5.0 and later).
+
+    Raises:
+        Retriable: no node answers.
+        Fatal: the role may not see its own rights.
+    """
+    try:
+        rows = await session.query(_MASKS, (table.keyspace, table.table), consistency="ONE", timeout_s=timeout_s)
+    except SchemaChanged:
+        return []  # a server without masks
+    if not rows or await _sees_behind_masks(session, table, timeout_s):
+        return []
+    return sorted(str(row["column_name"]) for row in rows)
+
+
+async def _sees_behind_masks(session: CqlSession, table: CqlTableDefinition, timeout_s: float) -> bool:
+    if session.settings.user is None:
+        return True
+    role = quote_name(session.settings.user)
+    try:
+        rights = await session.query(f"LIST ALL PERMISSIONS OF {role}", timeout_s=timeout_s)
+    except Fatal as error:
+        # Without an authorizer all roles have all rights, and without an authenticator there are no roles.
+        if "not supported" in str(error) or "anonymous" in str(error):
+            return True
+        raise
+    scopes = {
+        "<all keyspaces>",
+        f"<keyspace {table.keyspace}>",
+        f"<all tables in {table.keyspace}>",
+        f"<table {table}>",
+    }
+    if any(right["permission"] == "UNMASK" and right["resource"] in scopes for right in rights):
+        return True
+    return any(row["super"] for row in await session.query(f"LIST ROLES OF {role}", timeout_s=timeout_s))
+
+
+def describe_masked(table: CqlTableDefinition, columns: Sequence[str]) -> str:
+    """The refusal of a table with masked columns. Pure."""
+    name = f"{quote_name(table.keyspace)}.{quote_name(table.table)}"
+    return (
+        f"{table}: the cluster shows this role masks in place of the values of {', '.join(columns)} (MASKED WITH), which "
+        f"would be taken for values: GRANT UNMASK ON {name} TO the connector's role"
+    )

@@ -301,8 +301,8 @@ class CassandraSnapshotPlanner(SnapshotPlanner[CassandraTableSnapshot, RingRange
             table = CassandraTableNote(
                 keyspace=definition.keyspace, table=definition.table, table_id=definition.table_id
             )
-            if definition.has_counters:
-                table.stage, table.error = "failed", f"{definition} has counters, whose changes can't be merged"
+            if definition.refusal:
+                table.stage, table.error = "failed", f"{definition}: {definition.refusal}"
             left = state.inherited_ranges(self._whole, self._read_before(share.request, definition.table_id))
             if left != [self._whole]:
                 table.left = [(open_table.after, open_table.upto, open_table.resume) for open_table in left]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from connectors.cassandra import metrics as names
 from connectors.cassandra.snapshot import state
-from connectors.cassandra.snapshot.cluster import SnapshotCluster, default_ttl
+from connectors.cassandra.snapshot.cluster import SnapshotCluster, default_ttl, describe_masked, masked_columns
 from connectors.cassandra.snapshot.planner import CassandraSnapshotPlanner
 from connectors.cassandra.snapshot.rows import ReadMoment, SnapshotRowReader
 from connectors.cql.cluster.failures import CqlLoginRefused
@@ -323,6 +323,8 @@ class CassandraSnapshotReader(SnapshotEngine[CassandraSnapshotPlanner]):
             return None
         key = match.table_id, match.version, cluster.elements
         if self._ttls.get(match.table_id, ("", 0))[0] != request.id:
+            if masked := await masked_columns(self._session, match, self._settings.timeout_s):
+                raise Fatal(describe_masked(match, masked))
             ttl = await default_ttl(self._session, match, self._settings.timeout_s)
             self._ttls[match.table_id] = request.id, ttl
         reader = self._readers.get(key)

@@ -67,6 +67,7 @@ class CqlTableDefinition:
         columns: partition key, clustering key, static by name, regular by name.
         dropped: columns that are gone, or were and are there again.
         cdc: whether changes are captured (``cdc = true``).
+        compact: whether ``COMPACT STORAGE`` makes statements show other columns than these, which the log has.
     """
 
     keyspace: str
@@ -75,6 +76,7 @@ class CqlTableDefinition:
     columns: tuple[CqlColumn, ...]
     dropped: tuple[DroppedColumn, ...] = ()
     cdc: bool = False
+    compact: bool = False
 
     def __str__(self) -> str:
         return f"{self.keyspace}.{self.table}"
@@ -109,6 +111,16 @@ class CqlTableDefinition:
         return any(column.type.name == "counter" for column in self.columns)
 
     @cached_property
+    def refusal(self) -> str:
+        """Why its changes can't be captured; empty: they can."""
+        if self.has_counters:
+            return "changes of counters can't be merged"
+        # Only COMPACT STORAGE makes columns of the type empty, and they stay when it is dropped.
+        if self.compact or any(column.type.name == "empty" for column in self.columns):
+            return "COMPACT STORAGE keeps its rows in columns that statements don't show"
+        return ""
+
+    @cached_property
     def version(self) -> str:
         """A short text that is equal for equal columns: names, types, kinds, order; ``cdc`` does not count.
 
@@ -140,6 +152,7 @@ class CqlTableDefinition:
                     _StoredDropped(column.name, _type_to_dict(column.type), column.kind, column.dropped_us)
                     for column in self.dropped
                 ],
+                self.compact,
             )
         ).decode()
 
@@ -152,6 +165,7 @@ def make_definition(
     *,
     dropped: Iterable[DroppedColumn] = (),
     cdc: bool = False,
+    compact: bool = False,
 ) -> CqlTableDefinition:
     """A definition with its columns put in order."""
     ordered = sorted(columns, key=lambda column: (_KIND_ORDER[column.kind], column.position, column.name))
@@ -162,6 +176,7 @@ def make_definition(
         tuple(ordered),
         tuple(sorted(dropped, key=lambda dropped_column: dropped_column.name)),
         cdc,
+        compact,
     )
 
 
@@ -188,6 +203,7 @@ def parse_definition(definition_json: str) -> CqlTableDefinition:
             for column in stored.dropped
         ],
         cdc=stored.cdc,
+        compact=stored.compact,
     )
 
 
@@ -206,13 +222,14 @@ class _StoredDropped(msgspec.Struct, array_like=True):
     dropped_us: int
 
 
-class _Stored(msgspec.Struct):
+class _Stored(msgspec.Struct, omit_defaults=True):
     keyspace: str
     table: str
     table_id: str
     cdc: bool
     columns: list[_StoredColumn]
     dropped: list[_StoredDropped]
+    compact: bool = False
 
 
 def _field_tree(kind: CqlType) -> tuple[Any, ...]:

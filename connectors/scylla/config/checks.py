@@ -71,7 +71,7 @@ async def _load_newest(session: CqlSession, table: TableId) -> TableVersion:
 async def _check_table(
     session: CqlSession, config: Config, table: TableId, version: TableVersion
 ) -> list[ConfigProblem]:
-    problems = [*check_images(config, table, version.options), *mask_problems(config, version)]
+    problems = [*check_images(config, table, version.options), *form_problems(config, version)]
     log = f"{quote_name(table.keyspace)}.{quote_name(log_name(table))}"
     try:
         await session.query(f'SELECT "cdc$stream_id" FROM {log} LIMIT 1', consistency="ONE")  # noqa: S608 - quoted
@@ -90,9 +90,20 @@ def _warn_later(message: str) -> ConfigProblem:
 
 
 def check_images(config: Config, table: TableId, options: CdcOptions) -> list[ConfigProblem]:
-    """Whether the table's log has the images that the output form takes ``before`` and ``after`` from."""
+    """Whether the table's log has what the output form takes values from; partition updates refuse a log without values."""
     shaping = event_settings(config)
-    if shaping.output_format != "advanced":
+    form = shaping.output_format
+    if options.delta == "keys" and (form == "legacy" or (form == "ums" and not options.postimage)):
+        return [
+            ConfigProblem(
+                keys.TABLES,
+                f"The log of {table} has keys and no values (cdc option 'delta': 'keys'), so its events have none: ALTER "
+                f"TABLE {qualify_table(table)} WITH cdc = {{'enabled': true, 'delta': 'full'}} (with the table's other "
+                "cdc options next to them)",
+                warning=True,
+            )
+        ]
+    if form != "advanced":
         return []
     problems = []
     if shaping.include_before != "none" and options.preimage == "false":
@@ -102,14 +113,14 @@ def check_images(config: Config, table: TableId, options: CdcOptions) -> list[Co
     return problems
 
 
-def mask_problems(config: Config, version: TableVersion) -> list[ConfigProblem]:
-    """Whether ``mask.rules`` can be applied to a table in the output form."""
+def form_problems(config: Config, version: TableVersion) -> list[ConfigProblem]:
+    """Whether the output form can have the table, with ``mask.rules``."""
     try:
         build_events(version, event_settings(config))
     except ConfigInvalid as error:
         return [ConfigProblem(RULES, str(error))]
-    except Fatal:
-        pass  # the form can't have this table at all; the task says why
+    except Fatal as error:
+        return [ConfigProblem(keys.OUTPUT, str(error))]
     return []
 
 

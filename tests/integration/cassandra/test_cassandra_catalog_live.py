@@ -14,6 +14,7 @@ from connectors.cassandra.config.settings import CONFIG, session_settings
 from connectors.cassandra.schema.catalog import CassandraCatalog, CassandraTableFilter, id_bytes
 from connectors.cassandra.server import directory_settings, node_settings, read_cluster
 from connectors.cql.cluster.session import CqlSession
+from connectors.cql.mutations.definition import parse_definition
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -97,6 +98,29 @@ async def test_a_table_through_its_life(
     assert catalog.captured(readded)
 
 
+async def test_tables_with_compact_storage(
+    cassandra: HasCassandra, cassandra_keyspace: Callable[[], str], session: CqlSession
+) -> None:
+    """The log has them in columns that no statement shows, but for those with one value next to a clustering key."""
+    ks = cassandra_keyspace()
+    compact = "WITH COMPACT STORAGE AND cdc = true"
+    execute_cql(
+        cassandra.address,
+        f"CREATE TABLE {ks}.t (a int, b int, v int, PRIMARY KEY (a, b)) {compact}",
+        f"CREATE TABLE {ks}.static (a int PRIMARY KEY, v int, w int) {compact}",
+        f"CREATE TABLE {ks}.keys (a int, b int, PRIMARY KEY (a, b)) {compact}",
+    )
+    catalog = CassandraCatalog(CassandraTableFilter(rf"{ks}\..*"), logging.getLogger("test"), session=session)
+    await catalog.refresh()
+    assert [str(table) for table in catalog.tables()] == [f"{ks}.t"]
+    refused = catalog.refused()
+    assert {str(table) for table in refused} == {f"{ks}.static", f"{ks}.keys"}
+    assert all(parse_definition(table.text()) == table for table in (*catalog.tables(), *refused))
+    (problem,) = await check_cluster(configured(cassandra, {keys.TABLES: rf"{ks}\..*"}))
+    assert (problem.name, problem.warning) == (keys.TABLES, True)
+    assert f"{ks}.keys, {ks}.static can't be captured: COMPACT STORAGE" in problem.message
+
+
 async def test_what_the_server_says_of_itself(cassandra: HasCassandra, session: CqlSession) -> None:
     cluster = await read_cluster(session)
     (node,) = await node_settings(session, cluster.nodes)
@@ -126,6 +150,11 @@ async def test_a_validation(cassandra: HasCassandra, cassandra_keyspace: Callabl
     (off,) = await find_problems({keys.TABLES: rf"{ks}\..*"})
     assert (off.name, off.warning) == (keys.TABLES, True)
     assert f'ALTER TABLE {ks}."Off" WITH cdc = true' in off.message
+    execute_cql(cassandra.address, f"ALTER KEYSPACE {ks} WITH durable_writes = false")
+    (no_log,) = await find_problems({})
+    assert (no_log.name, no_log.warning) == (keys.TABLES, True)
+    assert f"ALTER KEYSPACE {ks} WITH durable_writes = true" in no_log.message
+    execute_cql(cassandra.address, f"ALTER KEYSPACE {ks} WITH durable_writes = true")
     (wrong,) = await find_problems({keys.DIRECTORIES: f"n={cassandra.commitlog}"})
     assert (wrong.name, wrong.warning) == (keys.DIRECTORIES, False)
     assert str(cassandra.cdc_raw) in wrong.message

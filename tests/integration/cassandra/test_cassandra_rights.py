@@ -1,16 +1,25 @@
-"""A role that may read the tables, but not the node's settings: changes come, heartbeats only once it may."""
+"""Roles that lack a right: to read the node's settings, or to see the values of masked columns."""
 
 from __future__ import annotations
 
+import logging
 import secrets
-from typing import TYPE_CHECKING
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from compose.local.cassandra import CassandraNode
 from compose.local.cassandra_cluster import execute_cql
 from compose.local.worker import MillraceWorker
+from connectors.cassandra.config.checks import check_cluster
+from connectors.cassandra.config.settings import CONFIG, session_settings
+from connectors.cassandra.schema.catalog import CassandraCatalog, CassandraTableFilter
+from connectors.cassandra.verify import CassandraView
+from connectors.cql.cluster.session import CqlSession
+from connectors.errors import ConfigInvalid
 from connectors.formats.table_heartbeats import HEADER
+from tests.integration.cassandra.snapshot_world import Task
 from tests.support.eventually import eventually
 from tests.support.table_delays import make_topics, read_topic
 from worker.fetch.java import FAST_START
@@ -75,3 +84,61 @@ def test_heartbeats_need_the_right_to_read_settings(bootstrap: str, tmp_path: Pa
                 within=60,
                 detail=worker.service.log_tail,
             )
+
+
+@pytest.mark.slow
+async def test_masks_of_the_server_are_not_taken_for_values(tmp_path: Path) -> None:
+    settings = {**_SETTINGS, "dynamic_data_masking_enabled": True}
+    with CassandraNode(tmp_path / "cassandra", port=None, settings=settings, jvm_options=FAST_START) as node:
+
+        def run(*statements: str) -> None:
+            execute_cql(node.address, *statements)
+
+        run(
+            "CREATE KEYSPACE shop WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}",
+            "CREATE TABLE shop.t (id int PRIMARY KEY, v text MASKED WITH DEFAULT, w text) WITH cdc = true",
+            "CREATE TABLE shop.plain (id int PRIMARY KEY, v text) WITH cdc = true",
+            "INSERT INTO shop.t (id, v) VALUES (1, 'secret')",
+            "CREATE ROLE reader WITH LOGIN = true AND PASSWORD = 'a-password'",
+            "GRANT SELECT ON KEYSPACE shop TO reader",
+            f"{_GRANT} reader",
+        )
+        properties = {
+            "topic.prefix": "shop",
+            "cassandra.hosts": node.address,
+            "cassandra.username": "reader",
+            "cassandra.password": "a-password",
+            "cdc.raw.directories": str(node.cdc_raw),
+        }
+        config = CONFIG.parse(properties)
+        session = await CqlSession.acquire(session_settings(config))
+        catalog = CassandraCatalog(CassandraTableFilter(r"shop\..*"), logging.getLogger("test"), session=session)
+        world: Any = SimpleNamespace(session=session, catalog=catalog)
+
+        async def read() -> tuple[dict[str, str], list[Any]]:
+            """The state of each table in a snapshot, and the values that came."""
+            task = Task(world)
+            task.request("shop.*")
+            await task.run()
+            (state,) = task.reader.progress()
+            cells = [cell for update in task.updates for row in update.rows for cell in row.cells]
+            return {table["table"]: table["state"] for table in state["tables"]}, [cell.value for cell in cells]
+
+        try:
+            (problem,) = await check_cluster(config)
+            assert (problem.name, problem.warning) == ("cassandra.username", False)
+            assert "GRANT UNMASK ON shop.t TO" in problem.message
+            assert await read() == ({"shop.plain": "done", "shop.t": "failed"}, [])
+            view = CassandraView(properties)
+            with pytest.raises(ConfigInvalid, match=r"GRANT UNMASK ON shop\.t TO"):
+                await view.open(lambda _: True)
+            await view.close()
+            for right in ("UNMASK ON TABLE shop.t", "UNMASK ON KEYSPACE shop", "UNMASK ON ALL KEYSPACES"):
+                run(f"GRANT {right} TO reader")
+                assert await check_cluster(config) == []
+                assert await read() == ({"shop.plain": "done", "shop.t": "done"}, ["secret"])
+                run(f"REVOKE {right} FROM reader")
+            run("ALTER ROLE reader WITH SUPERUSER = true")
+            assert await check_cluster(config) == []
+        finally:
+            await session.release()

@@ -290,6 +290,9 @@ async def test_validation_asks_the_cluster(scylla: Emulation, scylla_keyspace: K
         "'preimage': 'full', 'postimage': true}"
     )
     scylla.create_table(f"CREATE TABLE {keyspace}.plain (pk int PRIMARY KEY, v int)")
+    scylla.create_table(
+        f"CREATE TABLE {keyspace}.keys (pk int PRIMARY KEY, v int) WITH cdc = {{'enabled': true, 'delta': 'keys'}}"
+    )
 
     async def complaints(*tables: str, **more: str) -> list[tuple[str, str]]:
         return [(problem.name, problem.message) for problem in await check_cluster(configured(scylla, *tables, **more))]
@@ -300,6 +303,9 @@ async def test_validation_asks_the_cluster(scylla: Emulation, scylla_keyspace: K
     problems = await complaints(f"{keyspace}.good", **both)
     assert [name for name, _ in problems] == ["cdc.include.before", "cdc.include.after"]
     assert "'preimage': true" in problems[0][1]
+    ((name, message),) = await complaints(f"{keyspace}.keys", **{"output.format": "partition-update"})
+    assert name == keys.OUTPUT
+    assert "'delta': 'full'" in message
     problems = await complaints(f"{keyspace}.plain", f"{keyspace}.gone")
     assert [name for name, _ in problems] == [keys.TABLES] * 3
     assert "ALTER TABLE" in problems[0][1]

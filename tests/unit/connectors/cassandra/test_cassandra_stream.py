@@ -11,6 +11,7 @@ import pytest
 from connectors.cassandra.events import build_events
 from connectors.cassandra.events.contract import Where
 from connectors.cassandra.model import LogChunk, LogEntry, LogPosition
+from connectors.cassandra.schema.catalog import CassandraCatalog, CassandraTableFilter
 from connectors.cassandra.stream import CassandraStream, Missing
 from connectors.cql.mutations.definition import CqlColumn, CqlTableDefinition, make_definition
 from connectors.cql.mutations.encode import write_mutation, write_update
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
     from connectors.api import BadRecord, SourceRecord
     from connectors.cassandra.events.contract import CassandraTableEvents
+    from connectors.cassandra.stream import Definitions
 
 LOG = logging.LoggerAdapter(logging.getLogger("test"))
 NOBODY = UpdateSource(connector="", cluster="", keyspace="", table="")
@@ -91,10 +93,13 @@ class MemoryDefinitions:
         return self.tables.get(table_id)
 
     def captured(self, table: CqlTableDefinition, segment: int) -> bool:
-        return table.cdc and segment <= self.last_segments.get(table.table_id, segment)
+        return table.cdc and not table.refusal and segment <= self.last_segments.get(table.table_id, segment)
 
     def is_deliverable(self, table: CqlTableDefinition) -> bool:
-        return table.keyspace == "ks" and not table.has_counters
+        return table.keyspace == "ks" and not table.refusal
+
+    def is_refused(self, table: CqlTableDefinition) -> bool:
+        return table.cdc and bool(table.refusal)
 
     def list_known_tables(self) -> list[CqlTableDefinition]:
         return list(self.tables.values())
@@ -114,12 +119,11 @@ class Bench:
 
     def __init__(
         self,
-        definitions: MemoryDefinitions,
+        definitions: Definitions,
         position: LogPosition | None = None,
         form: str = "partition-update",
         **options: int,
     ) -> None:
-        self.definitions = definitions
         settings = cassandra_events(topic_prefix="p", output_format=form, tombstones=True, **options)
 
         def make_events(definition: CqlTableDefinition, version: int) -> CassandraTableEvents:
@@ -336,7 +340,9 @@ def test_counters_are_passed_over_and_counted() -> None:
         table("c", 4, columns=(("v", "blob"),)),
         7,
     )
-    bench = Bench(MemoryDefinitions(A, COUNTER))
+    catalog = CassandraCatalog(CassandraTableFilter(), None)
+    catalog.remember([A, COUNTER])
+    bench = Bench(catalog)
     bench.all(make_chunk(write_mutation([counted], 7), write_mutation([update(A, 2, v="y")], 7)))
     assert (bench.seen, bench.stream.counts.counters) == ([("p.ks.a", 2)], 1)
 

@@ -107,6 +107,23 @@ def test_images_that_are_wanted_must_be_on(options: CdcOptions, before: str, aft
     assert [problem.name for problem in checks.check_images(config, TABLE, options)] == names
 
 
+@pytest.mark.parametrize(
+    ("form", "options", "warned"),
+    [
+        ({}, CdcOptions(delta="keys"), True),
+        ({}, CdcOptions(delta="keys", postimage=True), True),
+        ({}, CdcOptions(), False),
+        ({"cdc__output__format": "advanced"}, CdcOptions(delta="keys"), False),
+        ({"output__format": "ums"}, CdcOptions(delta="keys"), True),
+        ({"output__format": "ums"}, CdcOptions(delta="keys", postimage=True), False),
+    ],
+)
+def test_a_log_of_keys_alone_is_named(form: dict[str, str], options: CdcOptions, warned: bool) -> None:
+    problems = checks.check_images(configured(**form), TABLE, options)
+    assert [(problem.name, problem.warning) for problem in problems] == [(keys.TABLES, True)] * warned
+    assert all("'delta': 'full'" in problem.message for problem in problems)
+
+
 async def test_tables_that_come_later_are_accepted_with_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
     lists = Lists()
     lists.add_table(TABLE)

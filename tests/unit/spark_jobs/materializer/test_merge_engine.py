@@ -503,6 +503,30 @@ def test_values_of_a_type_keep_their_fields_when_these_are_renamed() -> None:
     assert [row.values for row in engine_bench.engine.rows(engine_bench.store)] == [after]
 
 
+def test_a_field_that_a_type_of_the_key_gets_is_in_the_keys_of_later_events_of_the_same_row() -> None:
+    registry = MemoryRegistry()
+    engine_bench = Bench(registry=registry, input_encoding="avro")
+    engine_bench.folds = False
+    older = replace(UDT, frozen=True)
+    newer = replace(older, arguments=(*older.arguments, parse_type("int")), field_names=("a", "b c", "late"))
+    first, second = (
+        Written([PLAIN[0], Column("x", kind, "clustering", 0), PLAIN[1]], registry, source(version=version))
+        for version, kind in (("1", older), ("2", newer))
+    )
+    row = UpdateRow(({"a": "x", "b c": None},), stamp(100), None, (Cell("n", None, 1, stamp(100)),))
+    engine_bench.apply(first.record(update(row, at=100)))
+    later = UpdateRow(({"a": "x", "b c": None, "late": None},), None, None, (Cell("n", None, 2, stamp(101)),))
+    engine_bench.apply(second.record(update(later, at=101)))
+    keys = [
+        {"pk": "a", "x": {"a": "x", "_x622063": None}},
+        {"pk": "a", "x": {"a": "x", "_x622063": None, "late": None}},
+    ]
+    assert [json.loads(record.key) for record in engine_bench.output] == keys
+    event = json.loads(engine_bench.output[-1].value or b"")
+    assert (event["op"], event["before"], event["after"]) == ("u", {**keys[1], "n": 1}, {**keys[1], "n": 2})
+    assert len(list(engine_bench.engine.rows(engine_bench.store))) == 1
+
+
 def test_another_table_of_the_same_name_begins_from_scratch() -> None:
     registry = MemoryRegistry()
     engine_bench = Bench(registry=registry, input_encoding="avro")

@@ -60,6 +60,9 @@ class MemoryDefinitions:
     def is_deliverable(self, table: CqlTableDefinition) -> bool:
         return table.cdc
 
+    def is_refused(self, table: CqlTableDefinition) -> bool:
+        return bool(table.refusal)
+
     def list_known_tables(self) -> list[CqlTableDefinition]:
         return [TABLE]
 
