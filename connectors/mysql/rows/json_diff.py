@@ -14,7 +14,7 @@ _NAMES: Final = {REPLACE: "REPLACE", INSERT: "INSERT", REMOVE: "REMOVE"}
 
 
 class Diff(NamedTuple):
-    """One change: ``path`` has member names and cell numbers."""
+    """One change: ``path`` has member names and cell numbers, those from the end below zero."""
 
     operation: int
     path: tuple[str | int, ...]
@@ -80,7 +80,7 @@ def _read_length(data: bytes, at: int) -> tuple[int, int]:
 
 
 def parse_path(path: str) -> tuple[str | int, ...]:
-    """The legs of a path such as ``$.a."b c"[3]``.
+    """The legs of a path such as ``$.a."b c"[3][last-1]``.
 
     Raises:
         ValueError: it is no path to one place.
@@ -90,7 +90,8 @@ def parse_path(path: str) -> tuple[str | int, ...]:
     while at < len(path):
         if path[at] == "[":
             end = path.index("]", at)
-            legs.append(int(path[at + 1 : end]))
+            cell = path[at + 1 : end]
+            legs.append(int(cell.removeprefix("last") or 0) - 1 if cell.startswith("last") else int(cell))
             at = end + 1
         elif path.startswith('."', at):
             name, at = json.JSONDecoder().raw_decode(path, at + 1)
@@ -129,7 +130,7 @@ def _apply_diff(tree: Any, diff: Diff) -> Any:
     elif isinstance(container, list) and isinstance(leg, int):
         if diff.operation == INSERT:
             container.insert(leg, diff.value)
-        elif leg >= len(container):
+        elif not -len(container) <= leg < len(container):
             raise _mismatch_error(diff)
         elif diff.operation == REMOVE:
             del container[leg]

@@ -73,9 +73,8 @@ class BatchMaker:
         cursor, output = stream.cursor, stream.output
         output.flush_held()
         hold = max(self._settings.rollback_rows, self._settings.max_batch if self._atomic else 0)
-        if cursor.open and hold and output.settled:
-            # Only what belongs to finished transactions.
-            return self._take(stream, output.settled, cursor.offset(0, 0, 0))
+        if cursor.open and ((hold and output.settled) or output.whole):
+            return self._take_settled(stream)
         # A message has many rows: messages don't wait for one another.
         waiting = len(output.records) + output.encoded.count
         if cursor.open and waiting < (max(hold, self._settings.max_batch) if self.held_rows is None else hold):
@@ -88,9 +87,16 @@ class BatchMaker:
         output.flush_held()
         if not output.records and not output.encoded.count and not output.bad:
             return None
-        if cursor.open and (self._atomic or self._settings.rollback_rows > len(output.records)):
-            return self._take(stream, output.settled, cursor.offset(0, 0, 0)) if output.settled else None
+        if cursor.open and (self._atomic or output.whole or self._settings.rollback_rows > len(output.records)):
+            return self._take_settled(stream)
         return self._take(stream, len(output.records), None if cursor.open else cursor.now())
+
+    def _take_settled(self, stream: BinlogStream) -> Batch | None:
+        """A batch of what belongs to finished transactions; None where there is nothing, or bytes that belong to both."""
+        output = stream.output
+        if not output.settled or output.encoded.count:
+            return None
+        return self._take(stream, output.settled, stream.cursor.offset(0, 0, 0))
 
     def _take(self, stream: BinlogStream, count: int, offset: Position | None) -> Batch:
         records, bad = stream.output.take(count)

@@ -20,6 +20,7 @@ from connectors.mysql.position.cursor import BinlogCursor
 from connectors.mysql.position.positions import file_number, next_log
 from connectors.mysql.position.promises import HeartbeatPromises
 from connectors.mysql.run.batching import BatchMaker
+from connectors.mysql.run.file_ends import FileEnds
 from connectors.mysql.run.heartbeats import RunHeartbeats
 from connectors.mysql.run.opening import OpenedSource, RunSource
 from connectors.mysql.run.reading import StreamReading
@@ -143,7 +144,11 @@ class MySqlRun:
             records.tables,
             records.context,
             options,
-            StreamListener(signals.take_rows, statements.take_statement),
+            StreamListener(
+                signals.take_rows,
+                statements.take_statement,
+                FileEnds(self._source.server).complete_transactions if opened.info.mariadb else None,
+            ),
             counters,
             log,
         )

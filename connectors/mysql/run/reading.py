@@ -80,7 +80,7 @@ class StreamReading:
         # then, with which no view of this one may be compared.
         self._received = self._client.take()
         if self._received and self._received[0][4] == event_types.ROTATE:
-            self._stream.accept(self._received.pop(0))
+            await self._stream.feed(self._received.pop(0))
         await self.snapshots.start()
         self._heartbeats.start()
         self._report.start(self._cursor)

@@ -80,6 +80,7 @@ class QueryEvent(NamedTuple):
         error: the statement's error code; 0 for none.
         duration: seconds it took.
         xid: of a DDL statement, where the server writes it.
+        sql_mode: bits of the mode in which it is to be read.
     """
 
     thread: int
@@ -89,6 +90,7 @@ class QueryEvent(NamedTuple):
     error: int = 0
     duration: int = 0
     xid: int | None = None
+    sql_mode: int = 0
 
 
 class Gtid(NamedTuple):
@@ -185,10 +187,9 @@ def _parse_query(event: bytes) -> QueryEvent:
     at += status_length
     schema = event[at : at + schema_length].decode("utf-8", "replace")
     statement = event[at + schema_length + 1 :]
-    collation, micros, xid = _parse_status(status) if status else (0, None, None)
-    return QueryEvent(
-        thread, schema, statement.decode(python_codec(collation), "replace"), micros, error, duration, xid
-    )
+    collation, micros, xid, sql_mode = _parse_status(status) if status else (0, None, None, 0)
+    text = statement.decode(python_codec(collation), "replace")
+    return QueryEvent(thread, schema, text, micros, error, duration, xid, sql_mode)
 
 
 #: Lengths of status variables of a QUERY event that always have the same.
@@ -196,9 +197,9 @@ _STATUS_FIXED: Final = {0: 4, 1: 8, 3: 4, 4: 6, 7: 2, 8: 2, 9: 8, 10: 4, 13: 3, 
                         128: 3, 129: 8}  # fmt: skip
 
 
-def _parse_status(data: bytes) -> tuple[int, int | None, int | None]:
-    """Collation of the client, microseconds and transaction number; what is behind an unknown variable stays unread."""
-    collation, micros, xid, at, end = 0, None, None, 0, len(data)
+def _parse_status(data: bytes) -> tuple[int, int | None, int | None, int]:
+    """Collation of the client, microseconds, transaction number, sql_mode; what is behind an unknown variable stays unread."""
+    collation, micros, xid, sql_mode, at, end = 0, None, None, 0, 0, len(data)
     while at < end:
         code = data[at]
         at += 1
@@ -207,6 +208,8 @@ def _parse_status(data: bytes) -> tuple[int, int | None, int | None]:
             size = _status_size(code, data, at)
             if size is None:
                 break
+        elif code == 1:
+            sql_mode = _U64.unpack_from(data, at)[0]
         elif code == 4:
             collation = _U16.unpack_from(data, at)[0]
         elif code in {13, 128}:
@@ -214,7 +217,7 @@ def _parse_status(data: bytes) -> tuple[int, int | None, int | None]:
         elif code in {17, 129}:
             xid = _U64.unpack_from(data, at)[0]
         at += size
-    return collation, micros, xid
+    return collation, micros, xid, sql_mode
 
 
 def _status_size(code: int, data: bytes, at: int) -> int | None:

@@ -6,6 +6,7 @@ kind of change it is, and which tables it names.
 
 from __future__ import annotations
 
+import functools
 import re
 from typing import Final, Literal, NamedTuple
 
@@ -13,18 +14,19 @@ from connectors.mysql.model import TableName
 
 Kind = Literal["create", "alter", "drop", "rename", "truncate", "index", "database", "user", "rows", "other"]
 
-_TOKEN: Final = re.compile(
-    r"""
-    (?P<space>\s+|--[ \t][^\n]*(?:\n|$)|\#[^\n]*(?:\n|$)|/\*(?!M?!).*?\*/|/\*M?!\d*|\*/)
-  | (?P<quoted>`(?:[^`]|``)*`|"(?:[^"\\]|""|\\.)*")
-  | (?P<text>'(?:[^'\\]|''|\\.)*')
-  | (?P<word>[^\s`'"(),;.=]+)
-  | (?P<mark>.)
-""",
-    re.VERBOSE | re.DOTALL,
-)
-#: Tokens that are looked at; a statement's head is in far fewer, but a DROP may name many tables.
+#: Bits of ``sql_mode``, which decides how a statement is to be read; MSSQL is MariaDB's.
+ANSI_QUOTES: Final = 1 << 2
+MSSQL: Final = 1 << 10
+NO_BACKSLASH_ESCAPES: Final = 1 << 20
+_QUOTED_NAME: Final = r"`(?:[^`]|``)*`"
+_BRACKETED_NAME: Final = r"\[(?:[^\]]|\]\])*\]"
+#: Between double and single quotes, without and with escapes by backslashes.
+_DOUBLE: Final = r'"(?:[^"]|"")*"', r'"(?:[^"\\]|""|\\.)*"'
+_SINGLE: Final = r"'(?:[^']|'')*'", r"'(?:[^'\\]|''|\\.)*'"
+#: Tokens that are looked at where all that matters is in the head.
 _MOST: Final = 2_000
+#: First words of statements that may name tables at their end.
+_READ_WHOLE: Final = frozenset({"ALTER", "DROP", "RENAME", "SET"})
 _OPTIONAL: Final = frozenset(
     {
         "IF",
@@ -48,7 +50,7 @@ _OPTIONAL: Final = frozenset(
     }
 )
 #: What may be before a table's name; others of ``_OPTIONAL`` may be the name itself.
-_BEFORE_NAME: Final = frozenset({"IF", "NOT", "EXISTS"})
+_BEFORE_NAME: Final = frozenset({"IF", "NOT", "EXISTS", "."})
 #: What may be behind one that is not the last, with the number of tokens that belong to it: ``WAIT 5``.
 _AFTER_NAME: Final = {",": 1, "TO": 1, "WAIT": 2, "NOWAIT": 1}
 #: ``SELECT * FROM a.b [AS] c WHERE ...``: the one form of statement that can be read in chunks.
@@ -107,9 +109,12 @@ class SqlStatement(NamedTuple):
         return self.tables if self.kind == "drop" else self.tables[::2] if self.kind == "rename" else ()
 
 
-def classify_statement(sql: str, schema: str) -> SqlStatement:
-    """The head of a statement that ran in the database ``schema``."""
-    tokens = _split_tokens(sql)
+def classify_statement(sql: str, schema: str, sql_mode: int = 0) -> SqlStatement:
+    """The head of a statement that ran with this ``sql_mode`` in the database ``schema``, or is about that one."""
+    tokens = _split_tokens(sql, sql_mode)
+    upper = [token.upper() for token in tokens]
+    if upper[:2] == ["SET", "STATEMENT"] and "FOR" in upper:  # MariaDB: variables for one statement
+        tokens = tokens[upper.index("FOR") + 1 :]
     if not tokens:
         return SqlStatement(sql, "other", schema)
     first = tokens[0].upper()
@@ -152,8 +157,8 @@ def _classify_definition(
         absent = [word.upper() for word in remainder[1:4]] == ["IF", "NOT", "EXISTS"]
         return SqlStatement(sql, kind, schema, names, temporary, absent)
     if object_type in {"DATABASE", "SCHEMA"}:
-        named = next((word for word in remainder[1:] if word.upper() not in _OPTIONAL), schema)
-        return SqlStatement(sql, "database", _unquote_name(named), drops_database=first == "DROP")
+        # It need not name the database, and the event does.
+        return SqlStatement(sql, "database", schema, drops_database=first == "DROP")
     if object_type == "INDEX":
         words = [word.upper() for word in remainder]
         after = remainder[words.index("ON") + 1 :] if "ON" in words else []
@@ -184,14 +189,32 @@ def _classify_conversion(statement: SqlStatement, words_left: list[str]) -> SqlS
     return statement
 
 
-def _split_tokens(sql: str) -> list[str]:
+def _split_tokens(sql: str, sql_mode: int) -> list[str]:
     tokens: list[str] = []
-    for match in _TOKEN.finditer(sql):
+    for match in _token_pattern(sql_mode & (ANSI_QUOTES | MSSQL | NO_BACKSLASH_ESCAPES)).finditer(sql):
         if match.lastgroup != "space":
             tokens.append(match.group())
-            if len(tokens) >= _MOST:
+            if len(tokens) >= _MOST and tokens[0].upper() not in _READ_WHOLE:
                 break
     return tokens
+
+
+@functools.cache
+def _token_pattern(sql_mode: int) -> re.Pattern[str]:
+    escapes = not sql_mode & NO_BACKSLASH_ESCAPES
+    names = [_QUOTED_NAME, _DOUBLE[escapes and not sql_mode & ANSI_QUOTES]]
+    if sql_mode & MSSQL:
+        names.append(_BRACKETED_NAME)
+    return re.compile(
+        rf"""
+    (?P<space>\s+|--(?=[\0-\x20\x7f]|\Z)[^\n]*|\#[^\n]*|/\*(?!M?!).*?\*/|/\*M?!\d*|\*/)
+  | (?P<quoted>{"|".join(names)})
+  | (?P<text>{_SINGLE[escapes]})
+  | (?P<word>[\w$\x80-\U0010ffff]+)
+  | (?P<mark>.)
+""",
+        re.VERBOSE | re.DOTALL | re.ASCII,
+    )
 
 
 def _read_names(tokens: list[str], schema: str, max_names: int | None = None) -> tuple[TableName, ...]:
@@ -220,8 +243,8 @@ def _read_names(tokens: list[str], schema: str, max_names: int | None = None) ->
 
 
 def _unquote_name(name: str) -> str:
-    if name[:1] in {"`", '"'} and len(name) > 1:
-        return name[1:-1].replace(name[0] * 2, name[0])
+    if name[:1] in {"`", '"', "["} and len(name) > 1:
+        return name[1:-1].replace(name[-1] * 2, name[-1])
     return name
 
 

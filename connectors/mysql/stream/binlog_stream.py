@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from connectors.mysql.position.start import ConnectionStart
     from connectors.mysql.schema.tables import StreamTables
     from connectors.mysql.snapshot.reader import MySqlSnapshotReader
+    from connectors.mysql.source.gtid import GtidSet
     from connectors.mysql.stream.counters import StreamCounters
     from connectors.mysql.stream.options import StreamListener, StreamOptions
     from connectors.mysql.stream.snapshot_link import SendEarly
@@ -81,6 +82,9 @@ class BinlogStream:
         self._snapshot = state.snapshot
         self._payload: _Payload | None = None
         self._payload_end = 0
+        self._enter_file = listener.enter_file
+        #: The file that was entered last.
+        self._entered = ""
         transaction = self._transaction = OpenTransaction(state, context.transactions, options, log)
         rows = self._rows = RowEvents(
             state, transaction, tables, context, listener.take_rows, log, keep_going=options.keep_going
@@ -168,8 +172,7 @@ class BinlogStream:
         cursor = self.cursor
         handler = self._handlers.get(kind)
         if handler is None and kind in _POSITION_EVENTS:
-            self._follow_position(raw, kind)
-            return None
+            return self._follow_position(raw, kind)
         at = cursor.pos
         if next_pos:
             if next_pos != at + size:
@@ -232,7 +235,7 @@ class BinlogStream:
             "then set the offset behind the event and start a new snapshot of its tables"
         )
 
-    def _follow_position(self, raw: bytes, kind: int) -> None:
+    def _follow_position(self, raw: bytes, kind: int) -> Awaitable[None] | None:
         cursor = self.cursor
         if kind == types.ROTATE:
             target = parse.read_rotate(raw)
@@ -244,6 +247,13 @@ class BinlogStream:
                 cursor.rotate(target.file, target.pos)
         if not cursor.open:
             self.output.settled = len(self.output.records)
+        if self._enter_file is not None and self._entered != cursor.file:
+            self._entered = cursor.file
+            return self._learn_end(self._enter_file(cursor.file))
+        return None
+
+    async def _learn_end(self, complete: Awaitable[GtidSet | None]) -> None:
+        self._transaction.complete = await complete
 
     def _handle_compressed(self, raw: bytes, at: int, ts: int, size: int) -> Awaitable[None] | None:
         plain = parse.uncompress_event(raw)

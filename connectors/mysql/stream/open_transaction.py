@@ -38,6 +38,7 @@ class OpenTransaction:
         thread: the connection that made it, or None.
         query: the statement behind the following rows, or None.
         alter: the part of an ALTER of MariaDB that it is, see ``Gtid``; "" for all others.
+        complete: the transactions that have an end in the present file; None: all of them.
     """
 
     def __init__(
@@ -54,6 +55,7 @@ class OpenTransaction:
         self.thread: int | None = None
         self.query: str | None = None
         self.alter = ""
+        self.complete: GtidSet | None = None
         self._commit_us = 0
         #: The transactions before the present file, where the stream did not know which were executed before it began.
         self._before_file: GtidSet | None = None
@@ -149,7 +151,8 @@ class OpenTransaction:
 
     def _begin(self, at: int, gtid: str) -> None:
         cursor = self._cursor
-        self._output.begin(apart=self._options.apart)
+        whole = self.complete is not None and bool(gtid) and not self.complete.contains(gtid)
+        self._output.begin(apart=self._options.apart or whole, whole=whole)
         cursor.begin(at, gtid)
         if self._delivered.half_done:
             if self._delivered.is_open_transaction():

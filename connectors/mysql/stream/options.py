@@ -10,6 +10,7 @@ if TYPE_CHECKING:
 
     from connectors.mysql.model import RowSource
     from connectors.mysql.schema.tables import MySqlTableState
+    from connectors.mysql.source.gtid import GtidSet
     from connectors.mysql.source.statements import SqlStatement
 
 
@@ -40,7 +41,10 @@ class StreamListener:
         take_rows: called with the rows of signal and heartbeat tables: state, operation, rows, place of the event, its time
             (seconds since 1970).
         take_statement: called for statements that are no part of a transaction's frame.
+        enter_file: gives the transactions that count in a binlog file which may end in the middle of another one, None for a
+            file that does not. It is None where no file does.
     """
 
     take_rows: Callable[[MySqlTableState, str, list[Any], str, int], None]
     take_statement: Callable[[SqlStatement, RowSource], Awaitable[None]]
+    enter_file: Callable[[str], Awaitable[GtidSet | None]] | None = None

@@ -27,6 +27,7 @@ class StreamOutput:
         settled: how many of them belong to finished transactions.
         bad: rows that can't be decoded.
         encoded: rows that are bytes already and were not taken yet.
+        whole: whether nothing of the open transaction may be taken before its end.
     """
 
     def __init__(self, cursor: BinlogCursor, held_rows: PendingRows | None, counters: StreamCounters) -> None:
@@ -34,6 +35,7 @@ class StreamOutput:
         self.settled = 0
         self.bad: list[BadRecord] = []
         self.encoded = EncodedRows(cursor)
+        self.whole = False
         self._cursor = cursor
         self._held_rows = held_rows
         self._counters = counters
@@ -56,12 +58,14 @@ class StreamOutput:
             if not self._cursor.open:
                 self.settled = len(self.records)
 
-    def begin(self, *, apart: bool) -> None:
+    def begin(self, *, apart: bool, whole: bool = False) -> None:
         """A transaction begins.
 
         Args:
             apart: whether no record may hold rows of it and of transactions before it.
+            whole: whether nothing of it may be taken before its end.
         """
+        self.whole = whole
         held_rows = self._held_rows
         if held_rows is not None:
             if apart and held_rows.rows:

@@ -104,7 +104,7 @@ class StatementEvents:
             self._transaction.ended = True
 
     async def _take_other(self, query: parse.QueryEvent, at: int, ts: int, size: int) -> None:
-        statement = classify_statement(query.statement, query.schema)
+        statement = classify_statement(query.statement, query.schema, query.sql_mode)
         if self._fold_names:
             statement = statement.folded
         if statement.changes_structure:

@@ -235,6 +235,30 @@ async def test_a_file_that_ends_in_the_middle_of_a_write_is_left(
         execute_sql(primary, f"DROP DATABASE {name}")
 
 
+@pytest.mark.parametrize("form", ["debezium", "ums"])
+async def test_rows_that_a_crash_has_cut_off_are_not_sent(pair: Any, unique: Callable[[str], str], form: str) -> None:
+    """The server has forgotten the transaction; its rows are read before the end of the file shows that."""
+    name, primary = unique("torn").replace("-", "_"), pair.primary
+    execute_sql(primary, f"CREATE DATABASE {name}", f"CREATE TABLE {name}.a (id INT PRIMARY KEY, v INT)")
+    more = {"database.hostname": primary.address, "max.batch.size": "1", "output.format": form}
+    properties = config(pair, name, **more, **({"table.version.topic": "none"} if form == "ums" else {}))
+    saved, topics = SavedOffsets(), list[str]()
+    try:
+        async with Run(MySqlConnector, properties, offsets=saved) as run:
+            assert await run.take(PATIENCE) is not None
+        execute_sql(primary, f"INSERT INTO {name}.a VALUES (1, 1)")
+        crash_in_write(primary, name)
+        execute_sql(primary, f"INSERT INTO {name}.a VALUES (2, 2)")
+        async with Run(MySqlConnector, properties, offsets=saved) as run:
+            while len(topics) < 2:
+                batch = await run.take(PATIENCE)
+                assert batch is not None, run.log.text()
+                topics += [record.topic for record in batch[1].records]
+        assert topics == [f"{name}.{name}.a"] * 2
+    finally:
+        execute_sql(primary, f"DROP DATABASE {name}")
+
+
 def rows_sent(server: MariaDb | MySqlServer) -> int:
     """Rows that the server has sent to clients."""
     if is_mysql(server):

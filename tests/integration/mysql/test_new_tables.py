@@ -286,3 +286,20 @@ async def test_no_table_is_read_where_the_options_say_so(source: Source, more: d
         source.run("INSERT INTO {db}.b VALUES (2, 2)")
         assert await until(run, lambda seen: ("c", "b", 2) in seen) == [("c", "b", 2)]
         assert [name for name in snapshots(run) if name.startswith("new-")] == []
+
+
+@pytest.mark.parametrize(
+    ("mode", "statement"),
+    [
+        ("NO_BACKSLASH_ESCAPES", "ALTER TABLE a COMMENT 'x\\', RENAME TO b, COMMENT ''"),
+        ("ANSI_QUOTES", 'ALTER TABLE a CHANGE v "w\\" INT, RENAME TO "b", COMMENT \'"\''),
+        ("", "ALTER TABLE a COMMENT \"x\\\", RENAME TO c, \", RENAME TO b, COMMENT 'it\\'s'"),
+        ("", "ALTER TABLE a " + "COMMENT '', " * 700 + "RENAME TO b"),
+    ],
+)
+async def test_a_rename_is_seen_wherever_it_is(source: Source, mode: str, statement: str) -> None:
+    """A string that seems to end later would hide the new name, and the table would not be read."""
+    async with Run(MySqlConnector, source.config("b|end")) as run:
+        assert await run.take(PATIENCE) is not None
+        source.run("USE {db}", f"SET sql_mode = '{mode}'", statement, "INSERT INTO b VALUES (3, 3)")
+        await until(run, lambda seen: {("r", "b", 1), ("r", "b", 2), ("c", "b", 3)} <= set(seen))

@@ -90,10 +90,11 @@ async def test_partial_updates_of_documents_give_whole_rows(
                     "UPDATE d SET j = JSON_SET(j, '$.a[1]', 'new') WHERE id = 1",
                     "UPDATE d SET j = JSON_REMOVE(j, '$.a[0]'), n = n + 1 WHERE id = 1",
                     "UPDATE d SET j = JSON_SET(j, '$.c', CAST('{\"deep\": [null]}' AS JSON)) WHERE id = 1",
+                    "UPDATE d SET j = JSON_REMOVE(JSON_SET(j, '$.a[last-1]', 'second'), '$.a[last]') WHERE id = 1",
                     "COMMIT",
                 )
-                await until(4)
-                assert [value["op"] for value in values[1:]] == ["u"] * 3
+                await until(5)
+                assert [value["op"] for value in values[1:]] == ["u"] * 4
                 ((stored, number),) = run_all("SELECT j, n FROM d")
                 assert json.loads(values[-1]["after"]["j"]) == json.loads(stored)
                 assert values[-1]["after"]["n"] == number == 1

@@ -77,6 +77,11 @@ def test_queries_with_every_status_variable(status: bytes, micros: int | None, x
     assert parsed == QueryEvent(12, "shop", "CREATE TABLE ä (id INT)", micros, 3, 3, xid)
 
 
+def test_the_mode_of_a_query() -> None:
+    mode = b"\x01" + struct.pack("<Q", 1 << 20 | 1 << 2)
+    assert parse.read_query(query(b"x", bytes(5) + mode)).sql_mode == 1 << 20 | 1 << 2
+
+
 def test_texts_of_queries_are_tolerant() -> None:
     assert parse.read_query(query(b"x '\xe4'", charset(8))).statement == "x 'ä'"
     assert parse.read_query(query("x 'я'".encode("cp1251"), charset(51))).statement == "x 'я'"

@@ -183,12 +183,15 @@ def test_changes_are_applied_in_order() -> None:
         + diff(1, "$.a[9]", "end")
     )
     assert apply_diffs(before, changes) == '{"a":[{"new":[]},1,"two",{},"end"],"bb":7,"c d":null}'
+    ends = diff(0, "$[last-1]", 7) + diff(2, "$[last]") + diff(1, "$[last]", 0) + diff(1, "$[last-9]", -1)
+    assert apply_diffs(stored([1, 2, 3]), ends) == "[-1,1,0,7]"
     assert read_diffs(changes)[0] == Diff(0, ("a", 1), "two")
     assert apply_diffs(stored([1]), diff(0, "$", {"whole": 1})) == '{"whole":1}'
 
 
 def test_paths() -> None:
     assert parse_path('$.a."b.c\\""[12].d') == ("a", 'b.c"', 12, "d")
+    assert parse_path("$[last].last[last-3]") == (-1, "last", -4)
     assert parse_path("$") == ()
     with pytest.raises(ValueError, match="no path"):
         parse_path("$a")
@@ -200,6 +203,7 @@ def test_paths() -> None:
         diff(0, "$.x", 1),
         diff(2, "$.x"),
         diff(0, "$.a[5]", 1),
+        diff(0, "$.a[last-1]", 1),
         diff(1, "$.a.b", 1),
         diff(2, "$"),
         b"\x07\0",

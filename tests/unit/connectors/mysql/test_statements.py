@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from connectors.mysql.model import TableName as T
-from connectors.mysql.source.statements import classify_statement
+from connectors.mysql.source.statements import ANSI_QUOTES, MSSQL, NO_BACKSLASH_ESCAPES, classify_statement
 
 CASES = [
     ("CREATE TABLE t (id INT)", "create", [T("d", "t")]),
@@ -37,6 +37,14 @@ CASES = [
     ("ALTER TABLE t CONVERT TO CHARACTER SET utf8mb4", "alter", [T("d", "t")]),
     ("CREATE UNIQUE INDEX i ON t (a)", "index", [T("d", "t")]),
     ("DROP INDEX i ON x.t", "index", [T("x", "t")]),
+    # Comments, and a beginning that is MariaDB's.
+    ("--\n-- note\n--\nALTER TABLE t ADD c INT", "alter", [T("d", "t")]),
+    ("ALTER/**/TABLE/**/x/**/./**/t/* note */RENAME/**/TO/**/u", "rename", [T("x", "t"), T("d", "u")]),
+    ("DROP TABLE a# note\n, b-- note", "drop", [T("d", "a"), T("d", "b")]),
+    ("ALTER TABLE t COMMENT '--', RENAME TO u--", "rename", [T("d", "t"), T("d", "u")]),
+    ("SET STATEMENT a = ' FOR ', b = 1 FOR ALTER TABLE t ADD c INT", "alter", [T("d", "t")]),
+    ("ALTER TABLE .t ADD c INT", "alter", [T("d", "t")]),
+    ("DROP TABLE a\u3000b, \u00e4", "drop", [T("d", "a\u3000b"), T("d", "\u00e4")]),
     ("GRANT SELECT ON *.* TO u", "user", []),
     ("CREATE USER u IDENTIFIED BY 'x'", "user", []),
     ("INSERT INTO t VALUES (1)", "rows", [T("d", "t")]),
@@ -56,8 +64,31 @@ def test_kind_and_tables(text: str, kind: str, tables: list[T]) -> None:
     assert (statement.kind, list(statement.tables)) == (kind, tables)
 
 
+@pytest.mark.parametrize(
+    ("sql_mode", "text", "tables"),
+    [
+        (0, "ALTER TABLE t COMMENT 'a\\', RENAME TO u, '", ["t"]),
+        (NO_BACKSLASH_ESCAPES, "ALTER TABLE t COMMENT 'a\\', RENAME TO u, COMMENT ''", ["t", "u"]),
+        (0, 'ALTER TABLE t COMMENT "a\\", RENAME TO u, "', ["t"]),
+        (NO_BACKSLASH_ESCAPES, 'ALTER TABLE t COMMENT "a\\", RENAME TO u, COMMENT ""', ["t", "u"]),
+        (ANSI_QUOTES, 'RENAME TABLE "a\\" TO "b""c"', ["a\\", 'b"c']),
+        (ANSI_QUOTES, "ALTER TABLE t COMMENT 'a\\', RENAME TO u, '", ["t"]),
+        (ANSI_QUOTES | MSSQL, "RENAME TABLE [a b] TO [c]]d], e TO `[f]`", ["a b", "c]d", "e", "[f]"]),
+    ],
+)
+def test_the_mode_says_how_quotes_and_backslashes_are_read(sql_mode: int, text: str, tables: list[str]) -> None:
+    assert [name.table for name in classify_statement(text, "d", sql_mode).tables] == tables
+
+
+def test_a_statement_may_name_any_number_of_tables() -> None:
+    names = [f"t{number}" for number in range(3_000)]
+    assert [name.table for name in classify_statement("DROP TABLE " + ",".join(names), "d").tables] == names
+    assert classify_statement("INSERT INTO t VALUES " + "(1)," * 10_000, "d").tables == (T("d", "t"),)
+
+
 def test_databases_and_temporary_tables() -> None:
-    assert classify_statement("DROP DATABASE IF EXISTS `x`", "d").database == "x"
+    assert classify_statement("DROP DATABASE IF EXISTS `x`", "x").database == "x"
+    assert classify_statement("ALTER DATABASE DEFAULT CHARACTER SET utf8mb4", "d").database == "d"
     assert not classify_statement("CREATE TEMPORARY TABLE t (id INT)", "d").changes_structure
     assert classify_statement("ALTER TABLE t ADD c INT", "d").changes_structure
     assert classify_statement("DROP TABLE temporary", "d").changes_structure

@@ -26,15 +26,15 @@ class Recorder:
 
 
 async def test_a_statement_about_a_database_concerns_its_tables_only() -> None:
-    for sql, expected in (
-        ("CREATE DATABASE tenant_17", []),
-        ("CREATE DATABASE IF NOT EXISTS shop", []),
-        ("ALTER DATABASE tenant_17 CHARACTER SET utf8mb4", []),  # for tables that are created later
-        ("DROP DATABASE tenant_17", ["tenant_17"]),
-        ("DROP TABLE t", [TableName("shop", "t")]),
-        ("CREATE TABLE tenant_17.t (id INT)", [TableName("tenant_17", "t")]),
+    for sql, database, expected in (
+        ("CREATE DATABASE tenant_17", "tenant_17", []),
+        ("CREATE DATABASE IF NOT EXISTS shop", "shop", []),
+        ("ALTER DATABASE CHARACTER SET utf8mb4", "shop", []),  # for tables that are created later
+        ("DROP DATABASE tenant_17", "tenant_17", ["tenant_17"]),
+        ("DROP TABLE t", "shop", [TableName("shop", "t")]),
+        ("CREATE TABLE tenant_17.t (id INT)", "shop", [TableName("tenant_17", "t")]),
     ):
         snapshots, recorder = run_snapshots(), Recorder()
         snapshots.reader = cast("MySqlSnapshotReader", recorder)
-        await snapshots.altered(classify_statement(sql, "shop"))
+        await snapshots.altered(classify_statement(sql, database))
         assert recorder.calls == expected, sql
