@@ -10,6 +10,7 @@ from collections import deque
 from enum import Enum
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from connectors.errors import Fatal, Retriable
 from connectors.text_files.rotation import HEAD, fingerprint_head, locate_position
 from connectors.text_files.stream import (
     BLOCK,
@@ -18,6 +19,7 @@ from connectors.text_files.stream import (
     TextStream,
     is_gzip,
     open_file,
+    open_files,
     open_stream,
     read_error,
     read_head,
@@ -51,6 +53,8 @@ class StepKind(Enum):
     GONE = "gone"
     #: The rest of the file can't be decompressed.
     CORRUPT = "corrupt"
+    #: It, or a rotated file that has to be read first, can't be read now.
+    UNREADABLE = "unreadable"
 
 
 class FollowerStep(NamedTuple):
@@ -112,6 +116,8 @@ class Follower:
         self._quiet_since: float | None = None
         self._next_look = 0.0
         self._missing = False
+        #: Why the last look at the name failed: an error once the open file is read to its end.
+        self._obstacle: Fatal | Retriable | None = None
         #: Identity, size and time of the last write of a file that was closed until it changes.
         self._parked: tuple[tuple[int, int], int, int] | None = None
 
@@ -176,10 +182,8 @@ class Follower:
         location = locate_position(self.path, *self._resume, self._compression, self._pattern)
         if location is None:
             return FollowerStep(StepKind.MISSING)
-        for path in location.paths:
-            fd = open_file(path)
-            if fd is not None:
-                self._enqueue_file(fd)
+        for fd in open_files(location.paths):
+            self._enqueue_file(fd)
         if not self._queue:
             return FollowerStep(StepKind.MISSING)
         return self._begin_next(location.position, location.note)
@@ -239,6 +243,8 @@ class Follower:
         if self._quiet_since is None:
             self._quiet_since = now
         if now - self._quiet_since >= self._wait:
+            if self._obstacle is not None:
+                raise self._obstacle
             if self._queue:
                 return self._begin_next(
                     0, f"{self.path} was rotated: the renamed file is read to its end, continuing with the new one"
@@ -281,8 +287,7 @@ class Follower:
             return None
         if not self._queue:
             self._waiting_head = os.pread(self._fd, HEAD, 0)
-        self._queue.extendleft(reversed([*newer, os.dup(self._fd)]))
-        self._close_current()
+        self._queue.extendleft(reversed([*newer, self._fd]))
         self._fd = copy
         self._corrupt = False
         self._quiet_since = None
@@ -305,11 +310,10 @@ class Follower:
             return []
         known_files = {_identify(fd) for fd in (self._fd, *self._queue)}
         opened: list[int] = []
-        for path in copies.paths[:-1]:
-            fd = open_file(path)
-            if fd is not None and _identify(fd) in known_files:
+        for fd in open_files(copies.paths[:-1]):
+            if _identify(fd) in known_files:
                 os.close(fd)
-            elif fd is not None:
+            else:
                 opened.append(fd)
         return opened
 
@@ -317,18 +321,28 @@ class Follower:
         """See whether the newest file was truncated while older ones are read: its copy is read before it then."""
         head = os.pread(self._queue[-1], HEAD, 0)
         if not head.startswith(self._waiting_head):
-            newest = self._queue.pop()
-            self._queue.extend([*self._open_copies(len(self._waiting_head), self._waiting_head), newest])
+            copies = self._open_copies(len(self._waiting_head), self._waiting_head)
+            self._queue.extend([*copies, self._queue.pop()])
         self._waiting_head = head
 
     def _restart_file(self, reason: str) -> FollowerStep:
         """The same file from its beginning."""
-        self._queue.appendleft(os.dup(self._fd))
+        self._queue.appendleft(self._fd)
+        self._fd = -1
         return self._begin_next(0, f"{self.path} {reason}: it was truncated; reading it from its beginning")
 
     def _look(self, now: float) -> None:
         """See whether the name stands for another file than the last one opened, and open that at once."""
         self._next_look = now + _LOOK_INTERVAL
+        self._obstacle = None
+        try:
+            self._look_at_name()
+        except OSError as error:
+            self._obstacle = read_error(self.path, error)
+        except (Fatal, Retriable) as error:
+            self._obstacle = error
+
+    def _look_at_name(self) -> None:
         try:
             status = os.stat(self.path)  # noqa: PTH116
         except FileNotFoundError:

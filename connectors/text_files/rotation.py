@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import fnmatch
 import glob
 import os
@@ -17,6 +16,8 @@ from connectors.text_files.stream import is_gzip, is_regular_file, open_file, re
 HEAD: Final = 1024
 #: The end of a name under which a file is compressed, before the file itself is deleted.
 _PACKED: Final = ".gz"
+#: The most bytes of text in a byte of a compressed file: a limit of the format.
+_MOST_PACKED: Final = 1032
 
 
 class FileLocation(NamedTuple):
@@ -114,10 +115,20 @@ def _sibling_holds_position(path: str, position: int, saved_fingerprint: str, co
     try:
         return _holds_position(path, position, saved_fingerprint, compression)
     except Fatal as error:
+        if _is_too_small(path, position):
+            return False
         raise Retriable(
             f"{error}, or set rotation.pattern if it is not a rotated file: reading waits, as lines that were not read may "
             "be in it"
         ) from error
+
+
+def _is_too_small(path: str, position: int) -> bool:
+    """Whether a file that can't be read can't have the position, whatever is in it."""
+    try:
+        return os.stat(path).st_size * _MOST_PACKED < position  # noqa: PTH116
+    except OSError:
+        return False
 
 
 def _identify_file(path: str) -> tuple[int, int] | None:
@@ -140,11 +151,17 @@ def _list_siblings(path: str, pattern: str | None) -> list[str]:
         with os.scandir(folder or ".") as entries:
             for entry in entries:
                 if entry.name != name and fnmatch.fnmatchcase(entry.name, name_pattern) and is_regular_file(entry):
-                    with contextlib.suppress(FileNotFoundError):  # it was deleted or renamed just now
+                    sibling = os.path.join(folder, entry.name)  # noqa: PTH118
+                    try:
                         status = entry.stat()
-                        # The followed name may be a link to the newest of them, which is read under that name.
-                        if (status.st_dev, status.st_ino) != current:
-                            times[os.path.join(folder, entry.name)] = status.st_mtime_ns  # noqa: PTH118
+                    except FileNotFoundError:  # it was deleted or renamed just now
+                        continue
+                    except OSError:  # of unknown age: it is asked for when no other file has the position
+                        times[sibling] = 0
+                        continue
+                    # The followed name may be a link to the newest of them, which is read under that name.
+                    if (status.st_dev, status.st_ino) != current:
+                        times[sibling] = status.st_mtime_ns
     except FileNotFoundError:
         return []
 
