@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from connectors.errors import Fatal, Retriable
-from connectors.text_files.stream import is_gzip, is_regular_file, open_file, read_head
+from connectors.text_files.stream import is_gzip, is_regular_file, open_file, read_error, read_head
 
 #: How much of a file's beginning tells it from others.
 HEAD: Final = 1024
@@ -143,27 +143,12 @@ def _list_siblings(path: str, pattern: str | None) -> list[str]:
     """Files that ``path`` may have been rotated to, the newest first."""
     if pattern == "":
         return []
-    current = _identify_file(path)
-    folder, name = os.path.split(path)
-    name_pattern = pattern or glob.escape(name) + "?*"
+    # The followed name may be a link to the newest of them, which is read under that name.
+    files = {_identify_file(path)}
     times: dict[str, int] = {}
-    try:
-        with os.scandir(folder or ".") as entries:
-            for entry in entries:
-                if entry.name != name and fnmatch.fnmatchcase(entry.name, name_pattern) and is_regular_file(entry):
-                    sibling = os.path.join(folder, entry.name)  # noqa: PTH118
-                    try:
-                        status = entry.stat()
-                    except FileNotFoundError:  # it was deleted or renamed just now
-                        continue
-                    except OSError:  # of unknown age: it is asked for when no other file has the position
-                        times[sibling] = 0
-                        continue
-                    # The followed name may be a link to the newest of them, which is read under that name.
-                    if (status.st_dev, status.st_ino) != current:
-                        times[sibling] = status.st_mtime_ns
-    except FileNotFoundError:
-        return []
+    # Where it is a link, rotation may rename its target.
+    for name in dict.fromkeys((path, os.path.realpath(path))):
+        times |= _siblings_of_name(name, pattern, files)
 
     def age(sibling: str) -> tuple[int, str, bool]:
         # While a file is compressed, both are there: the whole one comes first.
@@ -171,3 +156,36 @@ def _list_siblings(path: str, pattern: str | None) -> list[str]:
         return times.get(whole, times[sibling]), whole, whole == sibling
 
     return sorted(times, key=age, reverse=True)
+
+
+def _siblings_of_name(path: str, pattern: str | None, files: set[tuple[int, int] | None]) -> dict[str, int]:
+    """Names of rotated files, with the time of the last write; those of ``files`` are left out, and others added to it."""
+    folder, name = os.path.split(path)
+    name_pattern = pattern or glob.escape(name) + "?*"
+    times: dict[str, int] = {}
+    try:
+        with os.scandir(folder or ".") as entries:
+            for entry in entries:
+                if (
+                    entry.name == name
+                    or not fnmatch.fnmatchcase(entry.name, name_pattern)
+                    or not is_regular_file(entry)
+                ):
+                    continue
+                sibling = os.path.join(folder, entry.name)  # noqa: PTH118
+                try:
+                    status = entry.stat()
+                except FileNotFoundError:  # it was deleted or renamed just now
+                    continue
+                except OSError:  # of unknown age: it is asked for when no other file has the position
+                    times[sibling] = 0
+                    continue
+                identity = (status.st_dev, status.st_ino)
+                if identity not in files:
+                    files.add(identity)
+                    times[sibling] = status.st_mtime_ns
+    except FileNotFoundError:
+        return {}
+    except OSError as error:
+        raise read_error(folder or ".", error) from error
+    return times
