@@ -11,7 +11,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from connectors.errors import Fatal, Retriable
-from connectors.text_files.rotation import HEAD, fingerprint_head, locate_position
+from connectors.text_files.rotation import HEAD, fingerprint_head, open_location
 from connectors.text_files.stream import (
     BLOCK,
     CorruptInput,
@@ -19,7 +19,6 @@ from connectors.text_files.stream import (
     TextStream,
     is_gzip,
     open_file,
-    open_files,
     open_stream,
     read_error,
     read_head,
@@ -179,19 +178,26 @@ class Follower:
             if self._parked == ((now.st_dev, now.st_ino), now.st_size, now.st_mtime_ns):
                 return FollowerStep(StepKind.IDLE)
             self._parked = None
-        location = locate_position(self.path, *self._resume, self._compression, self._pattern)
-        if location is None:
+        position, saved_fingerprint = self._resume
+        opened = open_location(self.path, position, saved_fingerprint, self._compression, self._pattern)
+        if opened is None:
             return FollowerStep(StepKind.MISSING)
-        for fd in open_files(location.paths):
-            self._enqueue_file(fd)
-        if not self._queue:
+        location, descriptors, last_head = opened
+        if not descriptors:
             return FollowerStep(StepKind.MISSING)
-        return self._begin_next(location.position, location.note)
-
-    def _enqueue_file(self, fd: int) -> None:
-        self._identity = _identify(fd)
-        self._queue.append(fd)
-        self._waiting_head = os.pread(fd, HEAD, 0)
+        self._queue.extend(descriptors)
+        self._identity = _identify(descriptors[-1])
+        self._waiting_head = last_head
+        step = self._begin_next(location.position, location.note)
+        if (
+            saved_fingerprint is not None
+            and location.position == position
+            and self.fingerprint_at(position) != saved_fingerprint
+        ):
+            # It was rotated or truncated since it was located.
+            self.close()
+            return FollowerStep(StepKind.BUSY)
+        return step
 
     def _begin_next(self, position: int, note: str = "") -> FollowerStep:
         """Continue with the next open file."""
@@ -203,6 +209,8 @@ class Follower:
         stream = open_stream(self._fd, self._compression)
         self._target = 0
         if isinstance(stream, PlainStream):
+            if not self._queue and not self.head.startswith(self._waiting_head):
+                self.head = self._waiting_head  # it was truncated since, which is noticed by that
             stream.at = position
             note = note or self._inside_line(position)
         else:
@@ -305,16 +313,18 @@ class Follower:
         if not position or self._pattern == "":
             return []
         print_of_head = fingerprint_head(head, position)
-        copies = locate_position(self.path, position, print_of_head, self._compression, self._pattern)
-        if copies is None or copies.position != position:
+        located = open_location(self.path, position, print_of_head, self._compression, self._pattern)
+        if located is None:
             return []
-        known_files = {_identify(fd) for fd in (self._fd, *self._queue)}
+        location, descriptors, _ = located
+        # The followed file itself is the last one.
+        known_files = {_identify(fd) for fd in (self._fd, *self._queue, *descriptors[len(location.paths) - 1 :])}
         opened: list[int] = []
-        for fd in open_files(copies.paths[:-1]):
-            if _identify(fd) in known_files:
-                os.close(fd)
-            else:
+        for fd in descriptors:
+            if location.position == position and _identify(fd) not in known_files:
                 opened.append(fd)
+            else:
+                os.close(fd)
         return opened
 
     def _look_at_waiting(self) -> None:
@@ -327,6 +337,8 @@ class Follower:
 
     def _restart_file(self, reason: str) -> FollowerStep:
         """The same file from its beginning."""
+        if not self._queue:
+            self._waiting_head = b""
         self._queue.appendleft(self._fd)
         self._fd = -1
         return self._begin_next(0, f"{self.path} {reason}: it was truncated; reading it from its beginning")
@@ -356,7 +368,9 @@ class Follower:
         if (status.st_dev, status.st_ino) != self._identity and len(self._queue) < _MAX_QUEUE:
             fd = open_file(self.path)
             if fd is not None:
-                self._enqueue_file(fd)
+                self._queue.append(fd)
+                self._identity = _identify(fd)
+                self._waiting_head = os.pread(fd, HEAD, 0)
                 # The writer may not have noticed yet: it counts from here how long it has been quiet.
                 self._quiet_since = None
 
