@@ -62,6 +62,7 @@ PASSWORD: Final = "kafka.sasl.password"  # noqa: S105 - the name of an option
 AUTHORITIES: Final = "kafka.ssl.ca.file"
 #: The partitions of one task; made by the connector, not by users.
 TASK_PARTITIONS: Final = "task.partitions"
+TASK_ADDED: Final = "task.partitions.added"
 TASK_PART: Final = "task.part"
 FROM_FILES: Final = "file"
 FROM_KAFKA: Final = "kafka"
@@ -250,7 +251,8 @@ CONFIG: Final = ConfigDef(
             default="earliest",
             group=_KAFKA_GROUP,
             validator=one_of("earliest", "latest"),
-            doc="Where to start in a partition without a saved offset.",
+            doc="Where to start in a partition without a saved offset. One that is added to a topic which is read already "
+            "is read from its first record.",
         ),
         ConfigKey(
             name=KAFKA_CHECK_INTERVAL,
@@ -379,6 +381,14 @@ CONFIG: Final = ConfigDef(
             doc="The partitions of one task, a JSON list of topic and number; set by the connector.",
         ),
         ConfigKey(
+            name=TASK_ADDED,
+            type=ConfigType.STRING,
+            default=None,
+            internal=True,
+            doc="The partitions that were added to a topic which is read already, as in task.partitions; set by the "
+            "connector.",
+        ),
+        ConfigKey(
             name=TASK_PART,
             type=ConfigType.STRING,
             default=None,
@@ -501,14 +511,14 @@ def join_settings(config: Mapping[str, Any]) -> JoinSettings | None:
     return JoinSettings(is_start, config[EVENT_LINES], config[LINE_LIMIT], config[EVENT_WAIT] / 1000)
 
 
-def task_partitions(config: Mapping[str, Any]) -> list[tuple[str, int]]:
-    """The Kafka partitions of one task.
+def task_partitions(config: Mapping[str, Any], option: str = TASK_PARTITIONS) -> list[tuple[str, int]]:
+    """The Kafka partitions of one task, or with ``TASK_ADDED`` those that were added to a topic.
 
     Raises:
-        ConfigInvalid: ``task.partitions`` is not a JSON list of topics and numbers.
+        ConfigInvalid: the option is not a JSON list of topics and numbers.
     """
     try:
-        return msgspec.json.decode(config[TASK_PARTITIONS] or "[]", type=list[tuple[str, int]])
+        return msgspec.json.decode(config[option] or "[]", type=list[tuple[str, int]])
     except msgspec.DecodeError as error:
         reason = f"Not a JSON list of topics and numbers ({error})"
-        raise ConfigInvalid(invalid(TASK_PARTITIONS, config[TASK_PARTITIONS], reason)) from error
+        raise ConfigInvalid(invalid(option, config[option], reason)) from error

@@ -15,7 +15,9 @@ from connectors.logs.config import (
     FROM_FILES,
     FROM_KAFKA,
     KAFKA_CHECK_INTERVAL,
+    KAFKA_START,
     OUTPUT,
+    TASK_ADDED,
     TASK_PART,
     TASK_PARTITIONS,
     check_config,
@@ -91,9 +93,23 @@ class LogsConnector(SourceConnector):
             return await self._directory.task_configs(max_tasks)
         self._partitions = await list_partitions(self.context.config)
         count = min(max_tasks, len(self._partitions))
-        return [
+        tasks = [
             {TASK_PARTITIONS: msgspec.json.encode(self._partitions[number::count]).decode()} for number in range(count)
         ]
+        if config[KAFKA_START] == "latest":
+            await self.context.refresh_offsets()
+            if added := self._find_added(self._partitions):
+                tasks = [{**task, TASK_ADDED: msgspec.json.encode(added).decode()} for task in tasks]
+        return tasks
+
+    def _find_added(self, partitions: Sequence[tuple[str, int]]) -> list[tuple[str, int]]:
+        """The partitions without a saved offset, behind others of their topics that have one."""
+        last_read = {
+            topic: number
+            for topic, number in sorted(partitions)
+            if self.context.offsets.get({TOPIC: topic, PARTITION: number}) is not None
+        }
+        return [(topic, number) for topic, number in partitions if number > last_read.get(topic, number)]
 
     async def _watch_partitions(self) -> None:
         while True:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 from aiokafka import TopicPartition
 from aiokafka.errors import KafkaError
 
-from connectors.errors import ConfigInvalid, Retriable
+from connectors.errors import ConfigInvalid, Fatal, Retriable
 from connectors.logs.config import FROM_KAFKA, HOST, KAFKA_FORMAT, join_settings
 from connectors.logs.inputs.kafka_input import list_partitions, start_consumer
 from connectors.logs.inputs.kafka_records import read_record
@@ -80,7 +80,7 @@ async def read_recent(config: Mapping[str, Any], max_lines: int, seconds: float)
     Raises:
         ConfigInvalid: nothing can be read back from this input.
         Retriable: it can't be read now.
-        Fatal: a file can't be read.
+        Fatal: no file can be read.
     """
     if config[INPUT] in SCHEMES:
         raise ConfigInvalid(
@@ -137,14 +137,21 @@ def _read_files(config: Mapping[str, Any], max_lines: int, seconds: float) -> li
     newest_first = sorted(paths, key=_change_time, reverse=True)[:_MOST_FILES]
     lines: list[RecentLine] = []
     size = 0
+    failure: Fatal | Retriable | None = None
     for path in newest_first:
         left = max_lines - len(lines)
         if left <= 0 or size >= _MOST_BYTES or time.monotonic() > until:
             break
         origin = LineOrigin(config[HOST] or os.uname().nodename, path, 0, int(time.time() * 1000))
-        ending = _read_end(path, settings, config[COMPRESSION], joining, left, until)
+        try:
+            ending = _read_end(path, settings, config[COMPRESSION], joining, left, until)
+        except (Fatal, Retriable) as error:  # the others may be enough
+            failure = failure or error
+            continue
         size += sum(len(line) for line, _ in ending)
         lines[:0] = [(line, LineOrigin(origin.host, path, position, origin.timestamp)) for line, position in ending]
+    if failure is not None and not lines:
+        raise failure
     return lines
 
 

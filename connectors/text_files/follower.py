@@ -10,7 +10,8 @@ from collections import deque
 from enum import Enum
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from connectors.text_files.rotation import HEAD, fingerprint_head, locate_position
+from connectors.errors import Fatal, Retriable
+from connectors.text_files.rotation import HEAD, fingerprint_head, open_location
 from connectors.text_files.stream import (
     BLOCK,
     CorruptInput,
@@ -51,6 +52,8 @@ class StepKind(Enum):
     GONE = "gone"
     #: The rest of the file can't be decompressed.
     CORRUPT = "corrupt"
+    #: It, or a rotated file that has to be read first, can't be read now.
+    UNREADABLE = "unreadable"
 
 
 class FollowerStep(NamedTuple):
@@ -112,6 +115,8 @@ class Follower:
         self._quiet_since: float | None = None
         self._next_look = 0.0
         self._missing = False
+        #: Why the last look at the name failed: an error once the open file is read to its end.
+        self._obstacle: Fatal | Retriable | None = None
         #: Identity, size and time of the last write of a file that was closed until it changes.
         self._parked: tuple[tuple[int, int], int, int] | None = None
 
@@ -173,21 +178,26 @@ class Follower:
             if self._parked == ((now.st_dev, now.st_ino), now.st_size, now.st_mtime_ns):
                 return FollowerStep(StepKind.IDLE)
             self._parked = None
-        location = locate_position(self.path, *self._resume, self._compression, self._pattern)
-        if location is None:
+        position, saved_fingerprint = self._resume
+        opened = open_location(self.path, position, saved_fingerprint, self._compression, self._pattern)
+        if opened is None:
             return FollowerStep(StepKind.MISSING)
-        for path in location.paths:
-            fd = open_file(path)
-            if fd is not None:
-                self._enqueue_file(fd)
-        if not self._queue:
+        location, descriptors, last_head = opened
+        if not descriptors:
             return FollowerStep(StepKind.MISSING)
-        return self._begin_next(location.position, location.note)
-
-    def _enqueue_file(self, fd: int) -> None:
-        self._identity = _identify(fd)
-        self._queue.append(fd)
-        self._waiting_head = os.pread(fd, HEAD, 0)
+        self._queue.extend(descriptors)
+        self._identity = _identify(descriptors[-1])
+        self._waiting_head = last_head
+        step = self._begin_next(location.position, location.note)
+        if (
+            saved_fingerprint is not None
+            and location.position == position
+            and self.fingerprint_at(position) != saved_fingerprint
+        ):
+            # It was rotated or truncated since it was located.
+            self.close()
+            return FollowerStep(StepKind.BUSY)
+        return step
 
     def _begin_next(self, position: int, note: str = "") -> FollowerStep:
         """Continue with the next open file."""
@@ -199,6 +209,8 @@ class Follower:
         stream = open_stream(self._fd, self._compression)
         self._target = 0
         if isinstance(stream, PlainStream):
+            if not self._queue and not self.head.startswith(self._waiting_head):
+                self.head = self._waiting_head  # it was truncated since, which is noticed by that
             stream.at = position
             note = note or self._inside_line(position)
         else:
@@ -239,6 +251,8 @@ class Follower:
         if self._quiet_since is None:
             self._quiet_since = now
         if now - self._quiet_since >= self._wait:
+            if self._obstacle is not None:
+                raise self._obstacle
             if self._queue:
                 return self._begin_next(
                     0, f"{self.path} was rotated: the renamed file is read to its end, continuing with the new one"
@@ -281,8 +295,7 @@ class Follower:
             return None
         if not self._queue:
             self._waiting_head = os.pread(self._fd, HEAD, 0)
-        self._queue.extendleft(reversed([*newer, os.dup(self._fd)]))
-        self._close_current()
+        self._queue.extendleft(reversed([*newer, self._fd]))
         self._fd = copy
         self._corrupt = False
         self._quiet_since = None
@@ -300,35 +313,48 @@ class Follower:
         if not position or self._pattern == "":
             return []
         print_of_head = fingerprint_head(head, position)
-        copies = locate_position(self.path, position, print_of_head, self._compression, self._pattern)
-        if copies is None or copies.position != position:
+        located = open_location(self.path, position, print_of_head, self._compression, self._pattern)
+        if located is None:
             return []
-        known_files = {_identify(fd) for fd in (self._fd, *self._queue)}
+        location, descriptors, _ = located
+        # The followed file itself is the last one.
+        known_files = {_identify(fd) for fd in (self._fd, *self._queue, *descriptors[len(location.paths) - 1 :])}
         opened: list[int] = []
-        for path in copies.paths[:-1]:
-            fd = open_file(path)
-            if fd is not None and _identify(fd) in known_files:
-                os.close(fd)
-            elif fd is not None:
+        for fd in descriptors:
+            if location.position == position and _identify(fd) not in known_files:
                 opened.append(fd)
+            else:
+                os.close(fd)
         return opened
 
     def _look_at_waiting(self) -> None:
         """See whether the newest file was truncated while older ones are read: its copy is read before it then."""
         head = os.pread(self._queue[-1], HEAD, 0)
         if not head.startswith(self._waiting_head):
-            newest = self._queue.pop()
-            self._queue.extend([*self._open_copies(len(self._waiting_head), self._waiting_head), newest])
+            copies = self._open_copies(len(self._waiting_head), self._waiting_head)
+            self._queue.extend([*copies, self._queue.pop()])
         self._waiting_head = head
 
     def _restart_file(self, reason: str) -> FollowerStep:
         """The same file from its beginning."""
-        self._queue.appendleft(os.dup(self._fd))
+        if not self._queue:
+            self._waiting_head = b""
+        self._queue.appendleft(self._fd)
+        self._fd = -1
         return self._begin_next(0, f"{self.path} {reason}: it was truncated; reading it from its beginning")
 
     def _look(self, now: float) -> None:
         """See whether the name stands for another file than the last one opened, and open that at once."""
         self._next_look = now + _LOOK_INTERVAL
+        self._obstacle = None
+        try:
+            self._look_at_name()
+        except OSError as error:
+            self._obstacle = read_error(self.path, error)
+        except (Fatal, Retriable) as error:
+            self._obstacle = error
+
+    def _look_at_name(self) -> None:
         try:
             status = os.stat(self.path)  # noqa: PTH116
         except FileNotFoundError:
@@ -342,7 +368,9 @@ class Follower:
         if (status.st_dev, status.st_ino) != self._identity and len(self._queue) < _MAX_QUEUE:
             fd = open_file(self.path)
             if fd is not None:
-                self._enqueue_file(fd)
+                self._queue.append(fd)
+                self._identity = _identify(fd)
+                self._waiting_head = os.pread(fd, HEAD, 0)
                 # The writer may not have noticed yet: it counts from here how long it has been quiet.
                 self._quiet_since = None
 

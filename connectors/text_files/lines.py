@@ -61,7 +61,8 @@ def encoding_problem(name: str) -> str | None:
         canonical = codecs.lookup(name).name
         if canonical in _WIDE or canonical in _BYTE_ORDER_MARKS:
             return None
-        probe = b"\n".join(bytes([value]) for value in range(0x21, 0x7F)) + b"a" * 100 + b"\r\n"
+        # An escape can decode to a line end that is not in the bytes.
+        probe = b"\n".join(bytes([value]) for value in range(0x21, 0x7F)) + b"a" * 100 + b"\\u0041\r\n"
         decoded = probe.decode(canonical)
         b"\xff".decode(canonical, "replace")
         return (

@@ -148,8 +148,9 @@ READING_KEYS: Final = (
         default=None,
         importance=Importance.LOW,
         group=_ROTATION_GROUP,
-        doc="Names of rotated files in the same directory, as a shell pattern, for rotation.tracking. Not set means "
-        "the file's name followed by anything.",
+        doc="Names of rotated files, as a shell pattern, for rotation.tracking. They are in the directory of the file; "
+        "where its name is a link, also in that of the link's target. Not set means the file's name, or the target's, "
+        "followed by anything.",
         example="app-*.log.gz",
     ),
     ConfigKey(

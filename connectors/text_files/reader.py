@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from connectors.api import BadRecord, Batch, Position, SourceRecord
 from connectors.backoff import Backoff
-from connectors.errors import Fatal, Skippable
+from connectors.errors import Fatal, Retriable, Skippable
 from connectors.text_files.follower import Follower, FollowerStep, StepKind
 from connectors.text_files.joining import LineJoiner
 from connectors.text_files.lines import (
@@ -44,7 +44,9 @@ _OPEN_FILES: Final = 128
 #: Files looked at in one call in a thread.
 _STEPS: Final = 64
 #: Steps after which a file does not count as one that can be read.
-_OUT_OF_ORDER: Final = frozenset({StepKind.MISSING, StepKind.GONE, StepKind.CORRUPT})
+_OUT_OF_ORDER: Final = frozenset({StepKind.MISSING, StepKind.GONE, StepKind.CORRUPT, StepKind.UNREADABLE})
+#: Seconds after which a file of a directory that can't be read is looked at again.
+_RETRY_S: Final = 1.0
 
 T = TypeVar("T")
 #: Source partition, the offset before the first line, lines, and the offset after each line -> records. The last record of a
@@ -74,8 +76,9 @@ async def read_files(
         look: called after each look at all files; what it returns is yielded.
 
     Raises:
-        Fatal: a file can't be read, or a saved offset is not one of this reader's.
-        Retriable: a file can't be read at the moment.
+        Fatal: the file can't be read, or a saved offset is not one of this reader's. A file of a directory is logged instead,
+            and the others are read.
+        Retriable: the file can't be read at the moment.
     """
     sources = [TextFileReader(context, options, path, make_records, topic, joining) for path in options.files]
     pauses = Backoff(_SHORTEST_PAUSE, options.poll_interval)
@@ -119,7 +122,7 @@ async def read_file_once(reader: TextFileReader, patience: float) -> AsyncGenera
     quiet_since: float | None = None
     try:
         while True:
-            (step,) = await thread.call(partial(_advance_sources, [reader], 0))
+            step = await thread.call(reader.follower.advance)
             for batch in reader.take(step):
                 yield batch
             if reader.more:
@@ -163,9 +166,30 @@ class TextFileReader:
         self.path = path
         self.partition: Position = {FILENAME: path}
         self.seen_ms = 0
-        position, print_of_head = _read_saved(path, context.offsets.get(self.partition) if start is None else start)
+        self._joining = joining
+        self._join_wait = joining.wait if joining is not None else 0.0
+        #: When the last line came, and how long after it the file was last looked at and had no more (0 while it has); only
+        #: where lines are joined.
+        self._last_line = 0.0
+        self._quiet_for = 0.0
+        self._known_missing = False
+        #: Why it can't be read, "" if it can; and when it is looked at again.
+        self._trouble = ""
+        self._retry_at = 0.0
+        #: Whether another step may find something at once.
+        self.more = True
+        self._resume(context.offsets.get(self.partition) if start is None else start)
+
+    def _resume(self, offset: Position | None) -> None:
+        """Start at an offset, as if nothing had been read before.
+
+        Raises:
+            Fatal: the offset is not this connector's.
+        """
+        options = self._options
+        position, print_of_head = _read_saved(self.path, offset)
         self.follower = Follower(
-            path,
+            self.path,
             compression=options.compression,
             position=position,
             saved_fingerprint=print_of_head,
@@ -173,34 +197,30 @@ class TextFileReader:
             wait=options.rotation_wait,
             clock=time.monotonic,
         )
+        self._resumed_at = offset
         self._splitter: LineSplitter | None = None
         #: All of the file so far, if it may become a byte order mark.
         self._mark_part = b""
         #: The first bytes of the file that the lines are of. The follower may have the next file already.
         self._head = b""
-        self._joiner = LineJoiner(joining) if joining is not None else None
-        self._join_wait = joining.wait if joining is not None else 0.0
-        #: When the last line came, how long after it the file was last looked at and had no more (0 while it has), and the
-        #: position after the last event; only where lines are joined.
-        self._last_line = 0.0
-        self._quiet_for = 0.0
+        self._joiner = LineJoiner(self._joining) if self._joining is not None else None
+        #: The position after the last event; only where lines are joined.
         self._event_end = position
         #: The offset at the end of the file before, until something of this one was yielded.
         self._before: Position | None = None
         self._start = position
         self._started = False
-        self._known_missing = False
-        #: Whether another step may find something at once.
-        self.more = True
 
     @property
     def is_expected(self) -> bool:
         """Whether there should be such a file now: one of a directory may go for good."""
-        return self._started or not self._several
+        return self._started or not self._several or bool(self._trouble)
 
     @property
     def offset(self) -> Position:
         """The offset after all that was yielded of it."""
+        if not self._started and self._resumed_at is not None:
+            return self._resumed_at
         if self._before is not None:
             return self._before
         return self._make_offset(self._event_end if self._joiner is not None else self._current_position())
@@ -218,9 +238,29 @@ class TextFileReader:
         if not fed:
             self.follower.park(self._current_position())
 
+    def advance(self) -> FollowerStep:
+        """The next step of its follower. Blocks for one read.
+
+        Raises:
+            Fatal: the file can't be read; only if it is not one of a directory.
+            Retriable: the same, now.
+        """
+        if self._trouble and time.monotonic() < self._retry_at:
+            return FollowerStep(StepKind.UNREADABLE, note=self._trouble)
+        try:
+            return self.follower.advance()
+        except (Fatal, Retriable) as error:
+            if not self._several:
+                raise
+            self._retry_at = time.monotonic() + _RETRY_S
+            return FollowerStep(StepKind.UNREADABLE, note=str(error))
+
     def take(self, step: FollowerStep) -> Iterable[Batch]:
         """The batches that follow from what the follower found; they are made as they are asked for."""
         kind = step.kind
+        if kind is StepKind.UNREADABLE:
+            return self._wait_until_readable(step.note)
+        self._trouble = ""
         self.more = kind in {StepKind.DATA, StepKind.BUSY, StepKind.BEGIN}
         self._quiet_for = 0.0 if self.more else time.monotonic() - self._last_line
         if kind not in _OUT_OF_ORDER:
@@ -250,6 +290,17 @@ class TextFileReader:
             self._start = 0
             last_batches.append(Batch([], offsets=((self.partition, None),)))
         return last_batches
+
+    def _wait_until_readable(self, reason: str) -> list[Batch]:
+        if reason != self._trouble:
+            self._log.warning("%s; the task's other files are read meanwhile", reason)
+        self._trouble = reason
+        self.more = False
+        # The follower may be between two steps: as after a restart, the position is looked for.
+        offset = self.offset if self._started else self._resumed_at
+        self.follower.close()
+        self._resume(offset)
+        return []
 
     def _begin_file(self, position: int, note: str) -> list[Batch]:
         if note:
@@ -439,7 +490,7 @@ def _advance_sources(sources: list[TextFileReader], at: int) -> list[FollowerSte
     """A step of each source from ``at`` on, until one has data: at most one block is in memory. Blocks."""
     steps: list[FollowerStep] = []
     for source in sources[at : at + _STEPS]:
-        step = source.follower.advance()
+        step = source.advance()
         steps.append(step)
         if step.data:
             break

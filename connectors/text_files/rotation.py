@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import fnmatch
 import glob
 import os
@@ -11,12 +10,20 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from connectors.errors import Fatal, Retriable
-from connectors.text_files.stream import is_gzip, is_regular_file, open_file, read_head
+from connectors.text_files.stream import is_gzip, is_regular_file, open_file, open_files, read_error, read_head
 
 #: How much of a file's beginning tells it from others.
 HEAD: Final = 1024
 #: The end of a name under which a file is compressed, before the file itself is deleted.
 _PACKED: Final = ".gz"
+#: How often the files of a position are looked for while rotation renames them.
+_MOST_ATTEMPTS: Final = 10
+#: The most bytes of text in a byte of a compressed file: a limit of the format.
+_MOST_PACKED: Final = 1032
+
+
+#: Device and inode.
+Identity = tuple[int, int]
 
 
 class FileLocation(NamedTuple):
@@ -26,11 +33,27 @@ class FileLocation(NamedTuple):
         paths: what to read, one after the other; the last one is the followed name itself.
         position: where in the first of them.
         note: what an operator should know, or "".
+        names: name -> which file it was, of the followed name and of rotated ones; None if they were not looked at.
     """
 
     paths: list[str]
     position: int
     note: str = ""
+    names: dict[str, Identity | None] | None = None
+
+
+class OpenLocation(NamedTuple):
+    """The files of a location that exist, opened.
+
+    Attributes:
+        location: where to continue.
+        descriptors: of its files, in the same order.
+        last_head: the first bytes of the last one.
+    """
+
+    location: FileLocation
+    descriptors: list[int]
+    last_head: bytes
 
 
 def fingerprint_head(head: bytes, position: int) -> str:
@@ -66,15 +89,15 @@ def locate_position(
     if _holds_position(path, position, saved_fingerprint, compression):
         return FileLocation([path], position)
     newer: list[str] = []
-    for sibling in _list_siblings(path, pattern):
+    names, siblings = _list_siblings(path, pattern)
+    for sibling in siblings:
         if _sibling_holds_position(sibling, position, saved_fingerprint, compression):
             # A file that is just being compressed has two names: its text is read once.
             files = {sibling, *newer}
             newer = [name for name in newer if not name.endswith(_PACKED) or name.removesuffix(_PACKED) not in files]
             paths = [sibling, *reversed(newer), path]
-            return FileLocation(
-                paths, position, f"{path} was rotated while it was not read: continuing in {sibling} at {position}"
-            )
+            note = f"{path} was rotated while it was not read: continuing in {sibling} at {position}"
+            return FileLocation(paths, position, note, names)
         newer.append(sibling)
     if not Path(path).exists():
         return None
@@ -83,7 +106,30 @@ def locate_position(
         0,
         f"{path} is not the file that was read to position {position}, and no rotated file next to it is; "
         "reading it from its beginning (rotation.pattern tells which names rotated files have)",
+        names,
     )
+
+
+def open_location(
+    path: str, position: int, saved_fingerprint: str | None, compression: str, pattern: str | None
+) -> OpenLocation | None:
+    """As ``locate_position``, with descriptors of the files; as they were at one moment, if rotation renames them meanwhile.
+
+    Raises:
+        Fatal: the followed file can't be read.
+        Retriable: a rotated file that may have the position can't be read, or files are renamed all the time.
+    """
+    for _ in range(_MOST_ATTEMPTS):
+        location = locate_position(path, position, saved_fingerprint, compression, pattern)
+        if location is None:
+            return None
+        opened = open_files(location.paths)
+        head = os.pread(opened[-1], HEAD, 0) if opened else b""
+        if location.names is None or location.names == _list_siblings(path, pattern)[0]:
+            return OpenLocation(location, opened, head)
+        for fd in opened:
+            os.close(fd)
+    raise Retriable(f"The files that {path} was rotated to are renamed all the time; rotation.pattern names them")
 
 
 def _text_size(path: str, compression: str) -> int | None:
@@ -114,13 +160,23 @@ def _sibling_holds_position(path: str, position: int, saved_fingerprint: str, co
     try:
         return _holds_position(path, position, saved_fingerprint, compression)
     except Fatal as error:
+        if _is_too_small(path, position):
+            return False
         raise Retriable(
             f"{error}, or set rotation.pattern if it is not a rotated file: reading waits, as lines that were not read may "
             "be in it"
         ) from error
 
 
-def _identify_file(path: str) -> tuple[int, int] | None:
+def _is_too_small(path: str, position: int) -> bool:
+    """Whether a file that can't be read can't have the position, whatever is in it."""
+    try:
+        return os.stat(path).st_size * _MOST_PACKED < position  # noqa: PTH116
+    except OSError:
+        return False
+
+
+def _identify_file(path: str) -> Identity | None:
     try:
         status = os.stat(path)  # noqa: PTH116
     except FileNotFoundError:
@@ -128,29 +184,50 @@ def _identify_file(path: str) -> tuple[int, int] | None:
     return status.st_dev, status.st_ino
 
 
-def _list_siblings(path: str, pattern: str | None) -> list[str]:
-    """Files that ``path`` may have been rotated to, the newest first."""
-    if pattern == "":
-        return []
-    current = _identify_file(path)
-    folder, name = os.path.split(path)
-    name_pattern = pattern or glob.escape(name) + "?*"
+def _list_siblings(path: str, pattern: str | None) -> tuple[dict[str, Identity | None], list[str]]:
+    """``path`` and the names that it may have been rotated to, with their files; and the latter names, the newest first."""
+    # The followed name may be a link to the newest of them, which is read under that name.
+    names = {path: _identify_file(path)}
     times: dict[str, int] = {}
-    try:
-        with os.scandir(folder or ".") as entries:
-            for entry in entries:
-                if entry.name != name and fnmatch.fnmatchcase(entry.name, name_pattern) and is_regular_file(entry):
-                    with contextlib.suppress(FileNotFoundError):  # it was deleted or renamed just now
-                        status = entry.stat()
-                        # The followed name may be a link to the newest of them, which is read under that name.
-                        if (status.st_dev, status.st_ino) != current:
-                            times[os.path.join(folder, entry.name)] = status.st_mtime_ns  # noqa: PTH118
-    except FileNotFoundError:
-        return []
+    # Where it is a link, rotation may rename its target.
+    for name in dict.fromkeys((path, os.path.realpath(path))) if pattern != "" else ():
+        times |= _siblings_of_name(name, pattern, names)
 
     def age(sibling: str) -> tuple[int, str, bool]:
         # While a file is compressed, both are there: the whole one comes first.
         whole = sibling.removesuffix(_PACKED)
         return times.get(whole, times[sibling]), whole, whole == sibling
 
-    return sorted(times, key=age, reverse=True)
+    return names, sorted(times, key=age, reverse=True)
+
+
+def _siblings_of_name(path: str, pattern: str | None, names: dict[str, Identity | None]) -> dict[str, int]:
+    """Names of rotated files, with the time of the last write; files of ``names`` are left out, and others added to it."""
+    folder, name = os.path.split(path)
+    name_pattern = pattern or glob.escape(name) + "?*"
+    times: dict[str, int] = {}
+    try:
+        with os.scandir(folder or ".") as entries:
+            for entry in entries:
+                if (
+                    entry.name == name
+                    or not fnmatch.fnmatchcase(entry.name, name_pattern)
+                    or not is_regular_file(entry)
+                ):
+                    continue
+                sibling = os.path.join(folder, entry.name)  # noqa: PTH118
+                try:
+                    status = entry.stat()
+                except FileNotFoundError:  # it was deleted or renamed just now
+                    continue
+                except OSError:  # of unknown age: it is asked for when no other file has the position
+                    names[sibling], times[sibling] = None, 0
+                    continue
+                identity = (status.st_dev, status.st_ino)
+                if identity not in names.values():
+                    names[sibling], times[sibling] = identity, status.st_mtime_ns
+    except FileNotFoundError:
+        return {}
+    except OSError as error:
+        raise read_error(folder or ".", error) from error
+    return times

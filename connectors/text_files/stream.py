@@ -6,9 +6,12 @@ import errno
 import os
 import stat
 import zlib
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from connectors.errors import Fatal, Retriable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 #: Bytes of text read at once: many enough to make the way through a thread cheap, and just few enough that the allocator keeps
 #: the memory for the next block (from 128 KB on each block is mapped and unmapped, which costs more than splitting it).
@@ -134,7 +137,12 @@ def open_file(path: str) -> int | None:
         return None
     except OSError as error:
         raise read_error(path, error) from error
-    if stat.S_ISREG(os.fstat(fd).st_mode):
+    try:
+        is_regular = stat.S_ISREG(os.fstat(fd).st_mode)
+    except OSError as error:
+        os.close(fd)
+        raise read_error(path, error) from error
+    if is_regular:
         return fd
     os.close(fd)
     raise Fatal(
@@ -143,14 +151,30 @@ def open_file(path: str) -> int | None:
     )
 
 
+def open_files(paths: Iterable[str]) -> list[int]:
+    """Descriptors of those of the files that exist; all of them, or none is left open. Raises as ``open_file``."""
+    opened: list[int] = []
+    try:
+        for path in paths:
+            fd = open_file(path)
+            if fd is not None:
+                opened.append(fd)
+    except BaseException:
+        for fd in opened:
+            os.close(fd)
+        raise
+    return opened
+
+
 def is_regular_file(entry: os.DirEntry[str]) -> bool:
-    """Whether an entry of a directory is a regular file or a link to one; a link to itself is not."""
+    """Whether an entry of a directory is a regular file or a link to one; a link to itself is not.
+
+    A link whose target can't be looked at counts as one: reading it says what is wrong with it.
+    """
     try:
         return entry.is_file()
     except OSError as error:
-        if error.errno == errno.ELOOP:
-            return False
-        raise
+        return error.errno != errno.ELOOP
 
 
 def read_error(path: str, error: OSError) -> Fatal | Retriable:

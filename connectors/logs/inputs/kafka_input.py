@@ -21,6 +21,7 @@ from connectors.logs.config import (
     MECHANISM,
     PASSWORD,
     PROTOCOL,
+    TASK_ADDED,
     TOPICS,
     USER,
     join_settings,
@@ -140,10 +141,13 @@ async def read_topics(
     if not partitions:
         return
     wait_ms = min(_WAIT_MS, config[EVENT_WAIT] // 2) if config[EVENT_START] else _WAIT_MS
+    added = task_partitions(config, TASK_ADDED)
     consumer = await start_consumer(config)
     try:
         positions = {
-            partition: await _find_position(consumer, partition, reader, context, config[KAFKA_START])
+            partition: await _find_position(
+                consumer, partition, reader, context, "earliest" if partition in added else config[KAFKA_START]
+            )
             for partition, reader in partitions.items()
         }
         # No await between these: the consumer must not look for positions itself.

@@ -223,6 +223,28 @@ async def test_the_latest_start_is_saved_before_the_first_record(harness: Topic)
         assert [row["line"] for row in rows_of(await run.read(3), "lines")] == ["new 1"]
 
 
+@pytest.mark.parametrize("running", [True, False])
+async def test_a_partition_that_is_added_is_read_from_its_first_record(harness: Topic, *, running: bool) -> None:
+    """With ``kafka.start=latest``, too: it is a part of the topic's end, however late the connector learns of it."""
+    offsets = SavedOffsets()
+    config = {**harness.config(), "kafka.start": "latest", "kafka.partitions.check.interval.ms": "1000"}
+    await produce(harness.bootstrap, harness.topic, [b"old 1"] * 3, partitions=3)
+    async with Run(LogsConnector, config, offsets=offsets, max_tasks=2) as run:
+        while len(offsets.items()) < 3:
+            await run.take(10)
+        if not running:
+            await run.stop()
+        async with started_admin(harness.bootstrap) as admin:
+            await admin.create_partitions({harness.topic: NewPartitions(5)})
+        await produce(harness.bootstrap, harness.topic, [b"new 1"] * 5, partitions=5)
+        if running:
+            assert [row["line"] for row in rows_of(await run.read(15), "lines")] == ["new 1"] * 5
+    async with Run(LogsConnector, config, offsets=offsets, max_tasks=2) as run:
+        if not running:
+            assert [row["line"] for row in rows_of(await run.read(15), "lines")] == ["new 1"] * 5
+        assert len(offsets.items()) == 5
+
+
 async def test_deleted_records_are_no_silent_loss(harness: Topic) -> None:
     await produce(harness.bootstrap, harness.topic, [b"a b"] * 5)
     offsets = SavedOffsets()

@@ -415,6 +415,37 @@ def test_a_name_that_is_a_link_to_the_newest_file(path: Path, clock: ManualClock
     follower.close()
 
 
+@pytest.mark.parametrize("pattern", [None, "0.log*"])
+def test_files_are_rotated_next_to_the_target_of_a_link(
+    tmp_path: Path, clock: ManualClock, pattern: str | None
+) -> None:
+    """As Kubernetes does it: its links to logs are in one folder, the logs and rotated ones in folders of their pods."""
+    path, target = tmp_path / "containers" / "app.log", tmp_path / "pods" / "app" / "0.log"
+    path.parent.mkdir()
+    target.parent.mkdir(parents=True)
+    (tmp_path / "current").symlink_to("pods/app")
+    path.symlink_to("../current/0.log")
+    packed, renamed = target.with_name("0.log.20261130-100000.gz"), target.with_name("0.log.20261130-110000")
+    packed.write_bytes(gzip.compress(OLD))
+    renamed.write_bytes(b"between\n")
+    os.utime(packed, (1000, 1000))
+    os.utime(renamed, (2000, 2000))
+    target.write_bytes(NEW)
+    follower = Follower(
+        str(path), compression="auto", position=990, saved_fingerprint=fingerprint_head(OLD[:HEAD], 990),
+        rotated_pattern=pattern, wait=1.0, clock=clock,
+    )  # fmt: skip
+    assert read(follower, clock) == [
+        (StepKind.BEGIN, 990),
+        (StepKind.DATA, OLD[990:]),
+        (StepKind.BEGIN, 0),
+        (StepKind.DATA, b"between\n"),
+        (StepKind.BEGIN, 0),
+        (StepKind.DATA, NEW),
+    ]
+    follower.close()
+
+
 def test_the_same_file_goes_on_where_it_was(path: Path) -> None:
     path.write_bytes(OLD)
     for position in (0, 5, HEAD, len(OLD)):

@@ -175,7 +175,9 @@ def test_encodings_that_work(name: str) -> None:
     assert encoding_problem(name) is None
 
 
-@pytest.mark.parametrize("name", ["nonsense", "cp037", "utf-7", "base64", "rot13", "idna", "", "punycode"])
+@pytest.mark.parametrize(
+    "name", ["nonsense", "cp037", "utf-7", "base64", "rot13", "idna", "", "punycode", "raw_unicode_escape"]
+)
 def test_encodings_that_do_not_work(name: str) -> None:
     assert encoding_problem(name)
 
