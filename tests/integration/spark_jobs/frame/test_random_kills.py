@@ -84,6 +84,8 @@ class Flow:
         """The records that each sink has done."""
 
         def count(part: dict[str, Any]) -> int:
+            if self.job is not None and part.get("pid") != self.job.process.pid:
+                return 0  # the status is of the process before
             position = (part.get("progress") or {}).get("position", {})
             return sum(offset for offsets in position.values() for offset in offsets.values())
 
