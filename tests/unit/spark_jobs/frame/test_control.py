@@ -7,6 +7,8 @@ import os
 import socket
 import subprocess
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -44,6 +46,37 @@ def test_a_lock_ends_with_its_process(tmp_path: Path) -> None:
     assert path.read_text() == f"process {os.getpid()} on {socket.gethostname()}"
     mine.release()
     mine.acquire("job x")
+
+
+def test_a_question_about_a_lock_refuses_no_process(tmp_path: Path) -> None:
+    """``millrace job status`` next to a job that starts."""
+    path = tmp_path / "lock"
+    ended = threading.Event()
+
+    def ask() -> None:
+        while not ended.is_set():
+            FileLock.is_locked(path)
+
+    askers = [threading.Thread(target=ask) for _ in range(2)]
+    path.touch()
+    for asker in askers:
+        asker.start()
+    try:
+        for _ in range(100):
+            lock = FileLock(path)
+            lock.acquire("job x")
+            lock.release()
+    finally:
+        ended.set()
+        for asker in askers:
+            asker.join()
+
+
+def test_two_questions_about_a_lock_do_not_mislead_each_other(tmp_path: Path) -> None:
+    path = tmp_path / "lock"
+    path.touch()
+    with ThreadPoolExecutor(2) as pool:
+        assert not any(pool.map(FileLock.is_locked, [path] * 1000))
 
 
 def test_processes_are_identified_by_their_age() -> None:
