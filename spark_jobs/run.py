@@ -203,8 +203,9 @@ def run_attended(job: Job, stream: Any, attendance: Attendance) -> int:
     try:
         try:
             release = _lock_job(job, control)
-            exporter = _show_numbers(numbers, job, attendance)
             writable.set()
+            control.write(status)
+            exporter = _show_numbers(numbers, job, attendance)
             spark = None if host is None else host.session(job)
         except Exception as error:  # noqa: BLE001 - becomes an event, whatever it is
             if host is not None:
@@ -263,6 +264,7 @@ def _first_status(job: Job, host: Application | None) -> dict[str, Any]:
 
     status: dict[str, Any] = {
         "job": job.name,
+        "state": "starting",
         "file": str(Path(job.origin).resolve()) if job.origin else "",
         "pid": os.getpid(),
         "age": process_age(os.getpid()),
@@ -270,7 +272,8 @@ def _first_status(job: Job, host: Application | None) -> dict[str, Any]:
         "master": job.master,
     }
     if job.membership is not None:
-        status |= {"flow": job.membership.flow, "sink": job.membership.sink}
+        member = job.membership
+        status |= {"flow": member.flow, "sink": member.sink, "sinks": dict(member.jobs)}
     return status if host is None else {**status, "application": host.name}
 
 

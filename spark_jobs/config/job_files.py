@@ -341,7 +341,7 @@ def check_flow(
         raw["name"],
         {name: config["checkpoint.location"] for name, config in configs.items()},
         value.value,
-        flow_sinks.selected_names(raw),
+        {name: configs[name]["name"] for name in flow_sinks.selected_names(raw)},
     )
     return [(configs[name], member) for name, member in members.items()], []
 
