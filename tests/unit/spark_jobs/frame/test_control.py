@@ -13,8 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from spark_jobs.cli import status_table
+from spark_jobs.cli import main, status_table
 from spark_jobs.control import LEASE_FILE, AlreadyRuns, CheckpointLease, Control, FileLock, is_alive, process_age
+from spark_jobs.job import control_folder
 from spark_jobs.spark.checkpoint import LocalFolder, local_path
 
 HOLDER = """
@@ -123,6 +124,19 @@ def test_status(tmp_path: Path) -> None:
     assert (tmp_path / "job" / "status.json").stat().st_mode & 0o077 == 0
     control.lock.acquire("job")
     assert control.running()
+
+
+def test_a_job_whose_name_is_a_reference_is_known_by_its_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("MILLRACE_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("SHOP", "orders")
+    file = tmp_path / "job.json"
+    file.write_text(json.dumps({"name": "${env:SHOP}", "sinks": "keep", "sink.keep.type": "console"}))
+    control = Control(control_folder("orders.keep"))
+    control.write({"job": "orders.keep", "state": "stopped"})
+    main(["status", str(file), "--json"])
+    assert json.loads(capsys.readouterr().out)["orders.keep"]["state"] == "stopped"
 
 
 def test_status_in_words() -> None:
