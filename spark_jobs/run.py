@@ -202,9 +202,8 @@ def run_attended(job: Job, stream: Any, attendance: Attendance) -> int:
     unfilter = _filter_logs(masker)
     try:
         try:
-            release = _lock_job(job, control)
+            release = _lock_job(job, control, status)
             writable.set()
-            control.write(status)
             exporter = _show_numbers(numbers, job, attendance)
             spark = None if host is None else host.session(job)
         except Exception as error:  # noqa: BLE001 - becomes an event, whatever it is
@@ -306,7 +305,8 @@ def list_options(job: Job) -> Any:
     return find_parts(job.config.raw).definition
 
 
-def _lock_job(job: Job, control: Any) -> Callable[[], None]:
+def _lock_job(job: Job, control: Control, status: dict[str, Any]) -> Callable[[], None]:
+    """Take the job's locks, and show that it starts; returns what lets them go."""
     from spark_jobs.control import checkpoint_lock
 
     control.lock.acquire(f"job {job.name}")
@@ -318,6 +318,7 @@ def _lock_job(job: Job, control: Any) -> Callable[[], None]:
         except BaseException:
             control.lock.release()
             raise
+    control.write(status)
 
     def release() -> None:
         if checkpoint_guard is not None:

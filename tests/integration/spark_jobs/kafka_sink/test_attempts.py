@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from contextlib import suppress
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import pytest
@@ -42,7 +43,7 @@ class Attempt:
         try:
             yield
             bounds = sorted({start, end, *(chance.randrange(start, end) for _ in range(2))})
-            for first, last in zip(bounds, bounds[1:], strict=False):
+            for first, last in pairwise(bounds):
                 writer.write(records(topic, first, last))
                 if chance.random() < 0.5:  # else its records wait for the commit
                     with suppress(KafkaException):  # a refusal is the writer's next one

@@ -114,23 +114,23 @@ def test_a_flow_is_found_by_its_file_and_its_name(tmp_path: Path, running: dict[
 
 
 class Ended(Exception):
-    """The end of a run that has only begun."""
+    """The end of a run right after its start."""
 
 
 def test_a_flow_that_is_just_starting_is_found_with_all_of_its_sinks(tmp_path: Path) -> None:
     keep, show = job_config.build_flow(properties(tmp_path))
-    found = []
+    flow_parts = []
 
     def begin(runner: Runner) -> None:
         assert describe_job(runner.job.name)["state"] == "starting"
-        found.append(commands.find_parts("orders"))
+        flow_parts.append(commands.find_parts("orders"))
         raise Ended
 
     for job in (keep, show):  # the first one's status alone names both
         with pytest.raises(Ended):
             run_attended(job, io.StringIO(), Attendance(begin))
     parts = [commands.SavepointPart(f"orders.{sink}", sink) for sink in SINKS]
-    assert found == [parts, parts]
+    assert flow_parts == [parts, parts]
     assert describe_job(show.name)["state"] == "died"
 
 
