@@ -154,7 +154,7 @@ def test_a_job_that_starts_while_its_file_is_read_is_not_taken_for_a_stopped_one
         """A job that starts when it is asked for."""
 
         @property
-        def job(self) -> Any:  # type: ignore[override]
+        def job(self) -> Any:
             control.lock.acquire("the job")
             return show
 
