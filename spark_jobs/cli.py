@@ -221,7 +221,7 @@ def _find_job_names(names_or_files: Sequence[str]) -> list[str]:
             )
             result += sinks or [name_or_file]
             continue
-        properties = config.read_file(name_or_file).properties
+        properties, _ = config.resolve_references(config.read_file(name_or_file).properties)
         if "name" not in properties:
             raise ConfigInvalid(f"{name_or_file}: has no name")
         result += [sink.properties["name"] for sink in divide_sinks(properties)] or [properties["name"]]

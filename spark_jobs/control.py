@@ -1,7 +1,7 @@
 """Control of a job's runs: locks that let one run go at a time, and the data of ``status`` and ``stop``.
 
-A local lock is the kernel's (``flock``): it ends with its process, however that ends. A checkpoint on another file system has a
-lease in a file, which is renewed and runs out.
+A local lock is the kernel's, of an open file: it ends with its process, however that ends. A checkpoint on another file
+system has a lease in a file, which is renewed and runs out.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import json
 import os
 import secrets
 import socket
+import struct
 import threading
 import time
 from pathlib import Path
@@ -28,6 +29,10 @@ if TYPE_CHECKING:
 LEASE_FILE: Final = "_millrace_lease"
 LEASE_S: Final = 60.0
 _RENEW_S: Final = 10.0
+#: ``struct flock``: type, whence, start, length, process.
+_FLOCK: Final = "hhqqi"
+#: An exclusive lock on all of a file. Unlike one by ``flock``, others can ask for it without taking it.
+_WHOLE_FILE: Final = struct.pack(_FLOCK, fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
 
 
 class AlreadyRuns(Fatal):
@@ -72,7 +77,7 @@ class FileLock:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         file = self.path.open("a+", encoding="utf-8")
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.fcntl(file, fcntl.F_OFD_SETLK, _WHOLE_FILE)
         except OSError:
             file.seek(0)
             holder = file.read().strip()
@@ -94,15 +99,13 @@ class FileLock:
 
     @staticmethod
     def is_locked(path: Path) -> bool:
-        """Whether some process has it."""
+        """Whether some process has it. Asks without taking it, so that a job that starts meanwhile is not refused."""
         try:
-            with path.open("r+", encoding="utf-8") as file:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            with path.open("rb") as file:
+                lock = fcntl.fcntl(file, fcntl.F_OFD_GETLK, _WHOLE_FILE)
         except FileNotFoundError:
             return False
-        except OSError:
-            return True
-        return False
+        return bool(struct.unpack(_FLOCK, lock)[0] != fcntl.F_UNLCK)
 
 
 class CheckpointLease:

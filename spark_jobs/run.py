@@ -202,9 +202,9 @@ def run_attended(job: Job, stream: Any, attendance: Attendance) -> int:
     unfilter = _filter_logs(masker)
     try:
         try:
-            release = _lock_job(job, control)
-            exporter = _show_numbers(numbers, job, attendance)
+            release = _lock_job(job, control, status)
             writable.set()
+            exporter = _show_numbers(numbers, job, attendance)
             spark = None if host is None else host.session(job)
         except Exception as error:  # noqa: BLE001 - becomes an event, whatever it is
             if host is not None:
@@ -263,6 +263,7 @@ def _first_status(job: Job, host: Application | None) -> dict[str, Any]:
 
     status: dict[str, Any] = {
         "job": job.name,
+        "state": "starting",
         "file": str(Path(job.origin).resolve()) if job.origin else "",
         "pid": os.getpid(),
         "age": process_age(os.getpid()),
@@ -270,7 +271,8 @@ def _first_status(job: Job, host: Application | None) -> dict[str, Any]:
         "master": job.master,
     }
     if job.membership is not None:
-        status |= {"flow": job.membership.flow, "sink": job.membership.sink}
+        member = job.membership
+        status |= {"flow": member.flow, "sink": member.sink, "sinks": dict(member.jobs)}
     return status if host is None else {**status, "application": host.name}
 
 
@@ -303,7 +305,8 @@ def list_options(job: Job) -> Any:
     return find_parts(job.config.raw).definition
 
 
-def _lock_job(job: Job, control: Any) -> Callable[[], None]:
+def _lock_job(job: Job, control: Control, status: dict[str, Any]) -> Callable[[], None]:
+    """Take the job's locks, and show that it starts; returns what lets them go."""
     from spark_jobs.control import checkpoint_lock
 
     control.lock.acquire(f"job {job.name}")
@@ -315,6 +318,7 @@ def _lock_job(job: Job, control: Any) -> Callable[[], None]:
         except BaseException:
             control.lock.release()
             raise
+    control.write(status)
 
     def release() -> None:
         if checkpoint_guard is not None:

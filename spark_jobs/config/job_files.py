@@ -341,7 +341,7 @@ def check_flow(
         raw["name"],
         {name: config["checkpoint.location"] for name, config in configs.items()},
         value.value,
-        flow_sinks.selected_names(raw),
+        {name: configs[name]["name"] for name in flow_sinks.selected_names(raw)},
     )
     return [(configs[name], member) for name, member in members.items()], []
 
@@ -361,9 +361,7 @@ def check_job(properties: Mapping[str, str]) -> tuple[Config | None, list[Config
         if value.name not in complained
         for message in value.errors
     ]
-    problems += [
-        problem for problem in _find_bare_references(raw, job_parts.definition) if problem.name not in complained
-    ]
+    problems += [problem for problem in _check_secrets(raw, job_parts.definition) if problem.name not in complained]
     parsed = {name: value.value for name, value in values.items()}
     bad = {problem.name for problem in problems}
     together = (
@@ -382,9 +380,9 @@ def check_job(properties: Mapping[str, str]) -> tuple[Config | None, list[Config
     return (None if problems else config), problems
 
 
-def _find_bare_references(raw: Mapping[str, str], definition: ConfigDef) -> list[ConfigProblem]:
+def _check_secrets(raw: Mapping[str, str], definition: ConfigDef) -> list[ConfigProblem]:
     """Complaints about secrets that are still references: their own text, which others may guess, would be taken for them."""
-    from worker.secrets.providers import only_references
+    from worker.secrets.masking import find_bare_references
 
     return [
         ConfigProblem(
@@ -392,8 +390,8 @@ def _find_bare_references(raw: Mapping[str, str], definition: ConfigDef) -> list
             f"{value} in the option {name} has no value: check the provider's name (a job file can use env, file and "
             "directory), the path and the key",
         )
-        for name, value in raw.items()
-        if name in definition.keys and definition.keys[name].secret and only_references(value)
+        for name, value in find_bare_references(raw, definition.keys.values())
+        if not value.startswith("${column:")  # a template for each row
     ]
 
 

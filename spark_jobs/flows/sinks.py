@@ -75,12 +75,14 @@ class FlowMembership:
         sink: the sink's name.
         others: the checkpoints of the flow's other sinks, by name.
         max_lag: how many records the slowest of them may be behind this one; -1: any number.
+        jobs: the names of the jobs that run in the same process, by sink.
     """
 
     flow: str
     sink: str
     others: Mapping[str, str] = field(default_factory=dict)
     max_lag: int = -1
+    jobs: Mapping[str, str] = field(default_factory=dict)
 
 
 def sink_names(raw: Mapping[str, str]) -> list[str]:
@@ -215,7 +217,7 @@ def shared_complaints(configs: Mapping[str, Mapping[str, Any]]) -> list[ConfigPr
 
 
 def make_memberships(
-    flow: str, checkpoints: Mapping[str, str], max_lag: int, selected: Iterable[str]
+    flow: str, checkpoints: Mapping[str, str], max_lag: int, jobs: Mapping[str, str]
 ) -> dict[str, FlowMembership]:
     """Return the membership of each selected sink's job.
 
@@ -223,13 +225,13 @@ def make_memberships(
         flow: its name.
         checkpoints: of all its sinks, by name.
         max_lag: ``sinks.max.lag.records``.
-        selected: names of the sinks that run here.
+        jobs: the names of the jobs of the sinks that run here, by sink.
     """
     return {
         sink: FlowMembership(
-            flow, sink, {name: folder for name, folder in checkpoints.items() if name != sink}, max_lag
+            flow, sink, {name: folder for name, folder in checkpoints.items() if name != sink}, max_lag, jobs
         )
-        for sink in selected
+        for sink in jobs
     }
 
 

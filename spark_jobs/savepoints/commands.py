@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import secrets
 import time
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from connectors.errors import ConfigInvalid, Fatal
-from spark_jobs.control import Control
+from spark_jobs.control import AlreadyRuns, Control
 from spark_jobs.job import control_folder
 from spark_jobs.savepoints.make import make_absolute, make_savepoint, summarize_savepoint
 from spark_jobs.savepoints.requests import JobSavepointRequest, request_savepoint
@@ -41,23 +42,29 @@ def main(argv: Sequence[str]) -> int:
     arguments = parser.parse_args(list(argv))
     location = make_absolute(arguments.to)
     name = arguments.name or location.rsplit("/", 1)[-1]
-    stopping = []
-    for part in find_parts(arguments.job):
-        control = Control(control_folder(part.name))
-        target = f"{location}/{part.sink}" if part.sink else location
-        if control.running():
-            request = JobSavepointRequest(
-                secrets.token_hex(8), target, name, time.time() + arguments.timeout, arguments.stop
-            )
-            with progress(f"waiting for the savepoint of {part.name}", quiet_s=2):
-                result = request_savepoint(control.folder, request, alive=control.running, timeout_s=arguments.timeout)
-            if arguments.stop:
-                stopping.append(control)
-        else:
-            result = make_stopped(part.job or _load_of(control, part.name), target, name)
-        print(describe_savepoint(result))  # noqa: T201 - a command
-    for control in stopping:
-        _wait_for_end(control, arguments.timeout)
+    parts = find_parts(arguments.job)
+    running = []
+    with ExitStack() as locks:
+        # All of them before the first savepoint: none may start while the others' are made.
+        stopped = {part.name: job for part in parts if (job := lock_stopped(part, locks)) is not None}
+        for part in parts:
+            target = f"{location}/{part.sink}" if part.sink else location
+            if part.name in stopped:
+                result = make_stopped(stopped[part.name], target, name)
+            else:
+                control = Control(control_folder(part.name))
+                request = JobSavepointRequest(
+                    secrets.token_hex(8), target, name, time.time() + arguments.timeout, arguments.stop
+                )
+                with progress(f"waiting for the savepoint of {part.name}", quiet_s=2):
+                    result = request_savepoint(
+                        control.folder, request, alive=control.running, timeout_s=arguments.timeout
+                    )
+                running.append(control)
+            print(describe_savepoint(result))  # noqa: T201 - a command
+    if arguments.stop:
+        for control in running:
+            _wait_for_end(control, arguments.timeout)
     return 0
 
 
@@ -90,10 +97,37 @@ def find_parts(file_or_name: str) -> list[SavepointPart]:
             for job in config.build_flow(config.read_file(file_or_name))
         ]
     names = cli.known_jobs()
-    flows = {} if file_or_name in names else {name: cli.describe_job(name) for name in names}
-    return [
-        SavepointPart(name, status["sink"]) for name, status in flows.items() if status.get("flow") == file_or_name
-    ] or [SavepointPart(file_or_name)]
+    statuses = [] if file_or_name in names else [cli.describe_job(name) for name in names]
+    # Each names all sinks of its process, some of which may be just starting.
+    sinks = {
+        name: sink
+        for status in statuses
+        if status.get("flow") == file_or_name
+        for sink, name in status.get("sinks", {status.get("sink", ""): status["job"]}).items()
+    }
+    return [SavepointPart(name, sinks[name]) for name in sorted(sinks)] or [SavepointPart(file_or_name)]
+
+
+def lock_stopped(part: SavepointPart, locks: ExitStack) -> Job | None:
+    """Lock a job that does not run; None: it runs.
+
+    Raises:
+        AlreadyRuns: another job uses its checkpoint.
+        ConfigInvalid: its file is not known, or not valid.
+    """
+    from spark_jobs.materializer.state.rebuild import lock_job
+
+    control = Control(control_folder(part.name))
+    if control.running():
+        return None
+    job = part.job or _load_of(control, part.name)
+    try:
+        locks.enter_context(lock_job(job))
+    except AlreadyRuns:
+        if control.running():
+            return None  # it has just started
+        raise
+    return job
 
 
 def _load_of(control: Control, name: str) -> Job:
@@ -117,25 +151,23 @@ def _load_of(control: Control, name: str) -> Job:
 
 
 def make_stopped(job: Job, location: str, name: str) -> dict[str, Any]:
-    """A savepoint of a job that does not run. Blocks: starts a JVM.
+    """A savepoint of a job that does not run, and is locked. Blocks: starts a JVM.
 
     Raises:
-        AlreadyRuns: it runs.
         Fatal, Retriable: see ``make_savepoint``.
     """
-    from spark_jobs.materializer.state.rebuild import lock_job, session_of
+    from spark_jobs.materializer.state.rebuild import session_of
     from spark_jobs.spark.causes import cause_of
     from spark_jobs.spark.checkpoint import open_folder
 
-    with lock_job(job):
-        spark = session_of(job)
-        try:
-            with progress(f"writing the savepoint {name}", quiet_s=2):
-                manifest = make_savepoint(job, spark, open_folder(job.checkpoint, spark), location, name)
-        except Exception as error:
-            raise cause_of(error) from error
-        finally:
-            spark.stop()
+    spark = session_of(job)
+    try:
+        with progress(f"writing the savepoint {name}", quiet_s=2):
+            manifest = make_savepoint(job, spark, open_folder(job.checkpoint, spark), location, name)
+    except Exception as error:
+        raise cause_of(error) from error
+    finally:
+        spark.stop()
     return summarize_savepoint(manifest, location)
 
 

@@ -230,6 +230,39 @@ def secrets_in(value: str) -> list[str]:
     return secrets
 
 
+def _secrets_of(name: str, value: str, *, secret: bool) -> list[str]:
+    """The secrets in the value of an option.
+
+    Args:
+        name: of the option.
+        value: its value.
+        secret: whether the option holds a secret.
+    """
+    secrets = secrets_in(value)
+    if secret:
+        secrets = secrets or [value]
+        if _USER_INFO.search(name):
+            secrets.append(value.partition(":")[2])
+    return secrets
+
+
+def find_bare_references(config: Mapping[str, str], keys: Iterable[ConfigKey]) -> list[tuple[str, str]]:
+    """Secrets that are still references, with their options: their own text would be taken for the secret.
+
+    Args:
+        config: properties, with references resolved.
+        keys: the declarations of the options; names not among them are judged by what they are.
+    """
+    secret = _secret_names(config, keys)
+    return [
+        (name, value)
+        for name, option_value in config.items()
+        if option_value
+        for value in dict.fromkeys(_secrets_of(name, option_value, secret=name in secret))
+        if only_references(value)
+    ]
+
+
 class SecretMasker:
     """Knows secret values and masks them in strings. Safe to use from several threads; never blocks."""
 
@@ -301,14 +334,9 @@ class SecretMasker:
         for name, value in config.items():
             if not value or only_references(value):
                 continue
-            inside = secrets_in(value)
-            secrets += inside
-            if name in secret:
-                if not inside:
-                    secrets.append(value)
-                if _USER_INFO.search(name):
-                    secrets.append(value.partition(":")[2])
-            elif not inside:
+            values = _secrets_of(name, value, secret=name in secret)
+            secrets += values
+            if not values:
                 public |= _words_of(value)
         self._remember_words(public, secret)
         if secrets:

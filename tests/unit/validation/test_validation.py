@@ -186,6 +186,26 @@ async def test_a_secret_that_is_still_a_reference_is_refused(registry: PluginReg
 
 
 @pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("producer.override.sasl.jaas.config", 'PlainLoginModule required username="u" password="${nosuch:x}";'),
+        ("producer.override.ssl.key.password", "${nosuch:x}"),
+    ],
+)
+async def test_a_secret_for_a_client_that_is_still_a_reference_is_refused(
+    registry: PluginRegistry, option: str, value: str
+) -> None:
+    config = {**CONFIG, option: value}
+    infos = await validate_config(registry, config, None, WORKER, resolved=config, deadline_s=5)
+    values = {item["value"]["name"]: item["value"] for item in infos["configs"]}
+    errors = [error for error in values[option]["errors"] if "has no value" in error]
+    assert errors == [
+        f"${{nosuch:x}} in the option {option} has no value: check the provider's name (config.providers), the path and the key"
+    ]
+    assert infos["error_count"] == sum(len(entry["errors"]) for entry in values.values())
+
+
+@pytest.mark.parametrize(
     ("policy", "name", "allowed"),
     [
         ("All", "linger.ms", True),

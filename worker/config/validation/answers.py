@@ -16,6 +16,7 @@ from worker.config.job_config import JOB_CONFIG
 from worker.config.source_config import SOURCE_CONFIG
 from worker.config.validation.checks import (
     ask_connector,
+    check_client_references,
     check_converter_versions,
     check_references,
     check_version,
@@ -117,7 +118,10 @@ async def validate_config(
     groups = list(dict.fromkeys([*common.groups, *own_definition.groups]))
     entries = describe_options(values, keys)
     errors = sum(len(value.errors) for value in values.values())
-    for key, prefix, value in await asyncio.to_thread(client_overrides, actual, worker_properties):
+    overrides = await asyncio.to_thread(client_overrides, actual, worker_properties)
+    if resolved is not None:
+        check_client_references(actual, [value for _, _, value in overrides])
+    for key, prefix, value in overrides:
         entries.append(describe_option(value, key, prefix))
         groups += [key.group] if key is not None and key.group is not None and key.group not in groups else []
         errors += bool(value.errors)

@@ -12,6 +12,7 @@ from connectors.errors import ConfigInvalid
 from connectors.options import ConfigProblem
 from worker.config.validation.options import CONVERTERS, VERSION, add_complaint
 from worker.rest.checks import CLASS_OPTION
+from worker.secrets.masking import find_bare_references
 from worker.secrets.providers import only_references
 from worker.transforms.java.versions import range_problem
 
@@ -73,12 +74,22 @@ def check_references(keys: Iterable[ConfigKey], resolved: Mapping[str, str], val
     for key in keys:
         resolved_value = resolved.get(key.name)
         if key.secret and resolved_value and only_references(resolved_value):
-            add_complaint(
-                values,
-                key.name,
-                f"{resolved_value} in the option {key.name} has no value: check the provider's name "
-                "(config.providers), the path and the key",
-            )
+            add_complaint(values, key.name, _describe_reference(key.name, resolved_value))
+
+
+def check_client_references(resolved: Mapping[str, str], values: Iterable[ConfigValue]) -> None:
+    """``check_references`` for properties of clients, which may hold a secret between other text, such as a login."""
+    references = dict(find_bare_references(resolved, ()))
+    for value in values:
+        if value.name in references:
+            value.errors.append(_describe_reference(value.name, references[value.name]))
+
+
+def _describe_reference(name: str, reference: str) -> str:
+    return (
+        f"{reference} in the option {name} has no value: check the provider's name (config.providers), the path and "
+        "the key"
+    )
 
 
 def find_mistyped_options(names: Iterable[str], options: Collection[str]) -> list[ConfigProblem]:

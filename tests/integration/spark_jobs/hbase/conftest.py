@@ -24,7 +24,8 @@ class Reader:
     def __init__(self, address: str) -> None:
         self.interface = load_interface()
         config = CONFIG_DEF.parse({"sink.hbase.address": address, "sink.hbase.timeout.ms": "60000"})
-        self.connection = HbaseConnection(parse_settings(config))
+        self._settings = parse_settings(config)
+        self.connection = HbaseConnection(self._settings)
 
     def name(self, table: str) -> Any:
         space, _, qualifier = table.rpartition(":")
@@ -42,6 +43,8 @@ class Reader:
 
     def cells(self, table: str, versions: int = 1) -> Cells:
         """All cells, as `family:column`; none where there is no table."""
+        self.connection.close()  # the server ends one that is idle for a minute
+        self.connection = HbaseConnection(self._settings)
         if not self.connection.ask("tableExists", self.name(table)):
             return {}
         stored: Cells = {}

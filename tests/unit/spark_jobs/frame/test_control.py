@@ -7,12 +7,15 @@ import os
 import socket
 import subprocess
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from spark_jobs.cli import status_table
+from spark_jobs.cli import main, status_table
 from spark_jobs.control import LEASE_FILE, AlreadyRuns, CheckpointLease, Control, FileLock, is_alive, process_age
+from spark_jobs.job import control_folder
 from spark_jobs.spark.checkpoint import LocalFolder, local_path
 
 HOLDER = """
@@ -44,6 +47,37 @@ def test_a_lock_ends_with_its_process(tmp_path: Path) -> None:
     assert path.read_text() == f"process {os.getpid()} on {socket.gethostname()}"
     mine.release()
     mine.acquire("job x")
+
+
+def test_a_question_about_a_lock_refuses_no_process(tmp_path: Path) -> None:
+    """``millrace job status`` next to a job that starts."""
+    path = tmp_path / "lock"
+    ended = threading.Event()
+
+    def ask() -> None:
+        while not ended.is_set():
+            FileLock.is_locked(path)
+
+    askers = [threading.Thread(target=ask) for _ in range(2)]
+    path.touch()
+    for asker in askers:
+        asker.start()
+    try:
+        for _ in range(100):
+            lock = FileLock(path)
+            lock.acquire("job x")
+            lock.release()
+    finally:
+        ended.set()
+        for asker in askers:
+            asker.join()
+
+
+def test_two_questions_about_a_lock_do_not_mislead_each_other(tmp_path: Path) -> None:
+    path = tmp_path / "lock"
+    path.touch()
+    with ThreadPoolExecutor(2) as pool:
+        assert not any(pool.map(FileLock.is_locked, [path] * 1000))
 
 
 def test_processes_are_identified_by_their_age() -> None:
@@ -90,6 +124,19 @@ def test_status(tmp_path: Path) -> None:
     assert (tmp_path / "job" / "status.json").stat().st_mode & 0o077 == 0
     control.lock.acquire("job")
     assert control.running()
+
+
+def test_a_job_whose_name_is_a_reference_is_known_by_its_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("MILLRACE_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("SHOP", "orders")
+    file = tmp_path / "job.json"
+    file.write_text(json.dumps({"name": "${env:SHOP}", "sinks": "keep", "sink.keep.type": "console"}))
+    control = Control(control_folder("orders.keep"))
+    control.write({"job": "orders.keep", "state": "stopped"})
+    main(["status", str(file), "--json"])
+    assert json.loads(capsys.readouterr().out)["orders.keep"]["state"] == "stopped"
 
 
 def test_status_in_words() -> None:

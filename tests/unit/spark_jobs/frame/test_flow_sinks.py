@@ -66,7 +66,13 @@ def test_each_sink_is_a_job_with_its_own_state_and_options() -> None:
     assert history.config["kafka.group.id"] == "millrace-orders.history"
     assert database.checkpoint.endswith("/orders.database/checkpoint")
     assert database.config["errors.retry.delay.ms"], history.config["errors.retry.delay.ms"] == (100, 700)
-    assert database.membership == FlowMembership("orders", "database", {"history": history.checkpoint}, -1)
+    assert database.membership == FlowMembership(
+        "orders",
+        "database",
+        {"history": history.checkpoint},
+        -1,
+        {"database": "orders.database", "history": "orders.history"},
+    )
 
 
 def test_properties_and_json_say_the_same_as_yaml() -> None:

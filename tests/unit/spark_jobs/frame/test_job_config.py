@@ -162,6 +162,35 @@ def test_a_secret_whose_key_is_missing_is_complained_of_once() -> None:
     assert "NO_SUCH_VARIABLE is not in the environment" in complaint
 
 
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("kafka.sasl.password", "${nosuch:x}"),
+        ("kafka.sasl.jaas.config", 'org.PlainLoginModule required username="u" password="${nosuch:x}";'),
+        ("source.schema.registry.basic.auth.user.info", "user:${nosuch:x}"),
+        ("source.schema.registry.url", "http://user:${nosuch:x}@registry:8081"),
+        ("spark.hadoop.fs.s3a.secret.key", "${nosuch:x}"),
+        ("sink.kafka.producer.ssl.key.password", "${nosuch:x}"),
+        ("sink.kafka.schema.registry.basic.auth.user.info", "${nosuch:x}"),
+    ],
+)
+def test_a_secret_for_a_client_that_is_only_a_reference_is_refused(name: str, value: str) -> None:
+    target = {"sink.type": "kafka", "sink.kafka.topic": "out", "sink.kafka.content": "rows"}
+    rows = {option: text for option, text in job().items() if not option.startswith("sink.")} | target
+    (complaint,) = complaints(rows | {name: value})
+    assert complaint.startswith(f"${{nosuch:x}} in the option {name} has no value: check the provider's name")
+    flow = {option.replace("sink.", "sink.one."): text for option, text in rows.items()} | {"sinks": "one"}
+    given_name = name.replace("sink.", "sink.one.")
+    (problem,) = config.check_flow(flow | {given_name: value})[1]
+    assert (problem.name, f"in the option {given_name} has" in problem.message) == (given_name, True)
+
+
+def test_a_template_of_a_column_is_no_secret() -> None:
+    target = {"sink.type": "kafka", "sink.kafka.topic": "out", "sink.kafka.content": "rows"}
+    rows = {option: text for option, text in job().items() if not option.startswith("sink.")} | target
+    assert complaints(rows | {"sink.kafka.header.order_key": "${column:id}"}) == []
+
+
 def test_what_belongs_to_parts_and_clients_is_accepted() -> None:
     more = {
         "sink.target.driver.timeout": "5",

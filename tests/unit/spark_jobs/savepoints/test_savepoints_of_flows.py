@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import io
 import json
 import threading
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from connectors.errors import ConfigInvalid, Retriable
+from spark_jobs.cli import describe_job
 from spark_jobs.config import job_files as job_config
 from spark_jobs.connector import SparkJob
 from spark_jobs.control import Control
 from spark_jobs.job import control_folder
+from spark_jobs.run import Attendance, run_attended, run_file
 from spark_jobs.savepoints import commands, rest
 from spark_jobs.savepoints.manifest import MANIFEST_FILE
 from spark_jobs.savepoints.requests import Inbox, JobSavepointRequest, SavepointAnswer
@@ -23,6 +27,8 @@ from tests.unit.spark_jobs.savepoints.test_savepoints_of_connectors import seale
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+    from spark_jobs.runner import Runner
 
 SINKS = ("keep", "show")
 
@@ -105,6 +111,56 @@ def test_a_flow_is_found_by_its_file_and_its_name(tmp_path: Path, running: dict[
         ]
     assert commands.find_parts("orders.show") == [commands.SavepointPart("orders.show")]
     assert commands.find_parts("other") == [commands.SavepointPart("other")]
+
+
+class Ended(Exception):
+    """The end of a run right after its start."""
+
+
+def test_a_flow_that_is_just_starting_is_found_with_all_of_its_sinks(tmp_path: Path) -> None:
+    keep, show = job_config.build_flow(properties(tmp_path))
+    flow_parts = []
+
+    def begin(runner: Runner) -> None:
+        assert describe_job(runner.job.name)["state"] == "starting"
+        flow_parts.append(commands.find_parts("orders"))
+        raise Ended
+
+    for job in (keep, show):  # the first one's status alone names both
+        with pytest.raises(Ended):
+            run_attended(job, io.StringIO(), Attendance(begin))
+    parts = [commands.SavepointPart(f"orders.{sink}", sink) for sink in SINKS]
+    assert flow_parts == [parts, parts]
+    assert describe_job(show.name)["state"] == "died"
+
+
+def test_no_sink_of_a_stopped_flow_starts_while_savepoints_are_made(tmp_path: Path) -> None:
+    file = tmp_path / "orders.json"
+    file.write_text(json.dumps(properties(tmp_path)))
+    parts = commands.find_parts(str(file))
+    events = io.StringIO()
+    with ExitStack() as locks:
+        jobs = [commands.lock_stopped(part, locks) for part in parts]
+        assert [job and job.name for job in jobs] == [f"orders.{sink}" for sink in SINKS]
+        assert run_file(str(file), events) == 1
+        assert events.getvalue().count("is in use by process") == len(SINKS)
+
+
+def test_a_job_that_starts_while_its_file_is_read_is_not_taken_for_a_stopped_one(tmp_path: Path) -> None:
+    show = job_config.build_flow(properties(tmp_path))[1]
+    control = Control(show.folder)
+
+    class Starting(commands.SavepointPart):
+        """A job that starts when it is asked for."""
+
+        @property
+        def job(self) -> Any:
+            control.lock.acquire("the job")
+            return show
+
+    with ExitStack() as locks:
+        assert commands.lock_stopped(Starting(show.name, "show"), locks) is None
+    control.lock.release()
 
 
 def test_rest_asks_all_sinks_or_none(tmp_path: Path, running: dict[str, Inbox]) -> None:
