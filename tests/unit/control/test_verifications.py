@@ -274,7 +274,7 @@ async def test_a_verification_of_an_earlier_term_is_ended_and_writes_nothing() -
     runs = {"a": VerificationRun(body(state="running"), term=0)}
     operations = operations_of({**body(state="cancelled"), "started_ms": 2000}, runs)
     earlier = runs["a"]
-    earlier.task = asyncio.create_task(asyncio.sleep(3600))
+    earlier.task = cast("asyncio.Task[None]", asyncio.create_task(asyncio.Event().wait()))
     with pytest.raises(NotLeader):
         await operations._handle_message("a", earlier, {"table": {**table("t"), "equal": True}, "notes": []})
     shown = await operations.verification("a")
