@@ -10,7 +10,7 @@ from typing import Any
 import psycopg
 import pymysql
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from pyspark.sql import types as t
 
@@ -376,6 +376,7 @@ def test_names_that_a_database_cannot_hold(kind: str, name: str, said: str) -> N
 
 @given(st.text(st.characters(max_codepoint=0xFFFF, exclude_categories=["Cs"], exclude_characters="\0"), min_size=1))
 def test_other_names_are_held(name: str) -> None:
+    assume(name.rstrip(" ") not in {"tableoid", "xmin", "cmin", "xmax", "cmax", "ctid"})
     for kind in ("postgresql", "mariadb"):
         assert not load_dialect(kind).refuses(name.rstrip(" ") or "x")
 
