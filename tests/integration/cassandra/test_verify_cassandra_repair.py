@@ -87,8 +87,8 @@ def test_rows_that_the_topic_lacks_are_sent_again(
         }
         worker.create(name, config)
         path = f"/connectors/{name}/verify"
-        command = ("--connector", name, "--rest", worker.url, "--settle", "1")
-        command = (*command, "--worker", str(next(tmp_path.rglob("*.properties"))))
+        properties = str(next(tmp_path.rglob("*.properties")))
+        command = ("--connector", name, "--rest", worker.url, "--settle", "1", "--worker", properties)
         wait_for_topic(worker, name, "t")
         code, output = run_verify(*command)
         assert code == 0, output
@@ -104,7 +104,7 @@ def test_rows_that_the_topic_lacks_are_sent_again(
 
         def is_equal(after_ms: int) -> bool:
             run = ask()
-            return run["started_ms"] > after_ms and run["state"] == "completed" and run["result"]["equal"]
+            return bool(run["started_ms"] > after_ms and run["state"] == "completed" and run["result"]["equal"])
 
         started = eventually(lambda: ask().get("state") == "running" and ask()["started_ms"], "one runs", detail=ask)
         worker.kill_control()
