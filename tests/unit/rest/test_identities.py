@@ -158,8 +158,8 @@ def test_the_commands_make_lines_that_work(capsys: pytest.CaptureFixture[str], m
     assert (entry.name, [str(grant) for grant in entry.grants]) == ("ci", ["admin"])
     assert entry.expires is not None
     assert entry.expires > time.time()
-    assert cli.main(["hash-token", "ci", "--role", "chief"]) == 1
-    assert cli.main(["hash-token", "ci", "--expires", "2020-01-31"]) == 1
+    assert cli.main(["hash-token", "ci", "--role", "chief"]) == 2
+    assert cli.main(["hash-token", "ci", "--expires", "2020-01-31"]) == 2
     assert "is no role" in capsys.readouterr().err
 
 
