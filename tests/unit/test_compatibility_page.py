@@ -61,7 +61,8 @@ def test_tests_on_the_page_exist(page: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("page", "heading"), [(PAGE, "What works, and the tests"), (PAGE, "Clients"), (PAGES[1], "What moves, and what does not")]
+    ("page", "heading"),
+    [(PAGE, "What works, and the tests"), (PAGE, "Clients"), (PAGES[1], "What moves, and what does not")],
 )
 def test_each_thing_that_works_has_its_test(page: Path, heading: str) -> None:
     rows = list(_rows(_section(page.read_text(encoding="utf-8"), heading)))
