@@ -80,7 +80,8 @@ async def test_a_mistyped_option_is_a_warning_that_names_the_right_one(
     registry: PluginRegistry, mistyped: str, option: str
 ) -> None:
     """It would be left alone in silence, and the option have its default."""
-    infos, _ = await ask(registry, **{mistyped: "1"})
+    change: dict[str, Any] = {mistyped: "1"}
+    infos, _ = await ask(registry, **change)
     assert infos["error_count"] == 0
     message = f"{mistyped} is no option of this connector and has no effect; did you mean {option}?"
     assert infos["warnings"] == [{"name": mistyped, "message": message}]
@@ -88,7 +89,7 @@ async def test_a_mistyped_option_is_a_warning_that_names_the_right_one(
 
 async def test_what_looks_like_no_option_is_left_alone(registry: PluginRegistry) -> None:
     """As in Kafka Connect: a connector may read what it does not declare, such as what belongs to one of its options."""
-    infos, _ = await ask(registry, colour="red", **{"items.first": "1"})
+    infos, _ = await ask(registry, colour="red", items__first="1")
     assert "warnings" not in infos
 
 
