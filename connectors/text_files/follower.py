@@ -389,15 +389,15 @@ class Follower:
         Returns:
             Whether it was room enough.
         """
-        known: list[KnownFile] = []
+        earlier_files: list[KnownFile] = []
         if self._may_have_missed():
             # All of them: a writer that noticed a rotation late may have written to a file after the next one was created.
-            known = [
+            earlier_files = [
                 KnownFile(_identify(fd), read_head(fd, self._compression, HEAD)) for fd in (self._fd, *self._queue)
             ]
             if self._finished is not None:
-                known.append(self._finished)
-        located = open_newer(self.path, known, self._compression, self._pattern)
+                earlier_files.append(self._finished)
+        located = open_newer(self.path, earlier_files, self._compression, self._pattern if earlier_files else "")
         if located is None or not located.descriptors:
             return True
         opened, head = located.descriptors, located.last_head

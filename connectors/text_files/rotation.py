@@ -134,12 +134,14 @@ def _files_from(siblings: Sequence[str], is_first: Callable[[str], bool]) -> lis
     return []
 
 
-def open_newer(path: str, known: Sequence[KnownFile], compression: str, pattern: str | None) -> OpenLocation | None:
-    """The files that took the name ``path`` after the known ones, opened, the oldest first; that of now alone if they are gone.
+def open_newer(
+    path: str, earlier_files: Sequence[KnownFile], compression: str, pattern: str | None
+) -> OpenLocation | None:
+    """The files that took the name ``path`` after earlier ones, opened, the oldest first; that of now alone if those are gone.
 
     Args:
         path: the followed name.
-        known: files that had the name.
+        earlier_files: files that had the name.
         compression: as the option ``file.compression``.
         pattern: as of ``locate_position``.
 
@@ -152,16 +154,16 @@ def open_newer(path: str, known: Sequence[KnownFile], compression: str, pattern:
         names, siblings = _list_siblings(path, pattern)
         present = set(names.values())
 
-        def is_known(name: str) -> bool:
+        def is_earlier(name: str) -> bool:
             return any(
                 (names[name] == identity or identity not in present)
                 and _sibling_holds_position(name, len(head), fingerprint_head(head, len(head)), compression)
                 if head
                 else names[name] == identity
-                for identity, head in known
+                for identity, head in earlier_files
             )
 
-        return FileLocation([*_files_from(siblings, is_known)[1:], path], 0, "", names)
+        return FileLocation([*_files_from(siblings, is_earlier)[1:], path], 0, "", names)
 
     return _open_steadily(path, pattern, locate_newer)
 
