@@ -11,14 +11,13 @@ from enum import Enum
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from connectors.errors import Fatal, Retriable
-from connectors.text_files.rotation import HEAD, fingerprint_head, open_location
+from connectors.text_files.rotation import HEAD, KnownFile, fingerprint_head, open_location, open_newer
 from connectors.text_files.stream import (
     BLOCK,
     CorruptInput,
     PlainStream,
     TextStream,
     is_gzip,
-    open_file,
     open_stream,
     read_error,
     read_head,
@@ -29,6 +28,8 @@ if TYPE_CHECKING:
 
 #: How often to look for a rotation while there is still something to read, seconds.
 _LOOK_INTERVAL: Final = 0.5
+#: After as long without a look, because its task waited for Kafka, files that had the name in between are looked for, seconds.
+_MISSED_AFTER: Final = 2 * _LOOK_INTERVAL
 #: Rotated files held open because they are still to be read.
 _MAX_QUEUE: Final = 32
 
@@ -110,10 +111,13 @@ class Follower:
         self._queue: deque[int] = deque()
         #: The first bytes of the newest file while older ones are read: it may be copied and truncated before its turn.
         self._waiting_head = b""
+        #: The file that was read before this one.
+        self._finished: KnownFile | None = None
         self._target = 0
         self._corrupt = False
         self._quiet_since: float | None = None
         self._next_look = 0.0
+        self._looked_at = 0.0
         self._missing = False
         #: Why the last look at the name failed: an error once the open file is read to its end.
         self._obstacle: Fatal | Retriable | None = None
@@ -182,6 +186,7 @@ class Follower:
         opened = open_location(self.path, position, saved_fingerprint, self._compression, self._pattern)
         if opened is None:
             return FollowerStep(StepKind.MISSING)
+        self._looked_at = self._clock()
         location, descriptors, last_head = opened
         if not descriptors:
             return FollowerStep(StepKind.MISSING)
@@ -201,6 +206,8 @@ class Follower:
 
     def _begin_next(self, position: int, note: str = "") -> FollowerStep:
         """Continue with the next open file."""
+        if self.head and self._fd >= 0:
+            self._finished = KnownFile(_identify(self._fd), self.head)
         self._close_current()
         self._fd = self._queue.popleft()
         self._corrupt = False
@@ -348,31 +355,60 @@ class Follower:
         self._next_look = now + _LOOK_INTERVAL
         self._obstacle = None
         try:
-            self._look_at_name()
+            if self._look_at_name():
+                self._looked_at = now
         except OSError as error:
             self._obstacle = read_error(self.path, error)
         except (Fatal, Retriable) as error:
             self._obstacle = error
 
-    def _look_at_name(self) -> None:
+    def _look_at_name(self) -> bool:
+        """See which file has the name, and open it; returns whether all files that had it are open."""
         try:
             status = os.stat(self.path)  # noqa: PTH116
         except FileNotFoundError:
             if not self._missing:
                 self._missing = True
                 self._quiet_since = None
-            return
+            return not self._may_have_missed()
         self._missing = False
         if self._queue:
             self._look_at_waiting()
-        if (status.st_dev, status.st_ino) != self._identity and len(self._queue) < _MAX_QUEUE:
-            fd = open_file(self.path)
-            if fd is not None:
-                self._queue.append(fd)
-                self._identity = _identify(fd)
-                self._waiting_head = os.pread(fd, HEAD, 0)
-                # The writer may not have noticed yet: it counts from here how long it has been quiet.
-                self._quiet_since = None
+        room = _MAX_QUEUE - len(self._queue)
+        return (status.st_dev, status.st_ino) == self._identity or (room > 0 and self._open_newer(room))
+
+    def _may_have_missed(self) -> bool:
+        return self._clock() - self._looked_at > _MISSED_AFTER
+
+    def _open_newer(self, room: int) -> bool:
+        """Open the file that has the name now, and before it those that had it since the last one that was opened.
+
+        Args:
+            room: the most files; of more the first.
+
+        Returns:
+            Whether it was room enough.
+        """
+        earlier_files: list[KnownFile] = []
+        if self._may_have_missed():
+            # All of them: a writer that noticed a rotation late may have written to a file after the next one was created.
+            earlier_files = [
+                KnownFile(_identify(fd), read_head(fd, self._compression, HEAD)) for fd in (self._fd, *self._queue)
+            ]
+            if self._finished is not None:
+                earlier_files.append(self._finished)
+        located = open_newer(self.path, earlier_files, self._compression, self._pattern if earlier_files else "")
+        if located is None or not located.descriptors:
+            return True
+        opened, head = located.descriptors, located.last_head
+        for fd in opened[room:]:
+            os.close(fd)
+        self._queue.extend(opened[:room])
+        self._identity = _identify(self._queue[-1])
+        self._waiting_head = head if len(opened) <= room else os.pread(self._queue[-1], HEAD, 0)
+        # The writer may not have noticed yet: it counts from here how long it has been quiet.
+        self._quiet_since = None
+        return len(opened) <= room
 
 
 def _identify(fd: int) -> tuple[int, int]:

@@ -7,10 +7,13 @@ import glob
 import os
 import zlib
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from connectors.errors import Fatal, Retriable
 from connectors.text_files.stream import is_gzip, is_regular_file, open_file, open_files, read_error, read_head
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
 
 #: How much of a file's beginning tells it from others.
 HEAD: Final = 1024
@@ -24,6 +27,18 @@ _MOST_PACKED: Final = 1032
 
 #: Device and inode.
 Identity = tuple[int, int]
+
+
+class KnownFile(NamedTuple):
+    """A file that was opened before; compressed since, it is another file that begins alike.
+
+    Attributes:
+        identity: device and inode.
+        head: its first bytes; empty where they are not known.
+    """
+
+    identity: Identity
+    head: bytes
 
 
 class FileLocation(NamedTuple):
@@ -88,17 +103,13 @@ def locate_position(
         return FileLocation([path], position)
     if _holds_position(path, position, saved_fingerprint, compression):
         return FileLocation([path], position)
-    newer: list[str] = []
     names, siblings = _list_siblings(path, pattern)
-    for sibling in siblings:
-        if _sibling_holds_position(sibling, position, saved_fingerprint, compression):
-            # A file that is just being compressed has two names: its text is read once.
-            files = {sibling, *newer}
-            newer = [name for name in newer if not name.endswith(_PACKED) or name.removesuffix(_PACKED) not in files]
-            paths = [sibling, *reversed(newer), path]
-            note = f"{path} was rotated while it was not read: continuing in {sibling} at {position}"
-            return FileLocation(paths, position, note, names)
-        newer.append(sibling)
+    rotated = _files_from(
+        siblings, lambda name: _sibling_holds_position(name, position, saved_fingerprint, compression)
+    )
+    if rotated:
+        note = f"{path} was rotated while it was not read: continuing in {rotated[0]} at {position}"
+        return FileLocation([*rotated, path], position, note, names)
     if not Path(path).exists():
         return None
     return FileLocation(
@@ -110,6 +121,53 @@ def locate_position(
     )
 
 
+def _files_from(siblings: Sequence[str], is_first: Callable[[str], bool]) -> list[str]:
+    """The newest file for which ``is_first`` is true, and those after it; [] if it is true for none."""
+    newer: list[str] = []
+    for sibling in siblings:
+        if is_first(sibling):
+            # A file that is just being compressed has two names: its text is read once.
+            files = {sibling, *newer}
+            newer = [name for name in newer if not name.endswith(_PACKED) or name.removesuffix(_PACKED) not in files]
+            return [sibling, *reversed(newer)]
+        newer.append(sibling)
+    return []
+
+
+def open_newer(
+    path: str, earlier_files: Sequence[KnownFile], compression: str, pattern: str | None
+) -> OpenLocation | None:
+    """The files that took the name ``path`` after earlier ones, opened, the oldest first; that of now alone if those are gone.
+
+    Args:
+        path: the followed name.
+        earlier_files: files that had the name.
+        compression: as the option ``file.compression``.
+        pattern: as of ``locate_position``.
+
+    Raises:
+        Fatal: the followed file can't be read.
+        Retriable: a rotated file that may be a known one can't be read, or files are renamed all the time.
+    """
+
+    def locate_newer() -> FileLocation:
+        names, siblings = _list_siblings(path, pattern)
+        present = set(names.values())
+
+        def is_earlier(name: str) -> bool:
+            return any(
+                (names[name] == identity or identity not in present)
+                and _sibling_holds_position(name, len(head), fingerprint_head(head, len(head)), compression)
+                if head
+                else names[name] == identity
+                for identity, head in earlier_files
+            )
+
+        return FileLocation([*_files_from(siblings, is_earlier)[1:], path], 0, "", names)
+
+    return _open_steadily(path, pattern, locate_newer)
+
+
 def open_location(
     path: str, position: int, saved_fingerprint: str | None, compression: str, pattern: str | None
 ) -> OpenLocation | None:
@@ -119,8 +177,15 @@ def open_location(
         Fatal: the followed file can't be read.
         Retriable: a rotated file that may have the position can't be read, or files are renamed all the time.
     """
+    return _open_steadily(
+        path, pattern, lambda: locate_position(path, position, saved_fingerprint, compression, pattern)
+    )
+
+
+def _open_steadily(path: str, pattern: str | None, locate: Callable[[], FileLocation | None]) -> OpenLocation | None:
+    """The files of a location, opened; each name was that of the same file before and after."""
     for _ in range(_MOST_ATTEMPTS):
-        location = locate_position(path, position, saved_fingerprint, compression, pattern)
+        location = locate()
         if location is None:
             return None
         opened = open_files(location.paths)

@@ -4,6 +4,7 @@ import gzip
 import os
 from contextlib import nullcontext
 from pathlib import Path
+from typing import cast
 
 import pytest
 
@@ -102,6 +103,38 @@ def test_files_rotated_while_an_older_one_is_still_read(path: Path, clock: Manua
         (StepKind.BEGIN, 0),
         (StepKind.DATA, b"new 1\n"),
     ]
+    follower.close()
+
+
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("rotations", [2, 40])
+@pytest.mark.parametrize("waiting", [False, True])
+def test_rotations_between_two_looks(
+    path: Path, clock: ManualClock, rotations: int, *, packed: bool, waiting: bool
+) -> None:
+    """A task that waits for Kafka does not look at its files."""
+    path.write_bytes(b"first 1\n")
+    follower = follow(path, clock)
+    read(follower, clock)
+    expected = b"first 2\n"
+    with path.open("ab") as writer:
+        writer.write(expected)
+    for number in range(rotations):
+        rotated = path.with_name(f"app.log.{number + 1:02}")
+        path.rename(rotated)
+        os.utime(rotated, (1000 + number, 1000 + number))
+        if packed:
+            rotated.with_name(f"{rotated.name}.gz").write_bytes(gzip.compress(rotated.read_bytes()))
+            os.utime(rotated.with_name(f"{rotated.name}.gz"), (1000 + number, 1000 + number))
+            rotated.unlink()
+        path.write_bytes(b"of file %d\n" % number)
+        expected += path.read_bytes()
+        if waiting and not number:
+            clock.advance(0.6)
+            expected = expected.removeprefix(follower.advance().data)
+    clock.advance(5)
+    data = [step for kind, step in read(follower, clock) if kind is StepKind.DATA]
+    assert b"".join(cast("list[bytes]", data)) == expected
     follower.close()
 
 
