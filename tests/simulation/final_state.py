@@ -46,9 +46,10 @@ class FinalState:
         self._expected: dict[Unit, bool] = {}
         for name in self._snapshot.connectors:
             target, tasks = self._snapshot.target_state(name), self._snapshot.task_configs(name)
-            # Whether a reader of a compacted topic knows the tasks of a connector that was changed while it was paused is open:
-            # it says what they are when it is resumed.
-            count = {"STARTED": len(tasks), "PAUSED": 0}.get(target, INSTANCE)
+            # Whether a reader of a compacted topic knows the tasks of a connector that was changed while it was paused, or
+            # whose new run has failed, is open: it says what they are when it is resumed or restarted.
+            started = target == "STARTED" and Unit(name, INSTANCE) not in self._failed
+            count = INSTANCE if target == "STOPPED" else len(tasks) if started else 0
             for number in range(INSTANCE, count):
                 self._expected[Unit(name, number)] = target == "PAUSED"
 
@@ -61,10 +62,10 @@ class FinalState:
             if wrong := self._wrong_unit(unit, paused=paused):
                 return wrong
         for unit in self._world.watch.running:
-            if unit not in self._expected and any(
-                not row.run.paused or self._snapshot.target_state(unit.connector) != "PAUSED"
-                for row in self._world.watch.runs(unit)
-            ):
+            if unit in self._expected or Unit(unit.connector, INSTANCE) in self._failed:
+                continue
+            paused = self._snapshot.target_state(unit.connector) == "PAUSED"
+            if any(not paused or not row.run.paused for row in self._world.watch.runs(unit)):
                 return f"{unit} runs and should not"
         # In this order: a worker that is not ready has no statuses yet.
         return self._wrong_requests() or self._wrong_views() or self._wrong_status()
@@ -73,7 +74,6 @@ class FinalState:
         target, tasks = self._snapshot.target_state(name), self._snapshot.task_configs(name)
         if target == "STOPPED" and tasks:
             return f"connector {name} is stopped and has tasks"
-        # A connector that has failed does not say what its tasks are.
         if target != "STARTED" or Unit(name, INSTANCE) in self._failed:
             return ""
         if len(tasks) != int(config["count"]) or any(task["version"] != config["version"] for task in tasks):
@@ -86,8 +86,7 @@ class FinalState:
             return f"{unit} runs {len(runs)} times and has failed {len(failures)} times"
         run = failures[0][1] if failures else runs[0].run
         config = self._snapshot.connectors[unit.connector]
-        has_tasks = unit.task == INSTANCE or Unit(unit.connector, INSTANCE) not in self._failed
-        if not paused and has_tasks and run.config["version"] != config["version"]:
+        if not paused and run.config["version"] != config["version"]:
             return f"{unit} runs by version {run.config['version']} of {config['version']}"
         if failures:
             return self._wrong_failure(run)
@@ -174,7 +173,7 @@ class FinalState:
             if name not in self._snapshot.connectors:
                 return f"there is a status of connector {name}, which does not exist"
             extra = [number for number in state.tasks(name) if Unit(name, number) not in self._expected]
-            if extra and target == "STARTED":
+            if extra and target == "STARTED" and Unit(name, INSTANCE) not in self._failed:
                 return f"there are statuses of tasks {extra} of {name}, which do not exist"
             if target == "STOPPED" and (status is None or status.state != "STOPPED"):
                 return f"the status of {name} is {status} while it is stopped"
