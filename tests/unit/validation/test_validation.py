@@ -191,12 +191,15 @@ async def test_a_secret_that_is_still_a_reference_is_refused(registry: PluginReg
     [
         ("producer.override.sasl.jaas.config", 'PlainLoginModule required username="u" password="${nosuch:x}";'),
         ("producer.override.ssl.key.password", "${nosuch:x}"),
+        ("value.converter.basic.auth.user.info", "${nosuch:x}"),
+        ("value.converter.schema.registry.ssl.keystore.password", "${nosuch:x}"),
     ],
 )
 async def test_a_secret_for_a_client_that_is_still_a_reference_is_refused(
     registry: PluginRegistry, option: str, value: str
 ) -> None:
-    config = {**CONFIG, option: value}
+    avro = {"value.converter": "AvroConverter", "value.converter.schema.registry.url": "http://127.0.0.1:9"}
+    config = {**CONFIG, **avro, option: value}
     infos = await validate_config(registry, config, None, WORKER, resolved=config, deadline_s=5)
     values = {item["value"]["name"]: item["value"] for item in infos["configs"]}
     errors = [error for error in values[option]["errors"] if "has no value" in error]

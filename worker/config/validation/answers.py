@@ -127,7 +127,9 @@ async def validate_config(
         errors += bool(value.errors)
     aliases = list_aliases(keys.values())
     for option, kind, _ in CONVERTERS:
-        added, more_groups, wrong = await describe_converter(registry, option, kind, actual, values, aliases)
+        added, more_groups, wrong = await describe_converter(
+            registry, option, kind, actual, values, aliases, resolved=resolved is not None
+        )
         entries += added
         groups += [group for group in more_groups if group not in groups]
         errors += wrong

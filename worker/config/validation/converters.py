@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
+from worker.config.validation.checks import check_client_references
 from worker.config.validation.forms import describe_option
 from worker.config.validation.options import add_complaint, evaluate_options
 from worker.config.validation.references import list_aliases
@@ -25,10 +26,13 @@ async def describe_converter(
     config: Mapping[str, str],
     values: Mapping[str, ConfigValue],
     aliases: dict[str, str],
+    *,
+    resolved: bool,
 ) -> tuple[list[dict[str, Any]], list[str], int]:
     """Options of a converter that the connector names itself: entries, their groups, and how many are wrong.
 
-    Their other names go to ``aliases``.
+    Their other names go to ``aliases``. With ``resolved`` there are no references in ``config`` but those to providers that
+    do not exist.
     """
     if (
         option not in config
@@ -51,11 +55,14 @@ async def describe_converter(
         # What a converter says beyond single options may need a look into files: not on the event loop.
         for problem in await asyncio.to_thread(plugin.cls.config_problems, converter_properties):
             add_complaint(own_values, problem.name, f"{option}: {problem.message}")
+    for name, value in own_values.items():
+        value.name = prefix + name
+    if resolved:
+        check_client_references(config, own_values.values())
     entries: list[dict[str, Any]] = []
     wrong = 0
     for name, value in own_values.items():
         key = definition.keys.get(name)
-        value.name = prefix + name
         wrong += bool(value.errors)
         # The value of an option that does not exist is not shown: it may be a secret under a misspelt name.
         entries.append(describe_option(value, key, prefix))
