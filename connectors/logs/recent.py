@@ -21,7 +21,7 @@ from connectors.text_files.directory import match_files
 from connectors.text_files.joining import LineJoiner
 from connectors.text_files.lines import LineSplitter, TextLines, byte_order, mark_length
 from connectors.text_files.options import COMPRESSION, DIRECTORY, FILE, PATTERN, read_settings
-from connectors.text_files.stream import BLOCK, CorruptInput, GzipStream, PlainStream, TextStream, read_error
+from connectors.text_files.stream import BLOCK, CorruptInput, GzipStream, PlainStream, TextStream, open_file, read_error
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -166,12 +166,9 @@ def _read_end(
     path: str, settings: FileReadSettings, compression: str, joining: JoinSettings | None, max_lines: int, until: float
 ) -> Sequence[tuple[str, int]]:
     """The last lines of a file with their positions."""
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except FileNotFoundError:
+    descriptor = open_file(path)
+    if descriptor is None:
         return []
-    except OSError as error:
-        raise read_error(path, error) from error
     try:
         head = os.pread(descriptor, 1024, 0)
         compressed = compression == "gzip" or (compression == "auto" and head.startswith(b"\x1f\x8b"))

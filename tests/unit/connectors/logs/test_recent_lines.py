@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
-from connectors.errors import ConfigInvalid
+from connectors.errors import ConfigInvalid, Fatal
 from connectors.formats import ums
 from connectors.logs import recent
 from connectors.logs.connector import LogsConnector
@@ -52,6 +52,13 @@ async def test_the_end_of_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         number = written.index(line)
         wide = "utf-16-le" if encoding == "utf-16" else encoding
         assert position == start + len("".join(f"{text}\n" for text in written[:number]).encode(wide))
+
+
+async def test_a_pipe_is_refused_at_once(tmp_path: Path) -> None:
+    """To open one would wait until somebody writes to it."""
+    os.mkfifo(tmp_path / "app.log")
+    with pytest.raises(Fatal, match="is not a regular file"):
+        await read(5, file=str(tmp_path / "app.log"))
 
 
 @pytest.mark.parametrize("source", ["directory", "compressed"])
