@@ -12,7 +12,7 @@ from aiokafka.errors import KafkaError
 from connectors.errors import ConfigInvalid, MillraceError, Retriable
 from offsets.fetch import abandon_producer
 from offsets.records import task_count_record
-from worker.rest.facade import RestError
+from worker.rest.facade import NotLeader, RestError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -136,10 +136,13 @@ class TaskFencing:
         snapshot = self._leader.snapshot
         if name not in snapshot.pending_fencing or name not in snapshot.connectors:
             return
-        count = fencing_count(snapshot, name)
+        term, count = self._leader.term, fencing_count(snapshot, name)
         if count:
             _log.info("Fencing %d producers of earlier tasks of connector %s", count, name)
             await self.fence_ids(name, count)
+        if self._leader.term != term:
+            # Another worker has led meanwhile: tasks that it has started are not among those that were fenced.
+            raise NotLeader(None)
         while True:
             # The connector may have got other tasks meanwhile: those that start now have to be fenced before the next ones.
             tasks = self._leader.snapshot.task_counts.get(name, 0)

@@ -166,7 +166,9 @@ async def test_a_reset_reaches_the_offsets_of_a_connector_that_writes_to_another
         validate_s=5.0,
         config_locks={"c": asyncio.Lock()},
         node=SimpleNamespace(
-            offsets=Store("offsets", {"bootstrap_servers": ["here:9092"]}), pool=SimpleNamespace(ask=ask)
+            offsets=Store("offsets", {"bootstrap_servers": ["here:9092"]}),
+            pool=SimpleNamespace(ask=ask),
+            leader=SimpleNamespace(check=lambda: None),
         ),
         own_offsets=connector_clients(exactly_once=True).own_offsets,
     )

@@ -12,6 +12,7 @@ from offsets.records import commit_record, connector_record, task_count_record, 
 from tests.support.eventually import pass_turns
 from worker.control import fencing
 from worker.control.fencing import TaskFencing
+from worker.rest.facade import NotLeader
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -26,6 +27,7 @@ class Leader:
     def __init__(self) -> None:
         self.state = ClusterState()
         self.offset = 0
+        self.term = 1
         self.late: list[Pair] = []
         self.fencing = TaskFencing(cast("LeaderDuties", self), {"group.id": "g"}, self.task_producer)
 
@@ -85,3 +87,28 @@ async def test_tasks_that_were_written_while_others_are_fenced_are_counted(
     await leader.write(task_set(3))
     await leader.fencing.fence("c")
     assert fenced == [["g-c-0"], [f"g-c-{task}" for task in range(5)]]
+
+
+async def test_tasks_of_a_term_in_between_are_not_taken_for_fenced(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another worker has led while producers were fenced: its tasks run, and must be fenced before the next ones start."""
+    leader = Leader()
+    fenced: list[list[str]] = []
+    answers = asyncio.Event()
+
+    async def fence_producers(producer: Mapping[str, Any], ids: Sequence[str], deadline_s: float) -> None:
+        del producer, deadline_s
+        fenced.append(list(ids))
+        await answers.wait()
+
+    monkeypatch.setattr(fencing, "fence_producers", fence_producers)
+    await leader.write([connector_record("c", {}), *task_set(1), task_count_record("c", 1), *task_set(2)])
+    under_way = asyncio.create_task(leader.fencing.fence("c"))
+    await pass_turns()
+    await leader.write([task_count_record("c", 2), *task_set(3)])
+    leader.term += 1
+    answers.set()
+    with pytest.raises(NotLeader):
+        await under_way
+    assert leader.snapshot.pending_fencing == {"c"}
+    await leader.fencing.fence("c")
+    assert fenced == [["g-c-0"], ["g-c-0", "g-c-1"]]

@@ -36,6 +36,7 @@ class Cluster:
         self.exactly_once = False
         self.validate_s = 5.0
         self.restarts = self.writes = 0
+        self.target_of_another_leader = ""
         #: Offsets that were written, with the connector's state at that moment.
         self.offsets: list[tuple[str, Any]] = []
         self.verifications: dict[str, object] = {}
@@ -47,7 +48,7 @@ class Cluster:
         state = SimpleNamespace(connector=lambda _: status, tasks=lambda _: {0: status}, task=lambda *_: status)
         self.node = SimpleNamespace(
             status=SimpleNamespace(state=state),
-            leader=SimpleNamespace(write=self.write),
+            leader=SimpleNamespace(write=self.write, check=lambda: None),
             placement=placement,
             pool=self,
             offsets=SimpleNamespace(write=self.write_offsets),
@@ -82,6 +83,7 @@ class Cluster:
     async def ask(self, message: object, deadline_s: float, environments: object) -> bool:
         del message, deadline_s, environments
         await pass_turns()
+        self.target = self.target_of_another_leader or self.target
         return True
 
     async def write_offsets(self, name: str, changes: Any, deadline_s: float) -> None:
@@ -166,6 +168,13 @@ async def test_a_stopped_connector_has_no_tasks_that_it_asked_for_meanwhile() ->
         assert await answers(*calls[::order]) == [None, None]
         assert (cluster.target, cluster.tasks) == ("STOPPED", 0)
         assert cluster.writes <= 2, "a third, which makes it good, may fail"
+
+
+async def test_offsets_of_a_connector_that_another_leader_has_resumed_are_not_changed() -> None:
+    cluster = Cluster(c={"name": "c"})
+    cluster.target_of_another_leader = "STARTED"
+    assert await answers(cluster.herder.offsets.alter_connector_offsets("c", [({"p": "1"}, {"at": 1})])) == [400]
+    assert cluster.offsets == []
 
 
 async def test_a_restart_leaves_out_tasks_that_the_connector_no_longer_has() -> None:

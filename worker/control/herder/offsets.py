@@ -84,6 +84,14 @@ class OffsetOperations:
     async def _check_stopped(self, name: str) -> None:
         await self.ctx.lead()
         await self.ctx.require_connector(name)
+        self._require_stopped(name)
+        await self.ctx.wait_stopped(name, _STOP_DEADLINE_S)
+        fenced = self.ctx.snapshot.fenced_counts.get(name, 0)
+        if self.ctx.exactly_once and fenced and not self._is_sink(name):
+            await self.ctx.node.leader.fencing.fence_ids(name, fenced)
+
+    def _require_stopped(self, name: str) -> None:
+        self.ctx.node.leader.check()
         if self.ctx.snapshot.target_state(name) != "STOPPED" or self.ctx.snapshot.task_counts.get(name, 0):
             raise RestError(
                 400,
@@ -91,10 +99,6 @@ class OffsetOperations:
                 "done for the specified connector by issuing a 'PUT' request to the "
                 f"'/connectors/{name}/stop' endpoint",
             )
-        await self.ctx.wait_stopped(name, _STOP_DEADLINE_S)
-        fenced = self.ctx.snapshot.fenced_counts.get(name, 0)
-        if self.ctx.exactly_once and fenced and not self._is_sink(name):
-            await self.ctx.node.leader.fencing.fence_ids(name, fenced)
 
     async def _ask_connector(self, name: str, changes: Sequence[tuple[Position, Position | None]]) -> bool:
         """Let the connector's class check the change; False if it can't tell."""
@@ -114,6 +118,8 @@ class OffsetOperations:
         return [(partition, offset) for partition, offset in orjson.loads(await ask_host(self.ctx, message, subject))]
 
     async def _write_offsets(self, name: str, changes: Sequence[tuple[Position, Position | None]]) -> None:
+        # Another worker may have led since the first look, and resumed the connector.
+        self._require_stopped(name)
         for store in await _open_stores(self.ctx, name):
             try:
                 await store.write(name, changes, _READ_DEADLINE_S)
