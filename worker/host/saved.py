@@ -194,6 +194,8 @@ class OffsetWriter:
         self._settings = settings
         self._producer: Producer | None = None
         self._starting = asyncio.Lock()
+        #: Writes that their callers no longer wait for, and that may still come to Kafka.
+        self._left: set[asyncio.Task[None]] = set()
 
     async def write(self, pairs: Pairs) -> None:
         """Write offsets and wait until Kafka has them, however long Kafka is unavailable.
@@ -207,8 +209,13 @@ class OffsetWriter:
                 await producer.start()
                 self._producer = producer
         producer = self._producer
+        writing = asyncio.create_task(write_pairs(producer, self._topic, pairs), name="offsets|write")
         try:
-            await write_pairs(producer, self._topic, pairs)
+            await asyncio.shield(writing)
+        except asyncio.CancelledError:
+            self._left.add(writing)
+            writing.add_done_callback(self._forget_write)
+            raise
         except OffsetTooLarge:
             raise  # of this task alone: the others write on
         except MillraceError as error:
@@ -219,6 +226,16 @@ class OffsetWriter:
                 raise Fatal(f"offsets can't be written to topic {self._topic!r}: {error}") from error
             raise
 
+    async def settle(self) -> None:
+        """Wait until what callers have given up is in Kafka, or its producer died: a task that starts reads it then."""
+        if self._left:
+            await asyncio.wait(set(self._left))
+
+    def _forget_write(self, writing: asyncio.Task[None]) -> None:
+        self._left.discard(writing)
+        if not writing.cancelled():
+            writing.exception()  # seen: no caller waits for it
+
     def renew(self, arguments: Mapping[str, Any]) -> None:
         """Log in with the credentials among ``arguments`` from the next connection on."""
         self._settings.arguments.update({name: arguments[name] for name in CREDENTIALS if name in arguments})
@@ -228,5 +245,7 @@ class OffsetWriter:
     async def close(self) -> None:
         """Close the producer; takes at most a few seconds."""
         producer, self._producer = self._producer, None
+        for writing in self._left:
+            writing.cancel()
         if producer is not None:
             await producer.close()

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
+from tests.support.eventually import pass_turns
 from worker.host.delivery.producer_counts import AckedRecords
 from worker.host.delivery.routes import ProducerSettings, TopicRoute
 from worker.host.saved import OffsetTooLarge, OffsetWriter, write_pairs
 
 if TYPE_CHECKING:
-    import asyncio
-
     from worker.host.delivery.producer import Producer
     from worker.host.delivery.routes import TopicPartitionWriter
 
@@ -85,3 +85,31 @@ async def test_it_fails_no_commit_of_another_task(monkeypatch: pytest.MonkeyPatc
     assert not producer.closed
     await writer.write(PAIRS[:1])
     assert producer.rows == 3
+
+
+async def test_a_task_that_starts_waits_for_offsets_that_its_last_run_has_given_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """They would come behind those that it saves first, and the position would go back."""
+    answers = asyncio.Event()
+
+    class Unanswered(Sending):
+        async def wait_for(self, event: asyncio.Event) -> None:
+            await answers.wait()
+            await super().wait_for(event)
+
+    monkeypatch.setattr("worker.host.saved.Producer", Unanswered)
+    writer = OffsetWriter("offsets", ProducerSettings({}))
+    await writer.settle()
+    given_up = asyncio.create_task(writer.write(PAIRS[:1]))
+    await pass_turns()
+    given_up.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await given_up
+    settled = asyncio.create_task(writer.settle())
+    await pass_turns()
+    assert not settled.done()
+    answers.set()
+    async with asyncio.timeout(10):
+        await settled
+    assert cast("Any", writer._producer).rows == 1

@@ -199,6 +199,7 @@ class TaskSession:
         """Read the saved offsets and connect to Kafka."""
         plan = self.plan
         await self._ensure_offsets_topic()
+        await plan.offset_writer.settle()
         await self.persist(plan.offsets.load)
         await self._start_producer()
 
