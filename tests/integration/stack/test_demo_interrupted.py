@@ -36,6 +36,8 @@ def test_nothing_of_an_interrupted_demo_is_left_running(
     folder, output = tmp_path / "tmp", tmp_path / "output"
     folder.mkdir()
     arguments = [command, "-v"] if command == "demo" else [command]
+    # Programs that a shell starts in the background ignore SIGINT, and so would all that they start.
+    former = signal.signal(signal.SIGINT, signal.default_int_handler)
     with output.open("wb") as written:
         program = subprocess.Popen(
             [sys.executable, "-m", "worker.cli", *arguments],
@@ -43,6 +45,7 @@ def test_nothing_of_an_interrupted_demo_is_left_running(
             stderr=subprocess.STDOUT,
             env={**os.environ, "TMPDIR": str(folder)},
         )
+    signal.signal(signal.SIGINT, former)
     try:
         eventually(lambda: moment in output.read_text() or program.poll() is not None, moment, LIMIT_S)
         assert find_processes(str(folder)), output.read_text()
