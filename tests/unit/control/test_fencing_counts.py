@@ -52,6 +52,20 @@ class Leader:
             self.offset += 1
 
 
+class Kafka:
+    """Fences producers once ``answers`` is set."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.fenced: list[list[str]] = []
+        self.answers = asyncio.Event()
+        monkeypatch.setattr(fencing, "fence_producers", self._fence_producers)
+
+    async def _fence_producers(self, producer: Mapping[str, Any], ids: Sequence[str], deadline_s: float) -> None:
+        del producer, deadline_s
+        self.fenced.append(list(ids))
+        await self.answers.wait()
+
+
 def task_set(count: int) -> list[Pair]:
     return [*(task_record("c", task, {}) for task in range(count)), commit_record("c", count)]
 
@@ -61,15 +75,7 @@ async def test_tasks_that_were_written_while_others_are_fenced_are_counted(
     monkeypatch: pytest.MonkeyPatch, late: bool
 ) -> None:
     leader = Leader()
-    fenced: list[list[str]] = []
-    answers = asyncio.Event()
-
-    async def fence_producers(producer: Mapping[str, Any], ids: Sequence[str], deadline_s: float) -> None:
-        del producer, deadline_s
-        fenced.append(list(ids))
-        await answers.wait()
-
-    monkeypatch.setattr(fencing, "fence_producers", fence_producers)
+    kafka = Kafka(monkeypatch)
     await leader.write([connector_record("c", {}), *task_set(1), task_count_record("c", 1), *task_set(2)])
     under_way = asyncio.create_task(leader.fencing.fence("c"))
     await pass_turns()
@@ -78,7 +84,7 @@ async def test_tasks_that_were_written_while_others_are_fenced_are_counted(
     else:
         await leader.write(task_set(5))
     assert leader.snapshot.pending_fencing == {"c"}
-    answers.set()
+    kafka.answers.set()
     await under_way
     assert leader.snapshot.pending_fencing == frozenset()
     assert leader.snapshot.task_counts == {"c": 5}
@@ -86,29 +92,21 @@ async def test_tasks_that_were_written_while_others_are_fenced_are_counted(
     assert leader.snapshot.fenced_counts == {"c": 5}
     await leader.write(task_set(3))
     await leader.fencing.fence("c")
-    assert fenced == [["g-c-0"], [f"g-c-{task}" for task in range(5)]]
+    assert kafka.fenced == [["g-c-0"], [f"g-c-{task}" for task in range(5)]]
 
 
 async def test_tasks_of_a_term_in_between_are_not_taken_for_fenced(monkeypatch: pytest.MonkeyPatch) -> None:
     """Another worker has led while producers were fenced: its tasks run, and must be fenced before the next ones start."""
     leader = Leader()
-    fenced: list[list[str]] = []
-    answers = asyncio.Event()
-
-    async def fence_producers(producer: Mapping[str, Any], ids: Sequence[str], deadline_s: float) -> None:
-        del producer, deadline_s
-        fenced.append(list(ids))
-        await answers.wait()
-
-    monkeypatch.setattr(fencing, "fence_producers", fence_producers)
+    kafka = Kafka(monkeypatch)
     await leader.write([connector_record("c", {}), *task_set(1), task_count_record("c", 1), *task_set(2)])
     under_way = asyncio.create_task(leader.fencing.fence("c"))
     await pass_turns()
     await leader.write([task_count_record("c", 2), *task_set(3)])
     leader.term += 1
-    answers.set()
+    kafka.answers.set()
     with pytest.raises(NotLeader):
         await under_way
     assert leader.snapshot.pending_fencing == {"c"}
     await leader.fencing.fence("c")
-    assert fenced == [["g-c-0"], ["g-c-0", "g-c-1"]]
+    assert kafka.fenced == [["g-c-0"], ["g-c-0", "g-c-1"]]

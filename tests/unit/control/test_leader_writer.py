@@ -69,6 +69,16 @@ class Leader:
         stores = cast("ClusterStores", SimpleNamespace(config=store, placement=store))
         self.writer = LeaderWriter(stores, {}, self._interrupt)
 
+    async def begin_two_writes(self) -> tuple[asyncio.Task[None], asyncio.Task[None]]:
+        """One that is under way, and one that waits for it."""
+        assert await self.writer.open(lambda: True)
+        self.writer.start()
+        first = asyncio.create_task(self.writer.write([(b"k", b"v")]))
+        await self.began.wait()
+        later = asyncio.create_task(self.writer.write([(b"k", b"w")]))
+        await pass_turns()
+        return first, later
+
     async def _nothing(self, *_: object) -> None:
         """It is done."""
 
@@ -79,12 +89,7 @@ class Leader:
 async def test_a_write_that_is_under_way_when_the_leader_stops_is_answered(monkeypatch: pytest.MonkeyPatch) -> None:
     leader = Leader(monkeypatch)
     writer = leader.writer
-    assert await writer.open(lambda: True)
-    writer.start()
-    first = asyncio.create_task(writer.write([(b"k", b"v")]))
-    await leader.began.wait()
-    later = asyncio.create_task(writer.write([(b"k", b"w")]))
-    await pass_turns()
+    first, later = await leader.begin_two_writes()
     await writer.stop()
     async with asyncio.timeout(10):
         results = await asyncio.gather(first, later, return_exceptions=True)
@@ -94,12 +99,7 @@ async def test_a_write_that_is_under_way_when_the_leader_stops_is_answered(monke
 async def test_what_waits_when_a_term_ends_is_not_written_in_the_next_one(monkeypatch: pytest.MonkeyPatch) -> None:
     leader = Leader(monkeypatch)
     writer = leader.writer
-    assert await writer.open(lambda: True)
-    writer.start()
-    first = asyncio.create_task(writer.write([(b"k", b"v")]))
-    await leader.began.wait()
-    later = asyncio.create_task(writer.write([(b"k", b"decided before another leader wrote")]))
-    await pass_turns()
+    first, later = await leader.begin_two_writes()
     await writer.close()
     assert await writer.open(lambda: True)
     leader.may_begin.set()

@@ -97,8 +97,9 @@ class VerifyOperations:
         before = self._current_runs().get(name)
         if before is not None and before.task is not None and before.body["state"] != RUNNING:
             await asyncio.wait([before.task], timeout=_END_S)
-        left = self.ctx.node.placement.verifications.summary(name) if self._known_run(name) is None else None
-        if (before is not None and before.busy) or (left is not None and left["state"] == RUNNING):
+        run, stored = self._known_run(name), self.ctx.node.placement.verifications.summary(name)
+        # One that another leader left is continued here soon.
+        if run.busy if run is not None else stored is not None and stored["state"] == RUNNING:
             raise RestError(409, f"A verification of connector {name} runs already; cancel it, or wait for its end")
         if self._count_running() >= _MOST:
             raise RestError(409, f"{_MOST} verifications run already; wait for their end")
@@ -193,7 +194,7 @@ class VerifyOperations:
             return run
         stored = self.ctx.node.placement.verifications.summary(name)
         if stored is None or any(stored[key] != run.body[key] for key in stored):
-            # The topic is right.
+            # Kafka lacks its end: what the topic says counts.
             del self.ctx.verifications[name]
             return None
         return run
