@@ -225,6 +225,17 @@ def test_every_part_of_a_connector_is_accessible(view: View, tab: str) -> None:
     view.check()
 
 
+def test_an_address_that_changes_while_the_console_starts_is_followed(view: View) -> None:
+    view.page.add_init_script("""new MutationObserver((_, observer) => {
+      if (!document.querySelector("main")) return;
+      observer.disconnect();
+      history.replaceState(null, "", "#/new");
+    }).observe(document, { childList: true, subtree: true });""")
+    page = view.open()
+    expect(page.locator("h1")).to_have_text("New connector")
+    view.check()
+
+
 def test_a_connector_that_is_not_there(view: View) -> None:
     page = view.open("#/connectors/nobody")
     expect(page.get_by_text("There is no connector of this name")).to_be_visible()

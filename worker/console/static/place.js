@@ -1,5 +1,5 @@
 /** Where the page is: the part of the address after `#`, such as `/connectors?state=FAILED`. */
-import { useEffect, useState } from "./ui.js";
+import { useEffect, useMemo, useState } from "./ui.js";
 
 /** The place of an address's fragment: its segments, decoded, and its parameters. */
 export function parsePlace(hash) {
@@ -35,11 +35,13 @@ export function go(href, replace = false) {
 
 /** The place, kept up to date. */
 export function usePlace() {
-  const [place, setPlace] = useState(() => parsePlace(location.hash));
+  const [hash, setHash] = useState(location.hash);
   useEffect(() => {
-    const changed = () => setPlace(parsePlace(location.hash));
+    const changed = () => setHash(location.hash);
     addEventListener("hashchange", changed);
+    // The address may have changed after the first drawing, before anything listened.
+    changed();
     return () => removeEventListener("hashchange", changed);
   }, []);
-  return place;
+  return useMemo(() => parsePlace(hash), [hash]);
 }
