@@ -202,7 +202,7 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--tasks", type=int, default=10, help="of each connector")
     parser.add_argument("--workers", type=int, default=3)
     parser.add_argument("--processes", type=int, default=1, help="task hosts of each worker")
-    parser.add_argument("--brokers", type=int, default=3, help="each task has two or three connections to Kafka")
+    parser.add_argument("--brokers", type=int, default=1)
     parser.add_argument("--rate", type=float, default=0.02, help="records a second of each task")
     parser.add_argument("--at-least-once", action="store_true", help="without exactly.once.source.support")
     parser.add_argument("--commit-ms", type=int, default=60_000, help="transaction and offset commit interval")
