@@ -10,6 +10,8 @@ import threading
 from collections import deque
 from typing import TYPE_CHECKING, Any, Final
 
+from connectors.errors import Fatal, Retriable
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
@@ -26,6 +28,12 @@ _NOISE: Final = (
     "To adjust logging level",
     "Using Spark's default log4j",
     "\tat ",
+)
+#: All that Spark's start script says when the first of its two JVMs, which prints the command of the second, was killed.
+_KILLED: Final = "CMD: bad array subscript"
+_OUT_OF_MEMORY: Final = (
+    "If no one did that, the system did because it ran out of memory (see its log): lower spark.driver.memory "
+    "and source.max.offsets.per.trigger, or give the machine more"
 )
 
 
@@ -103,8 +111,7 @@ def ended_text(pid: int, code: int, said: str) -> str:
         name = signal.Signals(-code).name if -code in signal.valid_signals() else str(-code)
         how = f"was killed by signal {-code} ({name})"
         advice = (
-            "If no one did that, the system did because it ran out of memory (see its log): lower spark.driver.memory "
-            "and source.max.offsets.per.trigger, or give the machine more"
+            _OUT_OF_MEMORY
             if -code == signal.SIGKILL
             else "See what it wrote, and hs_err_pid*.log in its working directory"
         )
@@ -115,3 +122,17 @@ def ended_text(pid: int, code: int, said: str) -> str:
         )
     last = f". The last it wrote:\n{said}\n" if said else ". It wrote nothing. "
     return f"Spark's JVM (process {pid}) {how}{last}{advice}"
+
+
+def explain_start(said: str) -> Fatal | Retriable:
+    """The error for a JVM that ended before it was up. Pure.
+
+    Args:
+        said: what it wrote last: nothing if it was killed.
+    """
+    if not said or (said.endswith(_KILLED) and "\n" not in said):
+        return Retriable(f"Spark's JVM was killed before it was up: it wrote nothing. {_OUT_OF_MEMORY}")
+    return Fatal(
+        f"Spark's JVM ended before it was up; it says:\n{said}\nCorrect spark.driver.memory, "
+        "spark.driver.extraJavaOptions or the Java runtime (JAVA_HOME)"
+    )

@@ -11,9 +11,9 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from connectors.errors import Fatal
 from spark_jobs.flows.address import APPLICATION
 from spark_jobs.spark.gateway import is_gateway_open
+from spark_jobs.spark.jvm import explain_start
 from worker.fetch.artifacts import load_manifest
 from worker.fetch.java import Java, find_java
 from worker.fetch.paths import cache_dir
@@ -128,6 +128,7 @@ def build_session(
     Raises:
         StackError: jars or a Java runtime can't be had.
         Fatal: the JVM ended at once.
+        Retriable: it was killed.
     """
     settings = dict(DEFAULTS)
     local = master is not None and is_local(master)
@@ -188,13 +189,9 @@ def _open_session(settings: Mapping[str, str], output: JvmOutput | None) -> Spar
         with output.captured() if output is not None else contextlib.nullcontext():
             return builder.getOrCreate()
     except PySparkRuntimeError as error:
-        said = "" if output is None else output.end()
-        if error.getCondition() != "JAVA_GATEWAY_EXITED" or not said:
+        if error.getCondition() != "JAVA_GATEWAY_EXITED" or output is None:
             raise
-        raise Fatal(
-            f"Spark's JVM ended before it was up; it says:\n{said}\nCorrect spark.driver.memory, "
-            "spark.driver.extraJavaOptions or the Java runtime (JAVA_HOME)"
-        ) from error
+        raise explain_start(output.end()) from error
     finally:
         Path(path).unlink()
         if before is None:

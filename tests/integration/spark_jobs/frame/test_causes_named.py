@@ -13,6 +13,7 @@ from spark_jobs.spark.filesystems import hadoop_version
 from tests.integration.spark_jobs.frame.test_job_process import Process
 from tests.integration.spark_jobs.frame.test_runs import NOW, run
 from tests.support.eventually import eventually
+from worker.fetch.java import find_java
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -55,6 +56,24 @@ def test_a_jvm_with_too_little_memory_and_one_that_does_not_start(bench: Bench) 
     assert failed["error"].startswith("Spark's JVM ended before it was up; it says:")
     assert "Too small maximum heap" in failed["error"]
     assert "Correct spark.driver.memory" in failed["error"]
+
+
+@pytest.mark.parametrize("killed", ["org.apache.spark.launcher.Main", "org.apache.spark.deploy.SparkSubmit --"])
+def test_a_jvm_that_is_killed_while_it_starts(
+    bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, killed: str
+) -> None:
+    """Spark starts two: one prints the command of the other."""
+    java = tmp_path / "java" / "bin" / "java"
+    java.parent.mkdir(parents=True)
+    real = find_java().executable
+    java.write_text(f'#!/bin/sh\ncase "$*" in *"{killed}"*) kill -9 $$ ;; esac\nexec "{real}" "$@"\n', encoding="utf-8")
+    java.chmod(0o700)
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "java"))
+    process = Process(bench.file(bench.job(bench.topic(partitions=1))))
+    assert process.end() == 1
+    failed = process.events("failed")[0]
+    assert failed["error"].startswith("Spark's JVM was killed before it was up")
+    assert failed["retriable"] is True
 
 
 @pytest.mark.slow

@@ -6,7 +6,7 @@ import pytest
 
 from connectors.errors import Fatal, Retriable
 from spark_jobs.spark.causes import JavaCause, WorkerCrashed, cause_of, describe_error, java_causes, known_cause
-from spark_jobs.spark.jvm import ended_text
+from spark_jobs.spark.jvm import ended_text, explain_start
 
 LOST = (
     "An error occurred while calling o130.collectToPython.\n: org.apache.spark.SparkException: Job aborted due to stage "
@@ -148,3 +148,18 @@ def test_unknown_errors_of_java_are_shown_by_their_innermost_cause() -> None:
 def test_how_a_jvm_ended(code: int, said: str, words: list[str]) -> None:
     text = ended_text(7, code, said)
     assert [word for word in words if word not in text] == []
+
+
+@pytest.mark.parametrize(
+    ("said", "error", "words"),
+    [
+        ("", Retriable, ["was killed before it was up", "ran out of memory"]),
+        ("/pyspark/bin/spark-class: line 97: CMD: bad array subscript", Retriable, ["was killed before it was up"]),
+        ("Too small maximum heap", Fatal, ["it says:\nToo small maximum heap", "Correct spark.driver.memory"]),
+        ("java: not found\nspark-class: line 97: CMD: bad array subscript", Fatal, ["java: not found", "JAVA_HOME"]),
+    ],
+)
+def test_why_a_jvm_did_not_start(said: str, error: type[Exception], words: list[str]) -> None:
+    explained = explain_start(said)
+    assert type(explained) is error
+    assert [word for word in words if word not in str(explained)] == []
