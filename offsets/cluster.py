@@ -97,6 +97,18 @@ class ClusterSnapshot:
         configs_by_task = self.tasks.get(name, _NO_TASKS)
         return [configs_by_task[task] for task in range(self.task_counts.get(name, 0)) if task in configs_by_task]
 
+    def facts(self, name: str) -> tuple[object, ...]:
+        """All that decides how a connector and its tasks run. What has not changed is the same object."""
+        return (
+            self.connectors.get(name),
+            self.target_states.get(name),
+            self.tasks.get(name),
+            self.task_counts.get(name),
+            name in self.inconsistent,
+            self.applied.get(name),
+            self.creation_offsets.get(name),
+        )
+
     def all_tasks(self) -> list[tuple[str, int]]:
         """(connector, task) of every task in effect, sorted by connector."""
         return [(name, task) for name in sorted(self.connectors) for task in range(len(self.task_configs(name)))]

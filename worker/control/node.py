@@ -20,7 +20,7 @@ from offsets.records import (
     topic_status_record,
 )
 from worker.control.numbers import WorkerNumbers
-from worker.control.placement.desired_runs import awaiting_fencing, find_desired_runs, restart_plan
+from worker.control.placement.desired_runs import DesiredRuns, awaiting_fencing, find_connector_runs, restart_plan
 from worker.control.placement.planning import INSTANCE, Unit
 from worker.control.placement.reconciler import PluginChoice
 from worker.control.placement.table import SlotOwner
@@ -96,6 +96,7 @@ class WorkerNode:
         self.submission = TaskConfigSubmission(self, put_task_configs)
         self._background: set[asyncio.Task[None]] = set()
         self._reports = MemberReports(self)
+        self._desired_runs = DesiredRuns()
 
     @property
     def stats(self) -> WorkerStats:
@@ -185,14 +186,15 @@ class WorkerNode:
         if self.fenced or not self.caught_up:
             return {}
         assigned = self.placement.table.assigned_to(self.me)
-        desired_runs = find_desired_runs(assigned, self.config.snapshot, self._encode_instructions)
-        self.stats.assigned_connectors = sum(unit.task == INSTANCE for unit in assigned)
-        self.stats.assigned_tasks = len(assigned) - self.stats.assigned_connectors
-        for unit in assigned:
-            if unit not in desired_runs and unit.task == INSTANCE:
-                self._settle_instance(unit.connector)
+        desired_runs = self._desired_runs.find(assigned, self.config.snapshot, self._encode_instructions)
+        instances = [name for name, epochs in assigned.items() if INSTANCE in epochs]
+        self.stats.assigned_connectors = len(instances)
+        self.stats.assigned_tasks = sum(map(len, assigned.values())) - len(instances)
+        for name in instances:
+            if Unit(name, INSTANCE) not in desired_runs:
+                self._settle_instance(name)
         # A task whose host died is in neither set: no process reports that it has stopped.
-        here = {*desired_runs, *self.reconciler.local_runs}
+        here = desired_runs.keys() | self.reconciler.local_runs.keys()
         if gone := [task_id for task_id in self.tasks.tasks if Unit(task_id.connector, task_id.task) not in here]:
             self.tasks.forget(gone)
         return desired_runs
@@ -206,7 +208,7 @@ class WorkerNode:
         """Whether one unit shall run here now. ``desired_runs`` looks at all: too slow for thousands that stop at once."""
         if self.fenced or not self.caught_up or self.placement.table.owner(unit) != self.me:
             return False
-        return unit in find_desired_runs({unit: 0}, self.config.snapshot, self._encode_instructions)
+        return unit in find_connector_runs(unit.connector, {unit.task: 0}, self.config.snapshot)
 
     def choose(self, desired: DesiredRun) -> PluginChoice | None:
         """With which plugins a unit shall run; None: they are being looked at, wait."""

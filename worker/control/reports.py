@@ -68,12 +68,7 @@ class MemberReports:
     def _due_report(self) -> WorkerReport | None:
         """Return the report for the leader, or None if the leader waits for no report or already has it."""
         table = self._node.placement.table
-        revoked = [
-            slot.epoch
-            for slots in table.slots.values()
-            for slot in slots.values()
-            if slot.revoked and slot.owner == self._node.me
-        ]
+        revoked = table.revoked_from(self._node.me)
         if not revoked:
             return None
         stopping = still_held(table.assigned_to(self._node.me), self._node.reconciler.local_runs)

@@ -9,14 +9,15 @@ from offsets.cluster import ClusterSnapshot
 from offsets.records import ReportedStatus, RestartRequest
 from worker.control.host_process import HostProcess
 from worker.control.placement.desired_runs import (
+    DesiredRuns,
     awaiting_fencing,
-    find_desired_runs,
     need_new_configs,
     restart_plan,
     restore_references,
 )
 from worker.control.placement.planning import INSTANCE, Unit
 from worker.control.placement.reconciler import DesiredRun, LocalRun, plan_steps
+from worker.control.state.instructions import NONE
 
 TASK, INSTANCE_UNIT = Unit("c", 0), Unit("c", INSTANCE)
 CONFIG = {"name": "c", "connector.class": "x"}
@@ -52,7 +53,7 @@ def test_a_new_placement_epoch_restarts_nothing() -> None:
 
 def test_a_run_of_a_deleted_connector_does_not_continue_for_a_recreated_one() -> None:
     """No round is needed in between; the statuses of the first one are forgotten."""
-    before, after = (find_desired_runs(ASSIGNED, snapshot(creation_offsets={"c": offset})) for offset in (1, 5))
+    before, after = (find_desired_runs(snapshot(creation_offsets={"c": offset})) for offset in (1, 5))
     assert plan_steps(after, {unit: local_run(of) for unit, of in before.items()}) == [
         ("stop", INSTANCE_UNIT),
         ("stop", TASK),
@@ -127,25 +128,51 @@ def snapshot(**fields: object) -> ClusterSnapshot:
     return ClusterSnapshot(**{**base, **fields})  # type: ignore[arg-type]
 
 
-ASSIGNED = {INSTANCE_UNIT: 3, TASK: 3, Unit("c", 1): 4, Unit("gone", 0): 1}
+ASSIGNED = {"c": {INSTANCE: 3, 0: 3, 1: 4}, "gone": {0: 1}}
+
+
+def find_desired_runs(state: ClusterSnapshot) -> dict[Unit, DesiredRun]:
+    return DesiredRuns().find(ASSIGNED, state, lambda *_: NONE)
 
 
 def test_desired_state_of_a_running_connector() -> None:
-    assert find_desired_runs(ASSIGNED, snapshot()) == {
+    assert find_desired_runs(snapshot()) == {
         INSTANCE_UNIT: DesiredRun(CONFIG, None, 3),
         TASK: DesiredRun(CONFIG, {"t": "0"}, 3),
         Unit("c", 1): DesiredRun(CONFIG, {"t": "1"}, 4),
     }
 
 
+def test_what_has_not_changed_of_a_connector_is_kept() -> None:
+    desired_runs = DesiredRuns()
+    first, second = (desired_runs.find(ASSIGNED, snapshot(), lambda *_: NONE) for _ in range(2))
+    assert all(second[unit] is run for unit, run in first.items())
+    for changed in (
+        snapshot(target_states={"c": "PAUSED"}),
+        snapshot(tasks={"c": {0: {"t": "0"}, 1: {"t": "2"}}}),
+        snapshot(task_counts={"c": 1}),
+        snapshot(inconsistent=frozenset({"c"})),
+        snapshot(applied={"c": {**CONFIG, "file": "other"}}),
+        snapshot(connectors={"c": {**CONFIG, "file": "other"}}),
+        snapshot(creation_offsets={"c": 9}),
+        snapshot(connectors={}),
+    ):
+        desired_runs.find(ASSIGNED, snapshot(), lambda *_: NONE)
+        assert desired_runs.find(ASSIGNED, changed, lambda *_: NONE) == find_desired_runs(changed) != first
+    asked = desired_runs.find(ASSIGNED, snapshot(), lambda *_: b"[1]")
+    assert (asked[TASK].instructions, asked[INSTANCE_UNIT].instructions) == (b"[1]", NONE)
+    assert desired_runs.find({"c": {0: 9}}, snapshot(), lambda *_: NONE) == {TASK: DesiredRun(CONFIG, {"t": "0"}, 9)}
+    assert desired_runs.find({}, snapshot(), lambda *_: NONE) == {}
+
+
 def test_a_stopped_connector_runs_nothing_and_a_paused_one_paused() -> None:
-    assert find_desired_runs(ASSIGNED, snapshot(target_states={"c": "STOPPED"})) == {}
-    assert all(run.paused for run in find_desired_runs(ASSIGNED, snapshot(target_states={"c": "PAUSED"})).values())
+    assert find_desired_runs(snapshot(target_states={"c": "STOPPED"})) == {}
+    assert all(run.paused for run in find_desired_runs(snapshot(target_states={"c": "PAUSED"})).values())
 
 
 def test_tasks_run_by_the_configuration_they_were_made_from() -> None:
     newer = {**CONFIG, "file": "other"}
-    desired_runs = find_desired_runs(ASSIGNED, snapshot(connectors={"c": newer}))
+    desired_runs = find_desired_runs(snapshot(connectors={"c": newer}))
     assert desired_runs[INSTANCE_UNIT].connector_config == newer
     assert desired_runs[TASK].connector_config == CONFIG
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from offsets.cluster import ClusterState
 from offsets.records import commit_record, connector_record, task_record
 from worker.control.host_process import HostProcess
-from worker.control.placement.desired_runs import find_desired_runs
+from worker.control.placement.desired_runs import find_connector_runs
 from worker.control.placement.planning import INSTANCE, Unit
 from worker.control.placement.reconciler import DesiredRun, LocalRun, plan_steps
 from worker.control.placement.table import Slot, SlotOwner, row_record
@@ -89,7 +89,7 @@ def test_placements_and_instructions_share_a_topic() -> None:
     store._sink(
         0, [Record(0, row_record("c", {0: Slot(owner, 1)}, 1)), Record(1, instructions_record("c", [{"id": "1"}]))]
     )
-    assert (store.table.assigned_to(owner), store.table.version) == ({Unit("c", 0): 1}, 1)
+    assert (store.table.assigned_to(owner), store.table.version) == ({"c": {0: 1}}, 1)
     assert store.instructions.get("c") == [{"id": "1"}]
     assert changes == [True]
 
@@ -104,10 +104,10 @@ def snapshot() -> ClusterSnapshot:
 
 def test_tasks_are_instructed_without_a_restart() -> None:
     task, instance = Unit("c", 0), Unit("c", INSTANCE)
-    assigned = {task: 1, instance: 1}
-    before = find_desired_runs(assigned, snapshot())
+    epochs = {0: 1, INSTANCE: 1}
+    before = find_connector_runs("c", epochs, snapshot())
     assert before[task].instructions == NONE
-    after = find_desired_runs(assigned, snapshot(), lambda name, _: name.encode())
+    after = find_connector_runs("c", epochs, snapshot(), b"c")
     assert (after[task].instructions, after[instance].instructions) == (b"c", NONE)
     local_runs = {unit: LocalRun(desired_run, HostProcess(0), busy=False) for unit, desired_run in before.items()}
     assert plan_steps(before, local_runs) == []

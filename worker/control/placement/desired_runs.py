@@ -15,51 +15,83 @@ if TYPE_CHECKING:
     from offsets.records import ReportedStatus, RestartRequest
 
 
-def find_desired_runs(
-    assigned: Mapping[Unit, int],
-    snapshot: ClusterSnapshot,
-    instructions: Callable[[str, Mapping[str, str]], bytes] = lambda *_: NONE,
+class DesiredRuns:
+    """How the units of this worker shall run: worked out again only for connectors of which something has changed.
+
+    A worker may have thousands of units, and each that starts or stops asks for a look at all of them.
+    """
+
+    def __init__(self) -> None:
+        #: Connector -> all that its desired runs depend on, and the runs.
+        self._last: dict[str, tuple[tuple[object, ...], dict[Unit, DesiredRun]]] = {}
+
+    def find(
+        self,
+        assigned: Mapping[str, Mapping[int, int]],
+        snapshot: ClusterSnapshot,
+        instructions: Callable[[str, Mapping[str, str]], bytes],
+    ) -> dict[Unit, DesiredRun]:
+        """Return the desired run of each unit that shall run.
+
+        Args:
+            assigned: the tasks of each connector that are placed here, with their epochs.
+            snapshot: the config topic's state.
+            instructions: of the tasks of a connector with this configuration, as JSON.
+        """
+        desired_runs: dict[Unit, DesiredRun] = {}
+        for name, epochs in assigned.items():
+            config = snapshot.connectors.get(name)
+            if config is None:
+                continue
+            asked = instructions(name, snapshot.applied.get(name, config))
+            facts = (epochs, asked, *snapshot.facts(name))
+            last = self._last.get(name)
+            if last is None or last[0] != facts:
+                last = self._last[name] = facts, find_connector_runs(name, epochs, snapshot, asked)
+            desired_runs.update(last[1])
+        for name in self._last.keys() - assigned.keys():
+            del self._last[name]
+        return desired_runs
+
+
+def find_connector_runs(
+    name: str, epochs: Mapping[int, int], snapshot: ClusterSnapshot, instructions: bytes = NONE
 ) -> dict[Unit, DesiredRun]:
-    """Return the desired run of each unit that shall run.
+    """Return the desired run of each unit of a connector that shall run. Pure.
 
     Tasks run by the connector configuration that was in effect when their own was written: a changed connector
     restarts them once, when it has said what its tasks are now, and not twice.
 
     Args:
-        assigned: units that are placed here, with their epochs.
+        name: the connector.
+        epochs: of the tasks that are placed here.
         snapshot: the config topic's state.
-        instructions: of the tasks of a connector with this configuration, as JSON.
+        instructions: of its tasks, as JSON.
     """
+    config = snapshot.connectors.get(name)
+    target = snapshot.target_state(name)
+    if config is None or target == "STOPPED":
+        return {}
+    paused = target == "PAUSED"
+    created_offset = snapshot.creation_offsets.get(name, -1)
+    applied = snapshot.applied.get(name, config)
+    configs = snapshot.task_configs(name)
     desired_runs: dict[Unit, DesiredRun] = {}
-    tasks: dict[str, list[dict[str, str]]] = {}
-    for unit, epoch in assigned.items():
-        name = unit.connector
-        config = snapshot.connectors.get(name)
-        target = snapshot.target_state(name)
-        if config is None or target == "STOPPED":
+    for task, epoch in epochs.items():
+        if task == INSTANCE:
+            desired = DesiredRun(config, None, epoch, paused, created_offset=created_offset)
+        elif task < len(configs):
+            desired = DesiredRun(applied, configs[task], epoch, paused, instructions, created_offset)
+        else:
             continue
-        paused = target == "PAUSED"
-        created_offset = snapshot.creation_offsets.get(name, -1)
-        if unit.task == INSTANCE:
-            desired_runs[unit] = DesiredRun(config, None, epoch, paused, created_offset=created_offset)
-            continue
-        configs = tasks.get(name)
-        if configs is None:
-            configs = tasks[name] = snapshot.task_configs(name)
-        if unit.task < len(configs):
-            applied = snapshot.applied.get(name, config)
-            desired_runs[unit] = DesiredRun(
-                applied, configs[unit.task], epoch, paused, instructions(name, applied), created_offset
-            )
+        desired_runs[Unit(name, task)] = desired
     return desired_runs
 
 
-def awaiting_fencing(desired_runs: Iterable[Unit], snapshot: ClusterSnapshot) -> frozenset[Unit]:
+def awaiting_fencing(assigned: Mapping[str, Iterable[int]], snapshot: ClusterSnapshot) -> frozenset[Unit]:
     """Tasks that must not start before the producers of their predecessors are fenced (exactly once)."""
-    if not snapshot.pending_fencing:
-        return frozenset()
     return frozenset(
-        unit for unit in desired_runs if unit.task != INSTANCE and unit.connector in snapshot.pending_fencing
+        Unit(name, task) for name in snapshot.pending_fencing for task in assigned.get(name, ()) if task != INSTANCE
     )
 
 

@@ -42,7 +42,7 @@ _CRASH_WINDOW_S: Final = 600.0
 #: be done within its deadline.
 _AT_ONCE: Final = 128
 #: The pause between two rounds: this many times the duration of the last round, up to the limit below.
-_PAUSE: Final = 4
+_PAUSE: Final = 9
 _LONGEST_PAUSE_S: Final = 0.25
 
 
@@ -68,7 +68,7 @@ class DesiredRun:
 
     def same_run(self, desired: DesiredRun) -> bool:
         """Say whether a unit that runs by ``desired`` need not be restarted to match this desired run."""
-        return (
+        return self is desired or (
             self.created_offset == desired.created_offset
             and (self.connector_config is desired.connector_config or self.connector_config == desired.connector_config)
             and (self.config is desired.config or self.config == desired.config)

@@ -81,7 +81,12 @@ class PlacementTable:
         self.epoch = 0
         #: Grows with each record.
         self.version = 0
-        self._assigned: tuple[int, SlotOwner, Mapping[Unit, int]] | None = None
+        #: What was asked for last: whose units, by connector, and the connectors that were changed since.
+        self._owner: SlotOwner | None = None
+        self._assigned: dict[str, Mapping[int, int]] = {}
+        self._changed: set[str] = set()
+        #: Connectors of which units are being taken away.
+        self._revoking: set[str] = set()
 
     def apply(self, key: bytes | None, value: bytes | None) -> str | None:
         """Fold one record in; returns the connector whose slots changed, if any. Unreadable records are left out."""
@@ -99,6 +104,7 @@ class PlacementTable:
             connector = name[len(_PLACEMENT) :]
             if value is None:
                 self.slots.pop(connector, None)
+                self._note_change(connector)
                 return connector
             row = _decode_row(value)
         except (msgspec.DecodeError, UnicodeDecodeError):
@@ -110,23 +116,44 @@ class PlacementTable:
             for task, (owner, epoch, revoked) in enumerate(row.slots, start=INSTANCE)
             if owner >= 0
         }
+        self._note_change(connector)
         return connector
+
+    def _note_change(self, connector: str) -> None:
+        self._changed.add(connector)
+        self._revoking.discard(connector)
+        if any(slot.revoked for slot in self.slots.get(connector, {}).values()):
+            self._revoking.add(connector)
 
     def get(self, unit: Unit) -> Slot | None:
         """The unit's slot."""
         return self.slots.get(unit.connector, {}).get(unit.task)
 
-    def assigned_to(self, owner: SlotOwner) -> Mapping[Unit, int]:
-        """The units that ``owner`` shall run, each with the epoch of its assignment; kept until the next record."""
-        if self._assigned is None or self._assigned[:2] != (self.version, owner):
-            units = {
-                Unit(connector, task): slot.epoch
-                for connector, slots in self.slots.items()
-                for task, slot in slots.items()
-                if slot.owner == owner and not slot.revoked
-            }
-            self._assigned = self.version, owner, units
-        return self._assigned[2]
+    def assigned_to(self, owner: SlotOwner) -> Mapping[str, Mapping[int, int]]:
+        """The units that ``owner`` shall run now: connector -> task -> the epoch of its assignment.
+
+        It holds until the next call. What it has of a connector is the same object until a record changes the connector.
+        """
+        if self._owner != owner:
+            self._owner, self._assigned, self._changed = owner, {}, set(self.slots)
+        for connector in self._changed:
+            slots = self.slots.get(connector, {})
+            epochs = {task: slot.epoch for task, slot in slots.items() if slot.owner == owner and not slot.revoked}
+            if epochs:
+                self._assigned[connector] = epochs
+            else:
+                self._assigned.pop(connector, None)
+        self._changed.clear()
+        return self._assigned
+
+    def revoked_from(self, owner: SlotOwner) -> list[int]:
+        """The epochs in which units were taken away that ``owner`` has to stop, and of which the leader waits to hear."""
+        return [
+            slot.epoch
+            for connector in self._revoking
+            for slot in self.slots[connector].values()
+            if slot.revoked and slot.owner == owner
+        ]
 
     def owner(self, unit: Unit) -> SlotOwner | None:
         """The process that runs the unit (or is about to), or None."""
@@ -236,6 +263,6 @@ def lost_units(table: PlacementTable, live: Mapping[str, str]) -> dict[Unit, str
     }
 
 
-def still_held(assigned: Container[Unit], running: Iterable[Unit]) -> frozenset[tuple[str, int]]:
+def still_held(assigned: Mapping[str, Container[int]], running: Iterable[Unit]) -> frozenset[tuple[str, int]]:
     """Return the units that a worker has to report as stopping: they run there and are not assigned to it."""
-    return frozenset((unit.connector, unit.task) for unit in running if unit not in assigned)
+    return frozenset((name, task) for name, task in running if task not in assigned.get(name, ()))
