@@ -105,7 +105,7 @@ class Worker:
 
     def wrote(self) -> set[bytes]:
         """The keys of what it wrote since the last call, which comes back from the topic."""
-        queue = dict(self.store._queue)
+        queue = {key: queued.value for key, queued in self.store._queue.items()}
         self.store._queue.clear()
         self.came(*queue.items())
         return set(queue)
@@ -213,6 +213,34 @@ async def test_a_status_follows_an_own_one_before_kafka_acknowledges_that(
     for status in (worker.store.state.task("c", unit.task), worker.store.written(record[0])):
         assert status is not None
         assert (status.state, status.worker_id) == shown
+
+
+async def test_a_status_that_is_removed_again_before_kafka_acknowledges_the_first_removal(
+    worker: Worker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another worker's status comes in between: this one shows what is in the topic at the end."""
+    unit = UNITS[0]
+    foreign = connector_status_record("c", ReportedStatus("RUNNING", "other:1", 3))
+    sent: list[bytes | None] = []
+
+    async def send_all(pairs: Iterable[Pair], deadline_s: float) -> None:
+        del deadline_s
+        pairs = list(pairs)
+        sent.extend(value for _, value in pairs)
+        worker.came(*pairs)
+        if len(sent) == 1:
+            worker.node.forget_status(unit)
+            worker.came(foreign)
+
+    monkeypatch.setattr(worker.store.log, "send_all", send_all)
+    worker.owners[unit] = None
+    worker.node.forget_status(unit)
+    writer = asyncio.create_task(worker.store._write())
+    await eventually_async(lambda: not worker.store._queue, "the queue to be written")
+    writer.cancel()
+    await asyncio.gather(writer, return_exceptions=True)
+    assert sent == [None, None]
+    assert worker.store.state.connector("c") == worker.store.written(foreign[0])
 
 
 def test_a_removed_connector_does_not_hide_statuses_that_its_tasks_still_have(worker: Worker) -> None:

@@ -138,6 +138,19 @@ class PlacementStore:
         self._on_change()
 
 
+@dataclass(slots=True, eq=False)
+class _QueuedStatus:
+    """A status that waits to be written, or to be acknowledged.
+
+    Attributes:
+        value: the record's; None removes the status.
+        returned: whether it has come back from the topic before Kafka acknowledged it.
+    """
+
+    value: bytes | None
+    returned: bool = False
+
+
 class StatusStore:
     """The status topic, folded; writes are queued, so that no caller waits for Kafka. The last write of a key wins.
 
@@ -167,9 +180,7 @@ class StatusStore:
         self.log = CompactedLog(topic, client, self._sink, producer=producer)
         #: What the topic holds, by key: what is dropped from the queue is replaced by it again.
         self._written: dict[bytes, bytes] = {}
-        self._queue: dict[bytes, bytes | None] = {}
-        #: Keys of the queue whose value has come back from the topic before Kafka acknowledged it.
-        self._returned: set[bytes] = set()
+        self._queue: dict[bytes, _QueuedStatus] = {}
         #: Keys of the statuses that this worker has written.
         self._written_here: set[bytes] = set()
         self._wake = asyncio.Event()
@@ -207,8 +218,7 @@ class StatusStore:
         """Write a status record soon. Visible in ``state`` at once: this worker's own answers must not lag behind it."""
         key, value = pair
         self._queue.pop(key, None)
-        self._queue[key] = value
-        self._returned.discard(key)
+        self._queue[key] = _QueuedStatus(value)
         (self._written_here.discard if value is None else self._written_here.add)(key)
         self._apply(key, value)
         self._wake.set()
@@ -222,30 +232,30 @@ class StatusStore:
             await self._wake.wait()
             await self._released.wait()
             self._wake.clear()
-            batch = {key: value for key, value in self._queue.items() if not self._is_outdated(key, value)}
+            batch = {key: queued for key, queued in self._queue.items() if not self._is_outdated(key, queued.value)}
             for key in self._queue.keys() - batch.keys():
                 del self._queue[key]
                 self._apply(key, self._written.get(key))
             if not batch:
                 continue
             try:
-                await self.log.send_all(batch.items(), 15)
+                await self.log.send_all([(key, queued.value) for key, queued in batch.items()], 15)
             except MillraceError as error:
                 level = logging.WARNING if isinstance(error, Retriable) else logging.ERROR
                 _log.log(level, "Statuses were not written, retrying: %s", error)
                 await asyncio.sleep(_RETRY_S)
                 self._wake.set()
                 continue
-            for key, value in batch.items():
+            for key, queued in batch.items():
                 # A later status of the same key stays in the queue.
-                if key in self._queue and self._queue[key] is value:
+                if self._queue.get(key) is queued:
                     del self._queue[key]
-                    self._take_following(key, value)
+                    self._take_following(key, queued)
 
-    def _take_following(self, key: bytes, value: bytes | None) -> None:
+    def _take_following(self, key: bytes, acknowledged: _QueuedStatus) -> None:
         """Take what followed a record of this worker in the topic before Kafka acknowledged that one."""
         following = self._written.get(key)
-        if key in self._returned and following != value:
+        if acknowledged.returned and following != acknowledged.value:
             self._apply(key, following)
             self._tell_listener(key, removed=following is None)
 
@@ -270,8 +280,8 @@ class StatusStore:
             # What is about to be written is newer than what comes back.
             if key not in self._queue:
                 self.state.apply(key, value)
-            elif self._queue[key] == value:
-                self._returned.add(key)
+            elif self._queue[key].value == value:
+                self._queue[key].returned = True
         for key, value in changed.items():
             if value is None or (key not in self._queue and (key in self._written_here or _UNASSIGNED in value)):
                 self._tell_listener(key, removed=value is None)
@@ -291,7 +301,8 @@ class StatusStore:
         leader has to know, which removes them.
         """
         for key, unit in forgotten:
-            status = self._queue.get(key, self._written.get(key))
+            queued = self._queue.get(key)
+            status = self._written.get(key) if queued is None else queued.value
             if status is not None and self.state.task(*unit) is None:
                 self.state.apply(key, status)
 
