@@ -194,8 +194,9 @@ def format_checks(checks: Sequence[Check]) -> str:
 
 def run_doctor(options: argparse.Namespace) -> int:
     """The command: prints the checks; exit code 0 without problems, else 1."""
-    # Its warnings would say again, in other words, what a check says.
+    # Their warnings would say again, in the same words or other ones, what a check says.
     logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
+    logging.getLogger("worker.validation").setLevel(logging.ERROR)
     checks = list(check_machine())
     properties: Path | None = options.properties
     if properties is not None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import sys
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Final
@@ -250,17 +251,20 @@ async def examine_connector(
         return
     for item in answer["configs"]:
         finding.problems += [
-            masker.scrub(message if item["value"]["name"] in message else f"{item['value']['name']}: {message}")
-            for message in item["value"]["errors"]
+            masker.scrub(_with_name(item["value"]["name"], message)) for message in item["value"]["errors"]
         ]
     finding.notes += [
-        masker.scrub(f"{warning['name']}: {warning['message']}") for warning in answer.get("warnings", ())
+        masker.scrub(_with_name(warning["name"], warning["message"])) for warning in answer.get("warnings", ())
     ]
     plugin = registry.configured(resolved)
     if issubclass(plugin.cls, JobConnector):
         finding.notes += _notes_of_job(plugin.cls, resolved, worker)
     elif not finding.offsets and finding.state != "STOPPED":
         finding.notes.append("no offset is saved: it starts from the beginning")
+
+
+def _with_name(option: str, message: str) -> str:
+    return message if option in message else f"{option}: {message}"
 
 
 def _notes_of_job(cls: type[JobConnector], config: Mapping[str, str], worker: Mapping[str, str]) -> list[str]:
@@ -311,6 +315,7 @@ def as_text(report: MigrationReport) -> str:
 def run_migrate_check(options: argparse.Namespace) -> int:
     """The command: prints the report; 0 all can run, 1 some can't, 2 it could not be found out."""
     path: Path = options.properties
+    logging.getLogger("worker.validation").setLevel(logging.ERROR)  # its warnings are notes of the report
     try:
         with progress("reading the cluster's topics and checking its connectors", quiet_s=2):
             report = asyncio.run(check_migration(load_properties(path), options.timeout))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -83,6 +84,23 @@ def test_an_unknown_connector_gets_the_names_of_those_that_are_there(capsys: pyt
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("millrace: there is no connector 'mysqll'; there are: ")
     assert {"cassandra", "file", "logs", "mysql", "scylla"} <= set(line.partition("there are: ")[2].split(", "))
+
+
+def test_a_warning_about_a_connector_is_in_the_checks_alone(tmp_path: Path) -> None:
+    properties = tmp_path / "worker.properties"
+    topics = "".join(f"{kind}.storage.topic={kind}\n" for kind in ("config", "offset", "status"))
+    properties.write_text(
+        f"bootstrap.servers=127.0.0.1:1\ngroup.id=c\n{topics}key.converter=JsonConverter\nvalue.converter=JsonConverter\n",
+        encoding="utf-8",
+    )
+    connector = tmp_path / "lines.json"
+    options = {"connector.class": "FileStreamSource", "file": "/lines", "topic": "lines", "topi": "x"}
+    connector.write_text(json.dumps({"name": "lines", "config": options}), encoding="utf-8")
+    done = subprocess.run(
+        [*_COMMAND, "doctor", str(properties), str(connector)], capture_output=True, text=True, check=False
+    )
+    assert done.stdout.count("did you mean topic?") == 1
+    assert "did you mean topic?" not in done.stderr
 
 
 def test_a_connector_file_that_is_not_there_is_named_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -5,11 +5,14 @@ from __future__ import annotations
 import configparser
 import contextlib
 import re
+import shlex
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
+import pytest
 import yaml
 
+from spark_jobs.cli import COMMANDS, make_parser
 from worker.cli import build_parser, main
 from worker.development.commands import ROOT
 from worker.rest.routes import ROUTES
@@ -17,8 +20,6 @@ from worker.rest.routes import ROUTES
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
-
-    import pytest
 
 CODE: Final = ("worker", "connectors", "offsets", "spark_jobs", "compose")
 #: Pages that people write; docs/reference is made of the declarations.
@@ -37,6 +38,9 @@ _BETWEEN_PARTS: Final = re.compile(r"""["']\s*\n\s*f?["']""")
 #: A call in backticks, with one method or several, and one of curl.
 _CALL: Final = re.compile(r"`((?:(?:GET|PUT|POST|PATCH|DELETE)[, ]+)+)(/[^`\s?]*)")
 _CURL: Final = re.compile(r"curl ([^\n]*?)(?:localhost|127\.0\.0\.1):808\d(/[^\s'?\"`]*)")
+_BLOCK: Final = re.compile(r"^```\w*\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+#: A call of ``millrace``, also one whose output a shell takes.
+_COMMAND_LINE: Final = re.compile(r"^ *(?:\w+=\$\()?(?:[\w./-]*/)?millrace ([a-z].*)$", re.MULTILINE)
 #: Paths that the connector `logs` serves.
 _OF_LOGS: Final = ("/lines", "/_bulk", "/v1/logs", "/services/collector/event")
 #: A table that a sink makes.
@@ -91,20 +95,47 @@ def test_every_command_is_on_a_page() -> None:
 def test_commands_on_the_pages_have_the_options_that_they_name(capsys: pytest.CaptureFixture[str]) -> None:
     _, summaries = build_parser()
     named: dict[tuple[str, ...], set[str]] = {}
-    for line in re.findall(r"(?:^|`)\./millrace ([^`#|>\n]+)", PROSE, re.MULTILINE):
+    for line in re.findall(r"(?:^|`)(?:\./)?millrace ((?:[^`#|>\n]|\b\|\b)+)", PROSE, re.MULTILINE):
         command, *words = line.split()
         # A benchmark's own options are in the module of the benchmark, pytest's in pytest.
         if command in summaries and command not in ("bench", "test"):
             part = [word for word in words[:1] if word.isalpha()]  # such as `job run`
-            named.setdefault((command, *part), set()).update(word for word in words if word.startswith("--"))
+            named.setdefault((command, *part), set()).update(
+                word.strip("[]") for word in words if word.strip("[]").startswith("--")
+            )
     unknown = {}
     for command, options in named.items():
         with contextlib.suppress(SystemExit):
             main([*command, "--help"])
-        offered = re.findall(r"--[a-z-]+", capsys.readouterr().out)
+        offered = re.findall(r"--[a-z][a-z0-9-]*", capsys.readouterr().out)
         unknown[command] = {name for option in options if (name := option.partition("=")[0]) not in offered}
-    assert sum(map(len, named.values())) > 20
+    assert sum(map(len, named.values())) > 40
     assert {command: options for command, options in unknown.items() if options} == {}
+
+
+def _read_command_lines() -> Iterator[str]:
+    """The lines of blocks on the pages that call ``millrace``, as a shell would hand them on."""
+    for page in PAGES:
+        for block in _BLOCK.findall(page.read_text(encoding="utf-8")):
+            yield from _COMMAND_LINE.findall(block.replace("\\\n", " "))
+
+
+def _split_command(line: str) -> list[str]:
+    """The arguments of a command, with its optional ones, and the first where there is a choice."""
+    words = shlex.split(line.replace("[", "").replace("]", ""), comments=True)
+    end = next((index for index, word in enumerate(words) if word[0] in "|>&"), len(words))
+    return [word if " " in word else word.partition("|")[0] for word in words[:end]]
+
+
+@pytest.mark.parametrize("line", sorted(set(_read_command_lines())))
+def test_commands_in_blocks_are_accepted_as_they_are(line: str) -> None:
+    arguments = _split_command(line)
+    if arguments[0] == "job":
+        if arguments[1] not in COMMANDS:  # the parsers of these are in what runs them
+            make_parser().parse_args(arguments[1:])
+        return
+    build_parser()[0].parse_args(arguments)
+    assert arguments[0] != "bench" or (ROOT / "tests" / "bench" / f"{arguments[1]}.py").exists()
 
 
 def test_every_alert_says_what_to_do_first() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from functools import cache
 from itertools import chain
 from typing import TYPE_CHECKING, Final
@@ -59,6 +60,20 @@ def test_backslashes_of_property_files_are_written_twice() -> None:
     for block in blocks:
         written = block.count("\\")
         assert sum(value.count("\\") for value in parse_properties(block).values()) * 2 == written, block
+
+
+def test_the_changelog_says_each_thing_once() -> None:
+    """Merges keep the lines of both sides: an entry that one of them changed may come twice, or within another one."""
+    text = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    entries = [" ".join(entry.split()) for entry in re.findall(r"^- (.*(?:\n  .*)*)", text, re.MULTILINE)]
+    assert len(entries) > 100
+    sentences = Counter(
+        re.sub(r"^\*\*[^*]+\*\* *", "", sentence).lower()
+        for entry in entries
+        for sentence in re.split(r"(?<=[.:]) (?=[A-Z])", entry)
+    )
+    assert [sentence for sentence, count in sentences.items() if count > 1 and sentence.count(" ") > 4] == []
+    assert [entry for entry in entries if not entry.endswith((".", ")"))] == []
 
 
 _SECTION_ROOTS: Final = {

@@ -336,10 +336,15 @@ class ConnectorRunner:
 
 
 def task_class_name(connector: type[SourceConnector | JobConnector], configured: str) -> str:
-    """Return the value of ``task.class``: Java's name, so that Java can take over, or the Python path if configured so."""
+    """Return the value of ``task.class``: Java's name, so that Java can take over, or the Python path if configured so.
+
+    Of several Java names it is the one that belongs to the connector's: a Java worker may lack the others' plugins.
+    """
     task = connector.task_class
-    by_path = configured.startswith(connector.__module__)
-    return task.aliases[0] if task.aliases and not by_path else f"{task.__module__}.{task.__qualname__}"
+    if not task.aliases or configured.startswith(connector.__module__):
+        return f"{task.__module__}.{task.__qualname__}"
+    ends = (f".{configured}Task", f".{configured}ConnectorTask")
+    return next((alias for alias in task.aliases if f".{alias}".endswith(ends)), task.aliases[0])
 
 
 def restore_references(

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from connectors.errors import ConfigInvalid, Fatal
-from worker.host.connector_runner import as_text, limit_tasks, restore_references
+from connectors.mysql.connector import MySqlConnector
+from worker.host.connector_runner import as_text, limit_tasks, restore_references, task_class_name
 from worker.host.delivery.producer_errors import classify_error, refusal_hint
 from worker.host.delivery.routes import DEFAULT_BATCH_SIZE
 from worker.host.plan import converter_config, exactly_once, producer_settings
@@ -174,3 +175,21 @@ def test_the_refusal_of_a_record_says_what_to_do() -> None:
     assert "set cleanup.policy=delete for t, or heartbeat.to.tables=false" in refusal_hint(refused, "t")
     assert refusal_hint(MessageSizeTooLargeError(), "t") == ""
     assert "set t's message.timestamp.after.max.ms" in refusal_hint(InvalidTimestampError(), "t")
+
+
+@pytest.mark.parametrize(
+    ("connector_class", "task_class"),
+    [
+        ("io.debezium.connector.mariadb.MariaDbConnector", "io.debezium.connector.mariadb.MariaDbConnectorTask"),
+        ("MariaDbConnector", "io.debezium.connector.mariadb.MariaDbConnectorTask"),
+        ("MariaDb", "io.debezium.connector.mariadb.MariaDbConnectorTask"),
+        ("io.debezium.connector.mysql.MySqlConnector", "io.debezium.connector.mysql.MySqlConnectorTask"),
+        ("mysql", "io.debezium.connector.mysql.MySqlConnectorTask"),
+        ("connectors.mysql.connector.MySqlConnector", "connectors.mysql.task.MySqlTask"),
+    ],
+)
+def test_the_task_class_in_the_config_topic_belongs_to_the_class_of_the_connector(
+    connector_class: str, task_class: str
+) -> None:
+    """A Java worker with Debezium's MariaDB plugin alone fails at a task of the MySQL plugin, until it has configured it."""
+    assert task_class_name(MySqlConnector, connector_class) == task_class

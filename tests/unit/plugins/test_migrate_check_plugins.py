@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from worker.migration import plugins_of
+from worker.migration import Finding, examine_connector, plugins_of
 from worker.plugins.registry import PluginRegistry
+from worker.secrets.masking import SecretMasker
+from worker.secrets.providers import ConfigTransformer
 
 from ._packages import package, transform
 
@@ -32,3 +34,21 @@ async def test_plugins_that_can_not_be_loaded_are_reported_with_the_reason(tmp_p
         f"plugins in {half}",
         "plugin acme:AcmeSource",
     ]
+
+
+async def test_a_note_names_its_option_once() -> None:
+    connector = {
+        "name": "lines",
+        "connector.class": "FileStreamSource",
+        "file": "/lines",
+        "topic": "lines",
+        "topi": "x",
+    }
+    finding = Finding("lines", "FileStreamSource", "STARTED", offsets=1)
+    await examine_connector(
+        finding, connector, PluginRegistry(), ConfigTransformer({}), SecretMasker(), {}, deadline_s=20
+    )
+    assert (finding.problems, finding.notes) == (
+        [],
+        ["topi is no option of this connector and has no effect; did you mean topic?"],
+    )
