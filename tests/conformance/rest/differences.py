@@ -40,7 +40,7 @@ _RETRY = (
     "covers transforms and converters only, which are not retried by default."
 )
 _NAMES = "Every name that can be created can be addressed."
-_SAME_NAME = "A change leaves the connector's name as it is; Kafka Connect saves another one in its configuration, and refuses null."
+_SAME_NAME = "A change leaves the connector's name as it is; Kafka Connect saves another one, and refuses null."
 _ASKED = "The client's mistake is answered with 400, as in POST /connectors, not with 500."
 
 
