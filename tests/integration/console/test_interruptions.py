@@ -161,13 +161,14 @@ def test_back_asks_before_changes_are_lost(view: View, name: str) -> None:
 
 
 def test_rules_ask_before_changes_are_lost(view: View) -> None:
-    page = view.open("#/new-rules")
+    page = view.open("#/rules")
+    page.get_by_role("link", name="New rule set").click()
     table = page.get_by_label("Table", exact=True)
     table.fill("typed")
     page.get_by_label("Pages").get_by_role("link", name="Log rules").click()
     page.get_by_role("button", name="Stay").click()
     expect(table).to_have_value("typed")
-    page.evaluate("history.back()")
+    page.go_back()
     page.get_by_role("button", name="Leave").click()
     expect(table).to_have_count(0)
 

@@ -43,7 +43,7 @@ function Letter({ record, name, again }) {
 }
 
 function Letters({ topic, name, again }) {
-  const [older, setOlder] = useState({ first: null, pages: [] });
+  const [pages, setPages] = useState([]);
   const path = (before) => `console/topics/${encodeURIComponent(topic)}?${new URLSearchParams({ limit: String(LIMIT), connector: name, ...(before ? { before: JSON.stringify(before) } : {}) })}`;
   const [first, error, reload] = useLoaded(() => call("GET", path(null), undefined, {}, exact), [topic]);
   const [failure, setFailure] = useState("");
@@ -51,15 +51,13 @@ function Letters({ topic, name, again }) {
   if (error?.status === 404) return html`<${Empty} title="No dead letters">The topic ${topic} is made with the first of them.</${Empty}>${calls}`;
   if (error) return html`<${Notice} title="The dead letters can't be read">${error.message}</${Notice}>${calls}`;
   if (!first) return html`<p class="muted" aria-busy="true">One moment …</p>`;
-  // Older ones go with the newest that they continue.
-  const pagesOf = ({ first: start, pages }) => (start === first ? pages : []);
-  const all = [first, ...pagesOf(older)];
+  const all = [first, ...pages];
   const records = all.flatMap((page) => page.records);
   const before = all.at(-1).before;
-  const readOlder = async () => {
+  const older = async () => {
     try {
       const page = await call("GET", path(before), undefined, {}, exact);
-      setOlder((now) => ({ first, pages: [...pagesOf(now), page] }));
+      setPages([...pages, page]);
       setFailure("");
     } catch (problem) {
       setFailure(problem.message);
@@ -67,11 +65,14 @@ function Letters({ topic, name, again }) {
   };
   if (records.length === 0) return html`<${Empty} title="No dead letters">Nothing is in the topic ${topic}, or not any more.</${Empty}>${calls}`;
   return html`<div class="tools"><p class="muted">In the topic <a href=${placeHref(["topics", topic])}>${topic}</a>, the last one of ${timeText(records[0].timestamp)} UTC.</p>
-      <${Button} kind="small" onClick=${reload}>Look again</${Button}></div>
+      <${Button} kind="small" onClick=${() => {
+        setPages([]);
+        reload();
+      }}>Look again</${Button}></div>
     ${first.masked && html`<${Notice} tone="info" title="Values are hidden">They need the role admin for this connector.</${Notice}>`}
     <ol class="records card" aria-label="Dead letters, the newest first">${records.map((record) => html`<${Letter} key=${`${record.partition}:${record.offset}`} record=${record} name=${name} again=${again} />`)}</ol>
     ${failure && html`<${Notice} title="Older ones can't be read">${failure}</${Notice}>`}
-    <div class="foot"><span class="muted">${counted(records.length, "dead letter")}</span>${before && html`<${Button} onClick=${readOlder}>Older dead letters</${Button}>`}</div>
+    <div class="foot"><span class="muted">${counted(records.length, "dead letter")}</span>${before && html`<${Button} onClick=${older}>Older dead letters</${Button}>`}</div>
     ${again && html`<p class="muted">"Send again" writes the record to the topic that it was read from: everyone who reads that topic gets it once more. The dead letter stays here.</p>`}
     ${calls}`;
 }

@@ -12,10 +12,13 @@ function base64(text) {
 export function LoginDialog({ onKnown }) {
   const ref = useRef(null);
   useEffect(() => {
-    if (!ref.current.open) ref.current.showModal();
-  });
-  const [closed, setClosed] = useState(0);
-  return html`<dialog ref=${ref} class="login-over" aria-label="Log in" onCancel=${(event) => event.preventDefault()} onClose=${() => setClosed(closed + 1)}>
+    const dialog = ref.current;
+    dialog.showModal();
+    // Closed before it is removed, a dialog gives the focus back.
+    return () => dialog.close();
+  }, []);
+  const stay = () => ref.current?.isConnected && !ref.current.open && ref.current.showModal();
+  return html`<dialog ref=${ref} class="login-over" aria-label="Log in" onCancel=${(event) => event.preventDefault()} onClose=${stay}>
     <${LoginForm} expired onKnown=${onKnown} />
   </dialog>`;
 }

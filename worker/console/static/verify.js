@@ -187,9 +187,7 @@ export function VerifyPage({ name }) {
     const timer = setInterval(reload, POLL_MS);
     return () => clearInterval(timer);
   }, [running]);
-  const [busy, setBusy] = useState(false);
   const act = async (method, body) => {
-    setBusy(true);
     try {
       await call(method, path, body);
       setFailure("");
@@ -197,11 +195,10 @@ export function VerifyPage({ name }) {
       setFailure(problem.message);
     }
     await reload();
-    setBusy(false);
   };
   const start = (wanted) => {
     setTables(wanted);
-    return act("POST", { tables: wanted });
+    act("POST", { tables: wanted });
   };
   const first = error?.status === 404;
   return html`<div class="page">
@@ -212,7 +209,7 @@ export function VerifyPage({ name }) {
       start(tables);
     }}>
       <label class="search"><span class="hidden">Tables</span><input placeholder="All tables, or an expression: shop\\.orders" spellcheck=${false} value=${tables} onInput=${(event) => setTables(event.target.value)} /></label>
-      <${Button} kind="primary" type="submit" busy=${busy} disabled=${running}>Compare now</${Button}>
+      <${Button} kind="primary" type="submit" disabled=${running}>Compare now</${Button}>
       ${running && html`<${Button} onClick=${() => act("DELETE")}>Cancel</${Button}>`}
     </form>
     ${failure && html`<${Notice} title="It was refused">${failure}</${Notice}>`}
