@@ -15,6 +15,8 @@ from typing import Any, Final
 from connectors.errors import ConfigInvalid
 
 MASK: Final = "[hidden]"
+#: Characters that Java's `trim` takes away: not all that Unicode calls white space.
+BLANKS: Final = "".join(map(chr, range(33)))
 
 
 class ConfigType(StrEnum):
@@ -255,7 +257,7 @@ def parse_value(key: ConfigKey, raw: object) -> Any:
     """
     if raw is None:
         return None
-    stripped = raw.strip() if isinstance(raw, str) else raw
+    stripped = raw.strip(BLANKS) if isinstance(raw, str) else raw
     kind = key.type
     if kind is ConfigType.BOOLEAN:
         if isinstance(stripped, bool):
@@ -284,7 +286,7 @@ def parse_value(key: ConfigKey, raw: object) -> Any:
     if kind is ConfigType.LIST:
         if isinstance(stripped, list | tuple):
             return list(stripped)
-        return [item.strip() for item in str(stripped).split(",")] if stripped != "" else []
+        return [item.strip(BLANKS) for item in str(stripped).split(",")] if stripped != "" else []
     return str(stripped)
 
 

@@ -81,7 +81,7 @@ class FileStreamSourceConnector(SourceConnector):
                 raise ConfigInvalid(f"The value for the '{POSITION}' key in the offset is expected to be a Long value")
             if position < 0:
                 raise ConfigInvalid(f"The value for the '{POSITION}' key in the offset should be a non-negative value")
-            if not partition:
+            if partition is None:
                 raise ConfigInvalid("Partition objects cannot be null")
             if FILENAME not in partition:
                 raise ConfigInvalid(f"Partition objects should contain the key '{FILENAME}'")

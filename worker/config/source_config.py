@@ -93,7 +93,7 @@ def name_problem(name: str, value: Any) -> str | None:
         return None
     if value == "":
         return invalid(name, value, "String may not be empty")
-    control = [str(ord(char)) for char in value if ord(char) < 32 or ord(char) == 127]
+    control = [str(ord(char)) for char in value if ord(char) < 32 or 127 <= ord(char) < 160]
     if control:
         return invalid(
             name,

@@ -112,9 +112,9 @@ class RestCall:
             )
 
     def flag(self, name: str, *, default: bool) -> bool:
-        """A boolean query parameter as Java reads it: everything but ``true`` is false."""
-        value = optional_flag(self.request, name)
-        return default if value is None else value
+        """A boolean query parameter as Java reads it: nothing is the default, everything but ``true`` is false."""
+        value = self.request.query.get(name)
+        return value.lower() == "true" if value else default
 
     def location(self, connector: str) -> str:
         """The absolute address of a connector, as this client reaches this worker."""

@@ -21,7 +21,8 @@ def missing_type(config: Mapping[str, str | None]) -> str | None:
     """
     if config.get(CLASS_OPTION) is not None:
         return None
-    shown = ", ".join(f"{key}={value if key == 'name' else MASK}" for key, value in config.items())
+    values = {key: MASK if key != "name" else "null" if value is None else value for key, value in config.items()}
+    shown = ", ".join(f"{key}={value}" for key, value in values.items())
     return f"Connector config {{{shown}}} contains no connector type"
 
 

@@ -159,7 +159,7 @@ def check_media(route: RestRoute, accept: str | None, content_type: str | None, 
     if (
         accept
         and accept.strip()
-        and not any(_media_type(item) in {"*/*", "application/*", _JSON} for item in accept.split(","))
+        and not any(_media_type(item) in {"*", "*/*", "application/*", _JSON} for item in accept.split(","))
     ):
         raise RestError(406, REASONS[406])
 

@@ -40,7 +40,14 @@ _RETRY = (
     "covers transforms and converters only, which are not retried by default."
 )
 _NAMES = "Every name that can be created can be addressed."
+_SAME_NAME = "A change leaves the connector's name as it is; Kafka Connect saves another one, and refuses null."
 _ASKED = "The client's mistake is answered with 400, as in POST /connectors, not with 500."
+
+
+def _patched(name: str) -> dict[str, Any]:
+    config = {"connector.class": "FileStreamSource", "topic": "{topic}", "file": "{file}", "name": name}
+    return {"name": "\u00a0b\u3000", "config": config, "tasks": [], "type": "source"}
+
 
 DIFFERENCES: Mapping[str, Difference] = {
     **{
@@ -92,6 +99,14 @@ DIFFERENCES: Mapping[str, Difference] = {
     ),
     "offsets-patch-position": Difference(
         "An offset that the connector can't resume from is the client's mistake: 400."
+    ),
+    "offsets-patch-no-filename": Difference(
+        "An offset that the connector can't resume from is the client's mistake: 400.",
+        message="Failed to alter connector offsets for connector c1: Partition objects should contain the key 'filename'",
+    ),
+    "patch-name": Difference(_SAME_NAME, 200, changes={"body": (_patched("other"), _patched("\u00a0b\u3000"))}),
+    "patch-no-name": Difference(
+        _SAME_NAME, 200, changes={"status": (400, 200), "body": (None, _patched("\u00a0b\u3000"))}
     ),
     "tasks-config": Difference(
         "Kafka Connect 4 has dropped this resource; clients of 3.x still ask for it.", 404, "Connector nope not found"
@@ -159,6 +174,7 @@ VALIDATION: Mapping[str, str] = {
 #: What holds for all answers, or can't be shown by a story on a healthy cluster.
 GENERAL = {
     "the content type of errors": "It is always application/json; Kafka Connect names none where no resource was asked for.",
+    "parameters of Accept": "The content type of an answer has none; Kafka Connect repeats those that were asked for.",
     "405": "It has the Allow header that RFC 9110 asks for.",
     "while a worker starts": "All but /health, /metrics and /admin answers 503 with Retry-After until the worker has "
     "read the cluster's state; Kafka Connect answers from an incomplete one.",

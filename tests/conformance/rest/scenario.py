@@ -80,6 +80,7 @@ ROOT = (
     Step("not-acceptable", "GET", "/connectors", headers=(("Accept", "text/plain"),)),
     Step("acceptable", "GET", "/connectors", headers=(("Accept", "text/html, application/json;q=0.5"),)),
     Step("acceptable-any", "GET", "/connectors", headers=(("Accept", "application/*"),)),
+    Step("acceptable-star", "GET", "/connectors", headers=(("Accept", "*"),)),
     Step("unsupported", "POST", "/connectors", "{}", (("Content-Type", "text/plain"),)),
     Step("unsupported-missing", "POST", "/connectors", "{}", (("Content-Type", ""),)),
     Step("unsupported-text-json", "POST", "/connectors", "{}", (("Content-Type", "text/json"),)),
@@ -117,6 +118,8 @@ REFUSED = (
     Step("create-blank-name", "POST", "/connectors", {"name": "  ", "config": SMALL}),
     Step("create-no-name", "POST", "/connectors", {"config": SMALL}),
     Step("create-control-characters", "POST", "/connectors", {"name": "a\nb", "config": SMALL}),
+    Step("create-next-line", "POST", "/connectors", {"name": "a\u0085b", "config": SMALL}),
+    Step("create-nul-name", "POST", "/connectors", {"name": "\0", "config": SMALL}),
     Step(
         "create-several-errors",
         "POST",
@@ -257,6 +260,12 @@ LIFE = (
         "/connectors/c1/offsets",
         {"offsets": [{"partition": None, "offset": None}]},
     ),
+    Step(
+        "offsets-patch-no-filename",
+        "PATCH",
+        "/connectors/c1/offsets",
+        {"offsets": [{"partition": {}, "offset": {"position": 4}}]},
+    ),
     Step("offsets-delete", "DELETE", "/connectors/c1/offsets"),
     _get("offsets-deleted", "/connectors/c1/offsets", '{"offsets":[]}'),
     Step("topics-reset", "PUT", "/connectors/c1/topics/reset"),
@@ -272,6 +281,14 @@ LIFE = (
     Step("create-odd-name", "POST", "/connectors", {"name": "a b+ü;?#&=", "config": SMALL, "initial_state": "STOPPED"}),
     _get("odd-name", "/connectors/a%20b+%C3%BC%3B%3F%23&=/config", '"name":"a b'),
     Step("delete-odd-name", "DELETE", "/connectors/a%20b%2B%C3%BC%3B%3F%23%26%3D"),
+    # Blanks are those of Java: not all that Unicode calls white space.
+    Step(
+        "create-blank", "POST", "/connectors", {"name": "\t\u00a0b\u3000 ", "config": SMALL, "initial_state": "STOPPED"}
+    ),
+    _get("blank", "/connectors/%C2%A0b%E3%80%80/config", '"name":'),
+    Step("patch-name", "PATCH", "/connectors/%C2%A0b%E3%80%80/config", {"name": "other"}),
+    Step("patch-no-name", "PATCH", "/connectors/%C2%A0b%E3%80%80/config", {"name": None}),
+    Step("delete-blank", "DELETE", "/connectors/%C2%A0b%E3%80%80"),
     Step("create-slash-name", "POST", "/connectors", {"name": "a/b%", "config": SMALL, "initial_state": "STOPPED"}),
     _get("slash-name", "/connectors/a%2Fb%25/config"),
     Step("delete-slash-name", "DELETE", "/connectors/a%2Fb%25"),
@@ -332,6 +349,11 @@ PLUGINS = (
         "/connector-plugins?connectorsOnly=bogus",
         fields=("org.apache.kafka.connect.json.JsonConverter",),
     ),
+    _get(
+        "plugins-empty",
+        "/connector-plugins?connectorsOnly=",
+        fields=("org.apache.kafka.connect.json.JsonConverter",),
+    ),
     _get("plugin", "/connector-plugins/FileStreamSource"),
     _get("plugin-config", _PLUGIN),
     _get("plugin-config-full-name", f"/connector-plugins/{FULL_NAME}/config"),
@@ -385,6 +407,9 @@ VALIDATION = (
     _changed("version-range", {"connector.plugin.version": "[0.0.1,99)"}),
     _changed("version-bogus", {"connector.plugin.version": "bogus["}),
     _changed("batch-size", {"batch.size": "x"}),
+    _changed(
+        "blanks", {"name": "\u00a0", "tasks.max": "5\u00a0", "batch.size": "\u20037", "errors.log.enable": "true\u00a0"}
+    ),
     _changed(
         "converter",
         {

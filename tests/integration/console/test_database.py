@@ -182,6 +182,16 @@ def test_a_snapshot_is_asked_for_and_watched(view: View, shop: Shop) -> None:
 # Verify.
 
 
+def test_a_snapshot_is_asked_for_once(view: View, shop: Shop) -> None:
+    path = f"/connectors/{shop.database}/snapshots"
+    before = len(shop.worker.request("GET", path)[1])
+    page = view.open(f"#/connectors/{shop.database}/snapshots")
+    page.get_by_role("button", name="Start a snapshot").dblclick()
+    assert wait_until(lambda: len(shop.worker.request("GET", path)[1]) > before, 60)
+    assert wait_until(lambda: all(each["state"] == "completed" for each in shop.worker.request("GET", path)[1]), 90)
+    assert len(shop.worker.request("GET", path)[1]) == before + 1
+
+
 def test_equal_tables_are_shown_as_equal(view: View, shop: Shop) -> None:
     page = view.open("#/verify")
     page.get_by_role("link", name=f"Compare {shop.database}").click()

@@ -100,6 +100,26 @@ def test_flows_are_listed(view: View) -> None:
     view.check()
 
 
+def test_flows_are_shown_as_they_change(view: View, cluster: MillraceWorker) -> None:
+    name = f"changed-{secrets.token_hex(3)}"
+    page = view.open("#/flows")
+    expect(page.get_by_role("link", name=LONG)).to_be_visible()
+    body = {"name": name, "config": config(name), "initial_state": "STOPPED"}
+    assert cluster.request("POST", "/connectors", body, timeout=120)[0] == 201
+    expect(page.locator("li", has_text=name).locator(".badge")).to_have_text("stopped")
+    page.get_by_role("link", name=name).click()
+    source = page.get_by_label("Source and sink")
+    source.fill("source.topics=typed")
+    page.go_back()
+    page.get_by_role("button", name="Stay").click()
+    expect(source).to_have_value("source.topics=typed")
+    page.go_back()
+    page.get_by_role("button", name="Leave").click()
+    cluster.request("DELETE", f"/connectors/{name}")
+    expect(page.get_by_role("link", name=name)).to_have_count(0)
+    view.check()
+
+
 def test_a_plan_says_what_is_wrong_and_what_the_flow_would_do(view: View) -> None:
     page = view.open("#/new-flow")
     expect(page.get_by_text("Not planned yet")).to_be_visible()

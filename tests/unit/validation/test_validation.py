@@ -521,6 +521,7 @@ def test_every_common_option_is_documented() -> None:
 
 def test_checks_of_the_rest_layer() -> None:
     assert missing_type({"connector.class": "x"}) is None
+    assert missing_type({"name": None}) == "Connector config {name=null} contains no connector type"
     with pytest.raises(RestError, match=r"Connector config \{name=a, x=\[hidden\]\} contains no connector type"):
         check_type({"name": "a", "x": "secret"})
     assert check_no_nulls({"a": "b"}) == {"a": "b"}

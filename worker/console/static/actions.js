@@ -46,9 +46,9 @@ const AT_ONCE = 6;
 /** Times that a cluster may be in the way before it is reported. */
 const MOST_CONFLICTS = 120;
 
-/** Do it to all, a few at a time; tells of each that is done. Returns the failures, by name. */
+/** Do it to all, a few at a time; tells of each that is done. Returns the failures: [name, message]. */
 export async function perform(action, names, onDone) {
-  const failures = {};
+  const failures = [];
   let conflicts = 0;
   const waiting = [...names];
   const work = async () => {
@@ -62,7 +62,7 @@ export async function perform(action, names, onDone) {
           waiting.unshift(name);
           continue;
         }
-        failures[name] = error.message;
+        failures.push([name, error.message]);
       }
       onDone(name);
     }
@@ -80,10 +80,10 @@ export function ActionDialog({ action, names, onClose }) {
     setDone(0);
     let number = 0;
     const failed = await perform(action, names, () => setDone(++number));
-    if (Object.keys(failed).length === 0) onClose(true);
+    if (failed.length === 0) onClose(true);
     else setFailures(failed);
   };
-  const failed = Object.entries(failures ?? {});
+  const failed = failures ?? [];
   return html`<${Dialog} title=${`${action.label} ${what}?`} onClose=${() => (done === null || failures) && onClose(false)}>
     ${failures === null &&
     html`<p>${names.length === 1 ? action.effect.replace(/\btheir\b/g, "its").replace(/^Their\b/, "Its").replace(/^They run/, "It runs").replace(/^Configurations go/, "Its configuration goes") : action.effect}</p>

@@ -16,7 +16,9 @@ let proof = "";
 let features = new Set();
 let cluster = null;
 let lacking = new Set();
-let onUnknown = () => {};
+let onUnknown = async () => false;
+/** Settled unless somebody has to log in. */
+let login = Promise.resolve();
 
 /**
  * Remember what `GET /console/session` says: what changes carry, and what there is to show.
@@ -44,9 +46,17 @@ export function server() {
   return cluster === null ? "worker" : "console";
 }
 
-/** Called when a caller is not known any more. */
+/**
+ * Called when a caller is not known any more.
+ * @param {() => Promise<boolean>} listener answers when somebody has logged in: whether it is the same caller
+ */
 export function whenUnknown(listener) {
   onUnknown = listener;
+}
+
+/** Waits while somebody has to log in. */
+export function loggedIn() {
+  return login;
 }
 
 /** The path of a connector; names may hold anything. */
@@ -84,7 +94,13 @@ export async function call(method, path, body, headers = {}, json = JSON) {
     value = text;
   }
   if (response.ok) return value;
-  if (response.status === 401 && !headers.Authorization) onUnknown();
+  if (response.status === 401 && !headers.Authorization) {
+    // Somebody has logged in since it was asked.
+    if (sent["X-CSRF-Token"] !== proof) return call(method, path, body, headers, json);
+    const known = onUnknown();
+    login = known.then(() => {});
+    if (await known) return call(method, path, body, headers, json);
+  }
   throw new ApiError(
     response.status,
     value?.message ?? `${response.status} ${response.statusText}`,
@@ -128,20 +144,22 @@ export function listen(query, listeners, onLive) {
   }
   let again;
   let ended = false;
+  let over = false;
   source.addEventListener("error", () => {
     // Streams end every minute and come again at once: only what lasts is told.
     late ??= setTimeout(() => onLive(false), 2500);
     if (source.readyState === EventSource.CLOSED && !ended) {
       // The answer was an error, after which browsers give up. A call says whether somebody has to log in.
       ended = true;
-      call("GET", "console/session").catch(() => {});
-      again = setTimeout(() => {
-        stop = listen(query, listeners, onLive);
-      }, 3000);
+      const retry = () => {
+        if (!over) again = setTimeout(() => (stop = listen(query, listeners, onLive)), 3000);
+      };
+      call("GET", "console/session").then(retry, retry);
     }
   });
   let stop = () => source.close();
   return () => {
+    over = true;
     clearTimeout(late);
     clearTimeout(again);
     source.close();

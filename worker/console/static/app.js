@@ -3,10 +3,10 @@ import { call, has, setSession as remember, whenUnknown } from "./api.js";
 import { ConnectorsPage } from "./connectors.js";
 import { EditPage } from "./form.js";
 import { lazy } from "./lazy.js";
-import { Login } from "./login.js";
+import { Login, LoginDialog } from "./login.js";
 import { OverviewPage } from "./overview.js";
 import { placeHref, usePlace } from "./place.js";
-import { Button, html, Notice, render, useEffect, useRef, useState } from "./ui.js";
+import { Button, Fragment, html, Notice, render, useEffect, useRef, useState } from "./ui.js";
 
 const AuditPage = lazy(() => import("./audit.js"), "AuditPage");
 const ConnectorPage = lazy(() => import("./connector.js"), "ConnectorPage");
@@ -138,14 +138,17 @@ function App() {
   const [session, setSession] = useState(undefined);
   const [error, setError] = useState(null);
   const [expired, setExpired] = useState(false);
-  const known = useRef(false);
+  const known = useRef(null);
+  const waiting = useRef([]);
 
   const begin = (found) => {
     remember(found);
-    known.current = true;
+    const same = known.current === found.name;
+    known.current = found.name;
     setExpired(false);
     setError(null);
     setSession(found);
+    for (const settle of waiting.current.splice(0)) settle(same);
   };
   const load = async () => {
     try {
@@ -156,9 +159,11 @@ function App() {
     }
   };
   useEffect(() => {
-    whenUnknown(() => {
-      setExpired(known.current);
-      setSession(null);
+    // The page stays below the form, with what was typed.
+    whenUnknown(async () => {
+      if (known.current === null) return false;
+      setExpired(true);
+      return new Promise((settle) => waiting.current.push(settle));
     });
     load();
   }, []);
@@ -172,7 +177,7 @@ function App() {
   }, [place, session]);
   const logout = async () => {
     await call("DELETE", "console/session").catch(() => {});
-    known.current = false;
+    known.current = null;
     setExpired(false);
     setSession(null);
   };
@@ -184,13 +189,16 @@ function App() {
     </main>`;
   }
   if (session === undefined) return html`<main class="alone" aria-busy="true"><p class="muted">One moment …</p></main>`;
-  if (session === null) return html`<${Login} expired=${expired} onKnown=${begin} />`;
-  return html`<a class="skip" href="#main" onClick=${(event) => {
+  if (session === null) return html`<${Login} onKnown=${begin} />`;
+  return html`<${Fragment} key=${session.name}>
+    <a class="skip" href="#main" onClick=${(event) => {
     event.preventDefault();
     document.getElementById("main").focus();
   }}>To the content</a>
     <${Header} session=${session} section=${place.segments[0] ?? start()} onLogout=${logout} />
-    <main id="main" tabindex="-1"><${Page} session=${session} place=${place} /></main>`;
+    <main id="main" tabindex="-1"><${Page} session=${session} place=${place} /></main>
+    ${expired && html`<${LoginDialog} onKnown=${begin} />`}
+  </${Fragment}>`;
 }
 
 render(html`<${App} />`, document.getElementById("app"));

@@ -6,7 +6,7 @@ import { Away } from "./connectors.js";
 import { OffsetsTab } from "./offsets.js";
 import { HistoryTab } from "./history.js";
 import { LettersTab } from "./letters.js";
-import { go, placeHref } from "./place.js";
+import { placeHref, useGo } from "./place.js";
 import { prepared } from "./rows.js";
 import { SnapshotsTab } from "./snapshots.js";
 import { TablesTab } from "./tables.js";
@@ -46,18 +46,12 @@ function Trace({ text }) {
 }
 
 function Task({ task, why, onRestart, allowed }) {
-  const [busy, setBusy] = useState(false);
-  const restart = async () => {
-    setBusy(true);
-    await onRestart(task.id);
-    setBusy(false);
-  };
   return html`<li class="task card">
     <div class="task-head">
       <strong>${task.id === null ? "Connector" : `Task ${task.id}`}</strong>
       <${Badge} state=${task.state} />
       <span class="muted">${task.worker_id || "on no worker"}${task.version ? ` · version ${task.version}` : ""}</span>
-      ${allowed && task.id !== null && html`<${Button} kind="small" busy=${busy} onClick=${restart}>Restart</${Button}>`}
+      ${allowed && task.id !== null && html`<${Button} kind="small" onClick=${() => onRestart(task.id)}>Restart</${Button}>`}
     </div>
     ${task.trace && html`<${Trace} text=${task.trace} />`}
     ${why?.why_not_running && !task.trace && html`<p class="why">${why.why_not_running}</p>`}
@@ -67,7 +61,7 @@ function Task({ task, why, onRestart, allowed }) {
 
 function TasksTab({ name, status, points, role }) {
   const key = JSON.stringify([status.connector.state, status.tasks.map((task) => [task.state, task.worker_id])]);
-  const [why, error] = useLoaded(async () => (has("explain") ? call("GET", connectorPath(name, "/explain")) : null), [name, key]);
+  const [why, error] = useLoaded(async () => (has("explain") ? call("GET", connectorPath(name, "/explain")) : null), [name], [key]);
   const [failure, setFailure] = useState("");
   const restart = async (task) => {
     try {
@@ -99,8 +93,8 @@ function TasksTab({ name, status, points, role }) {
     <${Calls} calls=${["/status", ...(has("explain") ? ["/explain"] : [])].map((rest) => curl("GET", connectorPath(name, rest)))} />`;
 }
 
-function ConfigTab({ name, role }) {
-  const [config, error] = useLoaded(() => call("GET", `console/connectors/${encodeURIComponent(name)}/config`), [name]);
+function ConfigTab({ name, role, digest }) {
+  const [config, error] = useLoaded(() => call("GET", `console/connectors/${encodeURIComponent(name)}/config`), [name], [digest]);
   if (error) return html`<${Notice}>${error.message}</${Notice}>`;
   if (!config) return html`<p class="muted">One moment …</p>`;
   const text = JSON.stringify({ name, config }, null, 2);
@@ -139,11 +133,16 @@ function TopicsTab({ name }) {
 export function ConnectorPage({ name, tab }) {
   const { found, live, points } = useConnector(name);
   const [asked, setAsked] = useState(null);
+  const goOn = useGo();
+  const gone = found?.status === null;
+  useEffect(() => {
+    if (gone) setAsked(null);
+  }, [gone]);
   if (found === null) {
     return html`<div class="page"><h1 class="long">${name}</h1>
       ${live ? html`<p class="muted" aria-busy="true">One moment …</p>` : html`<${Away} />`}</div>`;
   }
-  if (found.status === null) {
+  if (gone) {
     return html`<div class="page"><h1 class="long">${name}</h1>
       <${Empty} title="There is no connector of this name"><p>It may have been deleted.</p><a href="#/connectors">All connectors</a></${Empty}></div>`;
   }
@@ -184,14 +183,14 @@ export function ConnectorPage({ name, tab }) {
       ${shown === "snapshots" && html`<${SnapshotsTab} name=${name} role=${role} />`}
       ${shown === "offsets" && html`<${OffsetsTab} name=${name} state=${status.connector.state} role=${role} />`}
       ${shown === "tables" && html`<${TablesTab} name=${name} />`}
-      ${shown === "letters" && html`<${LettersTab} name=${name} role=${role} />`}
-      ${shown === "history" && html`<${HistoryTab} name=${name} role=${role} />`}
+      ${shown === "letters" && html`<${LettersTab} name=${name} role=${role} digest=${row?.config_digest} />`}
+      ${shown === "history" && html`<${HistoryTab} name=${name} role=${role} digest=${row?.config_digest} />`}
       ${shown === "topics" && html`<${TopicsTab} name=${name} />`}
-      ${shown === "config" && html`<${ConfigTab} name=${name} role=${role} />`}
+      ${shown === "config" && html`<${ConfigTab} name=${name} role=${role} digest=${row?.config_digest} />`}
     </section>
     ${asked && html`<${ActionDialog} action=${asked} names=${[name]} onClose=${(acted) => {
       setAsked(null);
-      if (acted && asked.id === "delete") go("#/connectors");
+      if (acted && asked.id === "delete") goOn("#/connectors");
     }} />`}
   </div>`;
 }

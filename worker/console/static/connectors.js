@@ -175,6 +175,12 @@ export function ConnectorsPage({ session, query }) {
     return () => removeEventListener("keydown", slash);
   }, []);
 
+  // Somebody else has deleted what was asked about.
+  const moot = asked !== null && rows !== null && !asked.names.some((name) => rows.has(name));
+  useEffect(() => {
+    if (moot) setAsked(null);
+  }, [moot]);
+
   const creates = session.roles.some((role) => role.startsWith("admin"));
   const add = creates && html`<a class="button primary" href="#/new">New connector</a>`;
   if (rows === null) {

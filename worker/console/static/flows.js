@@ -1,25 +1,28 @@
 /** Flows: a list, and the editor of one with SQL, plan, preview and lineage. */
 import { may } from "./actions.js";
 import { call, connectorPath, curl } from "./api.js";
+import { Away, useRows } from "./connectors.js";
 import { exact } from "./exact.js";
 import { FIRST_FLOW, flowConfig, freeName, isFlow, newStep, propertiesText, readProperties, readRows, STEP_TYPES, stepsOf, tablesOf } from "./flow-form.js";
 import { Lineage, Plan, Preview } from "./flow-result.js";
 import { difference, patchOf } from "./options.js";
-import { go, placeHref } from "./place.js";
+import { placeHref, useGo } from "./place.js";
 import { SqlEditor } from "./sql-editor.js";
 import { Badge, Button, Calls, counted, Dialog, Empty, html, Notice, rateText, useLoaded, useRef, useState } from "./ui.js";
+import { useUnsaved } from "./unsaved.js";
 
 export function FlowsPage({ session }) {
-  const [rows, error] = useLoaded(async () => (await call("GET", "console/connectors")).filter(isFlow), []);
+  const [all, live] = useRows();
+  const rows = all && [...all.values()].filter(isFlow).sort((a, b) => (a.name < b.name ? -1 : 1));
   return html`<div class="page">
     <div class="head"><h1>Flows and SQL</h1>${may(session.role, "admin") && html`<a class="button primary" href="#/new-flow">New flow</a>`}</div>
-    ${error && html`<${Notice} title="The flows can't be read">${error.message}</${Notice}>`}
-    ${!rows && !error && html`<p class="muted">One moment …</p>`}
+    ${!live && html`<${Away} />`}
+    ${!rows && live && html`<p class="muted">One moment …</p>`}
     ${rows?.length === 0 && html`<${Empty} title="No flows yet">A flow reads topics, transforms their rows with SQL and other steps, and writes them to a target.</${Empty}>`}
     ${rows?.length > 0 &&
     html`<ul class="cards">${rows.map(
       (row) => html`<li class="card split" key=${row.name}><div class="long"><a href=${placeHref(["flows", row.name])}><strong>${row.name}</strong></a>${row.error && html`<div class="error-text">${row.error}</div>`}</div>
-        <span class="tools"><span class="muted">${rateText(row.rate)}</span><${Badge} state=${row.state} /><a href=${placeHref(["connectors", row.name])}>Tasks</a></span></li>`,
+        <span class="tools"><span class="muted">${rateText(row.rate)}</span><${Badge} state=${row.worst} /><a href=${placeHref(["connectors", row.name])}>Tasks</a></span></li>`,
     )}</ul>`}
     <${Calls} calls=${[curl("GET", "console/connectors")]} />
   </div>`;
@@ -62,6 +65,7 @@ function Step({ step, number, steps, tables, readonly, onChange }) {
 function Start({ name, before, after, onClose }) {
   const [error, setError] = useState("");
   const [busy, setBusy] = useState(false);
+  const goOn = useGo();
   const exists = before !== null;
   const [method, path, body] = exists
     ? ["PATCH", `console/${connectorPath(name, "/config")}`, patchOf(before, after)]
@@ -70,7 +74,7 @@ function Start({ name, before, after, onClose }) {
     setBusy(true);
     try {
       await call(method, path, body);
-      go(placeHref(["connectors", name]));
+      goOn(placeHref(["connectors", name]));
     } catch (failure) {
       setError(failure.message);
       setBusy(false);
@@ -109,6 +113,9 @@ function Editor({ existing, start, writes }) {
   }
   if (properties) known.current = properties;
   const config = flowConfig(start["connector.class"], known.current, steps);
+  const first = useRef(config);
+  const changed = name !== (existing ?? "") || text !== propertiesText(start) || difference(first.current, config).length > 0;
+  const leave = useUnsaved(writes && changed);
   const tables = tablesOf(known.current, steps, plan, preview);
   const sent = existing ? patchOf(start, config) : { ...config, name };
   const path = (what) => (existing ? `console/${connectorPath(existing, `/${what}`)}` : `flows/${what}`);
@@ -159,6 +166,7 @@ function Editor({ existing, start, writes }) {
       ${shown === "lineage" && html`<${Lineage} plan=${plan} />`}
       ${writes && html`<${Calls} calls=${[curl("POST", path("plan"), sent), curl("POST", path("preview"), { config: sent, limit: Number(limit) || 20 })]} />`}
     </section>
+    ${leave}
     ${starting && html`<${Start} name=${name} before=${existing ? start : null} after=${config} onClose=${() => setStarting(false)} />`}
   </div>`;
 }

@@ -1,8 +1,9 @@
 /** Create a connector, or change one: a form made of its declarations. */
 import { call, connectorPath, curl, has, lacks } from "./api.js";
 import { basic, chosenTables, CLASS, difference, grouped, HIDDEN, javaKinds, kinds, NAME, patchOf, readUpload, referenceTo, TABLE_OPTIONS, tablesValue } from "./options.js";
-import { go, placeHref } from "./place.js";
+import { go, placeHref, useGo } from "./place.js";
 import { Button, Calls, Dialog, Empty, html, Notice, useEffect, useLoaded, useMemo, useRef, useState } from "./ui.js";
+import { useUnsaved } from "./unsaved.js";
 
 /** How many tables are shown at once. */
 const MOST_TABLES = 500;
@@ -173,32 +174,17 @@ function Form({ start, existing, onBack }) {
   const [q, setQ] = useState("");
   const [review, setReview] = useState(null);
   const turn = useRef(0);
+  const goOn = useGo();
   const plugin = start[CLASS];
   const [declared, error] = useLoaded(() => declarations(plugin), [plugin]);
   const groups = useMemo(() => grouped(declared ?? []), [declared]);
   const known = useMemo(() => new Set((declared ?? []).map((each) => each.name)), [declared]);
-  const [leaving, setLeaving] = useState(null);
   const [providers] = useLoaded(async () => (has("providers") ? call("GET", "console/providers") : []), []);
   const [choosing, setChoosing] = useState(null);
   const [asking, setAsking] = useState("");
   const [asked, setAsked] = useState(null);
   const dirty = existing ? difference(start, values).length > 0 : Object.keys(values).some((name) => name !== CLASS);
-  useEffect(() => {
-    if (!dirty) return undefined;
-    const unload = (event) => event.preventDefault();
-    const follow = (event) => {
-      const link = event.target.closest?.('a[href^="#/"]');
-      if (!link) return;
-      event.preventDefault();
-      setLeaving(link.getAttribute("href"));
-    };
-    addEventListener("beforeunload", unload);
-    document.addEventListener("click", follow, true);
-    return () => {
-      removeEventListener("beforeunload", unload);
-      document.removeEventListener("click", follow, true);
-    };
-  }, [dirty]);
+  const leave = useUnsaved(dirty);
 
   const check = async () => {
     const mine = ++turn.current;
@@ -206,10 +192,11 @@ function Form({ start, existing, onBack }) {
       const found = existing
         ? await call("PUT", `console/connectors/${encodeURIComponent(existing)}/check`, patchOf(start, values))
         : await call("PUT", `connector-plugins/${encodeURIComponent(plugin)}/config/validate`, values);
-      if (mine !== turn.current) return null;
       const byName = Object.fromEntries(found.configs.map((each) => [each.value.name, each.value]));
-      setInfos(byName);
-      setFailure("");
+      if (mine === turn.current) {
+        setInfos(byName);
+        setFailure("");
+      }
       return byName;
     } catch (problem) {
       if (mine === turn.current) setFailure(problem.message);
@@ -227,7 +214,7 @@ function Form({ start, existing, onBack }) {
       else next[name] = value;
       return next;
     });
-  const leave = (name) => {
+  const blur = (name) => {
     setLeft((before) => new Set(before).add(name));
     check();
   };
@@ -287,7 +274,7 @@ function Form({ start, existing, onBack }) {
     return more || basic(option, values) || errorsOf(option.name).length > 0;
   };
   const field = (option) => html`<${Field} key=${option.name} option=${option} info=${infos?.[option.name]} value=${values[option.name]}
-    errors=${errorsOf(option.name)} providers=${providers ?? []} onInput=${(value) => input(option.name, value)} onLeave=${() => leave(option.name)}>
+    errors=${errorsOf(option.name)} providers=${providers ?? []} onInput=${(value) => input(option.name, value)} onLeave=${() => blur(option.name)}>
     ${has("tables") && TABLE_OPTIONS.includes(option.name) && html`<${Button} kind="small" busy=${asking === "tables"} onClick=${choose}>Choose from the source's tables …</${Button}>`}
   </${Field}>`;
   const changed = difference(start, values).length;
@@ -303,7 +290,7 @@ function Form({ start, existing, onBack }) {
       const options = group.options.filter(fits);
       return options.length > 0 && html`<fieldset class="group card" key=${group.name}><legend>${group.name}</legend>${options.map(field)}</fieldset>`;
     })}
-    ${!q && html`<${Others} names=${others} values=${values} errors=${errorsOf} onInput=${input} onLeave=${leave} onAdd=${(name) => setValues((before) => ({ ...before, [name]: before[name] ?? "" }))} />`}
+    ${!q && html`<${Others} names=${others} values=${values} errors=${errorsOf} onInput=${input} onLeave=${blur} onAdd=${(name) => setValues((before) => ({ ...before, [name]: before[name] ?? "" }))} />`}
     <div class="form-foot">
       ${failure && html`<${Notice} title="The configuration could not be checked">${failure}</${Notice}>`}
       ${asked && html`<${Notice} tone=${asked.tone} title=${asked.title}>${asked.text}</${Notice}>`}
@@ -320,13 +307,8 @@ function Form({ start, existing, onBack }) {
       setChoosing(null);
       requestAnimationFrame(() => document.getElementById(`o-${name}`)?.focus());
     }} />`}
-    ${leaving &&
-    html`<${Dialog} title="Leave without saving?" onClose=${() => setLeaving(null)}>
-      <p>What you have entered is lost.</p>
-      <div class="dialog-actions"><${Button} onClick=${() => setLeaving(null)}>Stay</${Button}>
-        <${Button} kind="danger" onClick=${() => go(leaving)}>Leave</${Button}></div>
-    </${Dialog}>`}
-    ${review && html`<${Review} ...${review} onClose=${() => setReview(null)} onSend=${() => go(placeHref(["connectors", existing ?? values[NAME]]))} />`}
+    ${leave}
+    ${review && html`<${Review} ...${review} onClose=${() => setReview(null)} onSend=${() => goOn(placeHref(["connectors", existing ?? values[NAME]]))} />`}
   </form>`;
 }
 

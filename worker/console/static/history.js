@@ -50,9 +50,9 @@ function Back({ name, now, version, onClose }) {
   </${Dialog}>`;
 }
 
-export function HistoryTab({ name, role }) {
+export function HistoryTab({ name, role, digest }) {
   const path = `console/connectors/${encodeURIComponent(name)}/history`;
-  const [versions, error, reload] = useLoaded(() => call("GET", path), [name]);
+  const [versions, error, reload] = useLoaded(() => call("GET", path), [name], [digest]);
   const [asked, setAsked] = useState(null);
   const calls = html`<${Calls} calls=${[curl("GET", path)]} />`;
   if (error) return html`<${Notice} title="The history can't be read">${error.message}</${Notice}>${calls}`;

@@ -1,6 +1,6 @@
 /** Pages that are loaded when they are opened first, so that each is below the size that a page may have. */
-import { server } from "./api.js";
-import { html, Notice, useEffect, useState } from "./ui.js";
+import { call, server } from "./api.js";
+import { html, Notice, RETRY_MS, useEffect, useState } from "./ui.js";
 
 /**
  * A component of a module that is loaded when it is first shown.
@@ -9,20 +9,34 @@ import { html, Notice, useEffect, useState } from "./ui.js";
  */
 export function lazy(load, name) {
   let loaded = null;
+  let missed = false;
   return function Lazy(props) {
     const [Part, setPart] = useState(() => loaded);
     const [failed, setFailed] = useState(false);
     useEffect(() => {
-      if (Part) return;
-      load().then(
-        (module) => {
+      let over = false;
+      // A browser does not load a module once more that it could not load: the page starts again when the worker is back.
+      const wait = async () => {
+        setFailed(true);
+        while (!over) {
+          const there = await call("GET", "console/session").then(() => true, (error) => error.status !== 0);
+          if (there) break;
+          missed = true;
+          await new Promise((resolve) => setTimeout(resolve, RETRY_MS));
+        }
+        if (missed && !over) location.reload();
+      };
+      if (!Part) {
+        load().then((module) => {
           loaded = module[name];
           setPart(() => loaded);
-        },
-        () => setFailed(true),
-      );
+        }, wait);
+      }
+      return () => {
+        over = true;
+      };
     }, [Part]);
-    if (failed) return html`<${Notice} title="The page can't be loaded">The ${server()} does not answer. Reload the page when it is back.</${Notice}>`;
+    if (failed) return html`<${Notice} title="The page can't be loaded">The ${server()} does not answer. Reload the page when it is back, if it does not do so itself.</${Notice}>`;
     return Part ? html`<${Part} ...${props} />` : html`<p class="muted page" aria-busy="true">One moment …</p>`;
   };
 }

@@ -77,8 +77,8 @@ function Letters({ topic, name, again }) {
     ${calls}`;
 }
 
-export function LettersTab({ name, role }) {
-  const [config, error] = useLoaded(() => call("GET", `console/connectors/${encodeURIComponent(name)}/config`), [name]);
+export function LettersTab({ name, role, digest }) {
+  const [config, error] = useLoaded(() => call("GET", `console/connectors/${encodeURIComponent(name)}/config`), [name], [digest]);
   if (error) return html`<${Notice}>${error.message}</${Notice}>`;
   if (!config) return html`<p class="muted" aria-busy="true">One moment …</p>`;
   const topic = (config[OPTION] ?? "").trim();

@@ -8,7 +8,27 @@ function base64(text) {
   return btoa(String.fromCharCode(...new TextEncoder().encode(text)));
 }
 
-export function Login({ expired, onKnown }) {
+/** The form over a page whose session has ended. */
+export function LoginDialog({ onKnown }) {
+  const ref = useRef(null);
+  useEffect(() => {
+    const dialog = ref.current;
+    dialog.showModal();
+    // Closed before it is removed, a dialog gives the focus back.
+    return () => dialog.close();
+  }, []);
+  const stay = () => ref.current?.isConnected && !ref.current.open && ref.current.showModal();
+  return html`<dialog ref=${ref} class="login-over" aria-label="Log in" onCancel=${(event) => event.preventDefault()} onClose=${stay}>
+    <${LoginForm} expired onKnown=${onKnown} />
+  </dialog>`;
+}
+
+/** The page of who is not known. */
+export function Login({ onKnown }) {
+  return html`<main class="alone"><${LoginForm} onKnown=${onKnown} /></main>`;
+}
+
+function LoginForm({ expired = false, onKnown }) {
   const [way, setWay] = useState(WAYS[0] ?? "");
   const [user, setUser] = useState("");
   const [secret, setSecret] = useState("");
@@ -38,8 +58,7 @@ export function Login({ expired, onKnown }) {
     }
   };
 
-  return html`<main class="alone">
-    <form class="login card" onSubmit=${submit}>
+  return html`<form class="login card" onSubmit=${submit}>
       <div class="brand"><img src="console/icon.svg" alt="" width="34" height="34" />Millrace</div>
       <h1>Log in</h1>
       ${expired && html`<${Notice} tone="info">Your session has ended. Log in to go on where you were.</${Notice}>`}
@@ -73,6 +92,5 @@ export function Login({ expired, onKnown }) {
         </label>
         ${error && html`<${Notice}>${error}</${Notice}>`}
         <${Button} kind="primary wide" type="submit" busy=${busy}>Log in</${Button}>`}
-    </form>
-  </main>`;
+    </form>`;
 }

@@ -56,7 +56,7 @@ function Edit({ name, entry, onClose, onDone }) {
 }
 
 export function OffsetsTab({ name, state, role }) {
-  const [found, error, reload] = useLoaded(() => call("GET", connectorPath(name, "/offsets"), undefined, {}, exact), [name, state]);
+  const [found, error, reload] = useLoaded(() => call("GET", connectorPath(name, "/offsets"), undefined, {}, exact), [name], [state]);
   const [editing, setEditing] = useState(null);
   const [changed, setChanged] = useState(null);
   const [failure, setFailure] = useState("");

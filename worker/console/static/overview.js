@@ -90,7 +90,7 @@ function Graph({ places, rows, jobs }) {
       </svg>
       <ul>${layout.nodes.map((node) => html`<${Node} key=${node.id} node=${node} row=${node.kind === "topics" ? undefined : rows.get(node.connector)} />`)}</ul>
       ${texts.map((mark) => html`<span key=${mark.key} class=${`mark ${mark.part}`} title=${`${mark.part === "in" ? "How far" : "How fast"}: ${mark.of}`}
-          style=${{ left: `${mark.x}px`, top: `${mark.y}px`, width: `${mark.width}px` }}>${markText(mark, rows.get(mark.of), jobs[mark.of])}</span>`)}
+          style=${{ left: `${mark.x}px`, top: `${mark.y}px`, width: `${mark.width}px` }}>${markText(mark, rows.get(mark.of), jobs?.get(mark.of))}</span>`)}
     </div>
   </div>`;
 }
@@ -98,7 +98,7 @@ function Graph({ places, rows, jobs }) {
 /** Rate and lag of the flows that are shown: only they know them. */
 async function progressOf(names) {
   const found = await Promise.all(names.map((name) => call("GET", connectorPath(name, "/progress")).then((body) => [name, body], () => null)));
-  return Object.fromEntries(found.filter(Boolean).map(([name, body]) => {
+  return new Map(found.filter(Boolean).map(([name, body]) => {
     const tasks = body.tasks ?? [];
     const lags = tasks.map((task) => task.lag?.total ?? null);
     const rates = tasks.map((task) => task.batch?.rows_per_second ?? null);
@@ -121,7 +121,7 @@ function Pipeline({ places, rows, query }) {
     </div>
     ${found.length === 0
       ? html`<${Empty} title="Nothing fits"><${Button} onClick=${() => go("#/overview", true)}>Show all</${Button}></${Empty}>`
-      : html`<${Graph} places=${shown} rows=${rows} jobs=${jobs ?? {}} />
+      : html`<${Graph} places=${shown} rows=${rows} jobs=${jobs} />
           <p class="muted" aria-live="polite">${found.length > MOST
             ? `${MOST} of ${counted(found.length, "connector")}: what is worst, then the fastest. Type what you look for, or see `
             : `${counted(found.length, "connector")}. Before a connector: how far it is behind; behind it: records per second.`}

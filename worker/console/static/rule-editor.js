@@ -7,6 +7,7 @@ import { Result } from "./rule-result.js";
 import { sampleBody, Samples } from "./rule-samples.js";
 import { Steps } from "./rule-steps.js";
 import { Button, Calls, Dialog, html, Notice, useEffect, useLoaded, useRef, useState } from "./ui.js";
+import { useUnsaved } from "./unsaved.js";
 
 /** How long nobody types before the rules are tried. */
 const QUIET_MS = 400;
@@ -98,6 +99,8 @@ export function RuleEditor({ name, set, writes, query, onSaved }) {
   const [failure, setFailure] = useState("");
   const [text, setText] = useState(null);
   const [saving, setSaving] = useState(false);
+  /** The rules as they were opened or saved, as text. */
+  const [kept, setKept] = useState(null);
   const from = query.get("from") ?? "";
   const [samples, setSamples] = useState({ from, text: "" });
   const [operators, error] = useLoaded(() => call("GET", "console/rules/operators"), []);
@@ -106,12 +109,15 @@ export function RuleEditor({ name, set, writes, query, onSaved }) {
       .then((found) => {
         setRules(found.rules);
         setNote(found.note);
-        if (typeof found.rules === "string") setText(found.rules);
-        else if (!hasForm(found.rules)) setText(exact.stringify(found.rules, null, 2));
+        const written = typeof found.rules === "string" ? found.rules : hasForm(found.rules) ? null : exact.stringify(found.rules, null, 2);
+        setText(written);
+        setKept(exact.stringify(written ?? found.rules));
       })
       .catch((problem) => setFailure(problem.message));
   }, []);
   const now = text ?? rules;
+  const changed = kept !== null && exact.stringify(now) !== kept;
+  const leave = useUnsaved(writes && changed);
   const tried = useTried(now, samples, writes);
   const swap = async (toText) => {
     try {
@@ -119,6 +125,7 @@ export function RuleEditor({ name, set, writes, query, onSaved }) {
       if (!toText && !hasForm(read.rules)) throw new Error("It has no tables with groups of steps.");
       setRules(read.rules);
       setText(toText ? read.text : null);
+      if (!changed) setKept(exact.stringify(toText ? read.text : read.rules));
       setFailure("");
     } catch (problem) {
       setFailure(problem.message);
@@ -136,7 +143,7 @@ export function RuleEditor({ name, set, writes, query, onSaved }) {
   };
   if (error) return html`<${Notice} title="The operators can't be read">${error.message}</${Notice}>`;
   if (rules === null || !operators) return failure ? html`<${Notice} title="The rules can't be read">${failure}</${Notice}>` : html`<p class="muted">One moment …</p>`;
-  const kept = text === null ? (rules.golden ?? []) : [];
+  const goldenLines = text === null ? (rules.golden ?? []) : [];
   return html`${note && html`<${Notice} tone="info">${note}</${Notice}>`}
     ${!writes && html`<${Notice} tone="info">You may look at the rules. Trying and saving them needs the role admin.</${Notice}>`}
     ${failure && html`<${Notice} title="The text can't be shown as steps">${failure}</${Notice}>`}
@@ -149,10 +156,10 @@ export function RuleEditor({ name, set, writes, query, onSaved }) {
           ? html`<${Steps} rules=${rules} operators=${operators} writes=${writes} onChange=${setRules} />`
           : html`<label class="field">Rules in YAML or JSON<textarea rows="22" wrap="off" spellcheck=${false} readonly=${!writes} value=${text} onInput=${(event) => setText(event.target.value)}></textarea></label>
               <p class="help">Comments are lost when it is edited as steps.</p>`}
-        ${kept.length > 0 &&
-        html`<h3>Golden lines</h3><ul class="golden">${kept.map(
+        ${goldenLines.length > 0 &&
+        html`<h3>Golden lines</h3><ul class="golden">${goldenLines.map(
           (each) => html`<li key=${each.line} class="split"><code class="long">${each.line}</code>
-            ${writes && html`<${Button} kind="small" aria-label=${`Remove the golden line ${each.line}`} onClick=${() => setRules({ ...rules, golden: kept.filter((other) => other !== each) })}>×</${Button}>`}</li>`,
+            ${writes && html`<${Button} kind="small" aria-label=${`Remove the golden line ${each.line}`} onClick=${() => setRules({ ...rules, golden: goldenLines.filter((other) => other !== each) })}>×</${Button}>`}</li>`,
         )}</ul>`}
         ${writes && html`<p><${Button} kind="primary" onClick=${() => setSaving(true)}>Save …</${Button}></p>`}
       </section>
@@ -160,10 +167,12 @@ export function RuleEditor({ name, set, writes, query, onSaved }) {
     </div>
     <${Calls} calls=${[...(name ? [curl("GET", `rules/${encodeURIComponent(name)}`)] : []), ...(tried.body ? [curl("POST", "rules/preview", tried.body, exact)] : [])]} />
     ${query.get("connector") && html`<p><a href=${placeHref(["unknown", query.get("connector")])}>Unknown lines of ${query.get("connector")}</a></p>`}
+    ${leave}
     ${saving &&
     html`<${Save} name=${name} rules=${now} connector=${name ? null : query.get("connector")} onClose=${() => setSaving(false)} onSaved=${(saved) => {
       setSaving(false);
       setNote("It is saved.");
+      setKept(exact.stringify(now));
       onSaved(saved);
     }} />`}`;
 }

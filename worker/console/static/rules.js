@@ -2,7 +2,7 @@
 import { may } from "./actions.js";
 import { call, curl } from "./api.js";
 import { exact } from "./exact.js";
-import { go, placeHref } from "./place.js";
+import { placeHref, useGo } from "./place.js";
 import { RuleEditor } from "./rule-editor.js";
 import { isLogs } from "./rule-form.js";
 import { RuleVersions } from "./rule-versions.js";
@@ -14,14 +14,14 @@ export function timeText(milliseconds) {
 }
 
 function Connectors({ rows, sets }) {
-  const setOf = Object.fromEntries(sets.flatMap((set) => Object.keys(set.connectors).map((name) => [name, set.name])));
+  const setOf = new Map(sets.flatMap((set) => Object.keys(set.connectors).map((name) => [name, set.name])));
   if (rows.length === 0) {
     return html`<${Empty} title="No connector reads logs">Create one of class logs: its unknown lines are shown here.</${Empty}>`;
   }
   return html`<ul class="cards">${rows.map(
     (row) => html`<li class="card split" key=${row.name}>
       <div class="long"><a href=${placeHref(["connectors", row.name])}><strong>${row.name}</strong></a>
-        <div class="muted">${setOf[row.name] ? html`runs <a href=${placeHref(["rules", setOf[row.name]])}>${setOf[row.name]}</a>` : "has its own rules"}</div></div>
+        <div class="muted">${setOf.has(row.name) ? html`runs <a href=${placeHref(["rules", setOf.get(row.name)])}>${setOf.get(row.name)}</a>` : "has its own rules"}</div></div>
       ${may(row.role, "admin") && html`<a class="button" href=${placeHref(["unknown", row.name])}>Unknown lines</a>`}
     </li>`,
   )}</ul>`;
@@ -58,11 +58,12 @@ export function RulesPage({ session }) {
 
 function DeleteDialog({ set, onClose }) {
   const [error, setError] = useState("");
+  const goOn = useGo();
   const path = `rules/${encodeURIComponent(set.name)}`;
   const send = async () => {
     try {
       await call("DELETE", path);
-      go("#/rules");
+      goOn("#/rules");
     } catch (failure) {
       setError(failure.message);
     }
@@ -103,11 +104,12 @@ export function RuleSetPage({ name, tab, session, query }) {
 }
 
 export function NewRulesPage({ session, query }) {
+  const goOn = useGo();
   return html`<div class="page wide">
     <p class="crumbs"><a href="#/rules">Log rules</a></p>
     <div class="head"><h1>New rule set</h1></div>
     ${may(session.role, "admin")
-      ? html`<${RuleEditor} name=${null} set=${null} writes=${true} query=${query} onSaved=${(name) => go(placeHref(["rules", name]))} />`
+      ? html`<${RuleEditor} name=${null} set=${null} writes=${true} query=${query} onSaved=${(name) => goOn(placeHref(["rules", name]))} />`
       : html`<${Empty} title="You may not save rule sets">That needs the role admin for the whole cluster.</${Empty}>`}
   </div>`;
 }

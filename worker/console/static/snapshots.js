@@ -56,8 +56,10 @@ function Start({ name, onDone }) {
   const [error, setError] = useState("");
   const list = tables.split(",").map((each) => each.trim()).filter(Boolean);
   const body = { tables: list.length ? list : [".*"] };
+  const [busy, setBusy] = useState(false);
   const start = async (event) => {
     event.preventDefault();
+    setBusy(true);
     try {
       await call("POST", connectorPath(name, "/snapshots"), body);
       setTables("");
@@ -66,6 +68,7 @@ function Start({ name, onDone }) {
     } catch (problem) {
       setError(problem.message);
     }
+    setBusy(false);
   };
   return html`<form class="card start" onSubmit=${start}>
     <label class="field">Tables to read again
@@ -73,7 +76,7 @@ function Start({ name, onDone }) {
       <span class="help" id="tables-help">Names or patterns, with commas between them. Empty: all that the connector captures.</span>
     </label>
     ${error && html`<${Notice} title="It was refused">${error}</${Notice}>`}
-    <${Button} kind="primary" type="submit">Start a snapshot</${Button}>
+    <${Button} kind="primary" type="submit" busy=${busy}>Start a snapshot</${Button}>
     <${Calls} calls=${[curl("POST", connectorPath(name, "/snapshots"), body)]} />
   </form>`;
 }

@@ -64,18 +64,24 @@ function recordsPath(topic, asked, before) {
 function Filters({ query, masked, users, set, busy }) {
   const [key, setKey] = useState(query.get("key") ?? "");
   const [where, setWhere] = useState(query.get("where") ?? "");
-  const ask = (event) => {
+  // What is typed goes with what is chosen.
+  const ask = (change) => set({ key, where, ...change });
+  const asked = [query.get("key") ?? "", query.get("where") ?? ""];
+  useEffect(() => {
+    setKey(asked[0]);
+    setWhere(asked[1]);
+  }, asked);
+  return html`<form class="filters record-filters" onSubmit=${(event) => {
     event.preventDefault();
-    set({ key, where });
-  };
-  return html`<form class="filters record-filters" onSubmit=${ask}>
+    ask({});
+  }}>
     ${!masked && html`<label class="field">Key contains <input value=${key} onInput=${(event) => setKey(event.target.value)} /></label>
       <label class="field grow">Condition in CEL <input value=${where} list="cel-examples" spellcheck="false" autocomplete="off"
         placeholder=${EXAMPLES[0]} onInput=${(event) => setWhere(event.target.value)} />
         <datalist id="cel-examples">${EXAMPLES.map((each) => html`<option key=${each} value=${each}></option>`)}</datalist></label>
-      <label class="field">Shown <select value=${query.get("form") ?? "auto"} onChange=${(event) => set({ form: event.target.value === "auto" ? "" : event.target.value })}>
+      <label class="field">Shown <select value=${query.get("form") ?? "auto"} onChange=${(event) => ask({ form: event.target.value === "auto" ? "" : event.target.value })}>
         ${FORMS.map(([id, label]) => html`<option key=${id} value=${id}>${label}</option>`)}</select></label>`}
-    ${users.length > 1 && html`<label class="field">Decoded by <select value=${query.get("connector") ?? ""} onChange=${(event) => set({ connector: event.target.value })}>
+    ${users.length > 1 && html`<label class="field">Decoded by <select value=${query.get("connector") ?? ""} onChange=${(event) => ask({ connector: event.target.value })}>
         <option value="">${users[0]}</option>${users.slice(1).map((name) => html`<option key=${name} value=${name}>${name}</option>`)}</select></label>`}
     <${Button} type="submit" kind="primary">${masked ? "Read again" : "Read"}</${Button}>
   </form>`;
@@ -101,7 +107,10 @@ export function TopicPage({ topic, query }) {
       setPages((old) => (before ? [...old, page] : [page]));
       setError(null);
     } catch (failure) {
-      if (mine === turn.current) setError(failure);
+      if (mine !== turn.current) return;
+      setError(failure);
+      // Records of another condition are none of this one.
+      if (!before) setPages(null);
     }
     if (mine === turn.current) setBusy(false);
   };
@@ -132,7 +141,7 @@ export function TopicPage({ topic, query }) {
       ${users.slice(0, 5).map((name) => html`<span key=${name}><a href=${placeHref(["connectors", name])}>${name}</a></span>`)}
       ${users.length > 5 && html`<span>${users.length - 5} more</span>`}</p>
     ${masked && html`<${Notice} tone="info" title="Values are hidden">You see which records there are, and what they are made of. Their values need the role admin for a connector of this topic.</${Notice}>`}
-    <${Filters} key=${key} query=${query} masked=${masked} users=${users} set=${set} busy=${busy} />
+    <${Filters} query=${query} masked=${masked} users=${users} set=${set} busy=${busy} />
     ${error && html`<${Notice} title="The records can't be read">${error.message}</${Notice}>`}
     ${last?.problems?.map((text) => html`<${Notice} key=${text} tone="warning" title="Shown as it looks">${text}</${Notice}>`)}
     ${errors > 0 && html`<${Notice} tone="warning" title=${`The condition can't be evaluated for ${counted(errors, "record")}`}>${pages.find((page) => page.error)?.error}</${Notice}>`}

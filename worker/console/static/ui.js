@@ -1,6 +1,7 @@
 /** What all pages are made of: preact, and small parts. */
 import { Component, Fragment, h, render } from "./preact.js";
 import { useCallback, useEffect, useLayoutEffect, useMemo, useRef, useState } from "./hooks.js";
+import { loggedIn } from "./api.js";
 import htm from "./htm.js";
 
 export { Component, Fragment, render, useCallback, useEffect, useLayoutEffect, useMemo, useRef, useState };
@@ -14,9 +15,25 @@ export function Badge({ state, title }) {
   return html`<span class=${`badge ${state.toLowerCase()}`} title=${title}>${state.toLowerCase()}</span>`;
 }
 
-/** A button; `kind` is primary, danger or plain. */
-export function Button({ kind = "plain", busy = false, disabled = false, children, ...rest }) {
-  return html`<button type="button" class=${`button ${kind}`} disabled=${disabled || busy} aria-busy=${busy} ...${rest}>
+/**
+ * A button; `kind` is primary, danger or plain. It takes no click while it is busy, or while what a click has called is
+ * under way; it is not disabled then, because a disabled button loses the focus.
+ */
+export function Button({ kind = "plain", busy = false, disabled = false, onClick = undefined, children, ...rest }) {
+  const [running, setRunning] = useState(false);
+  const waits = busy || running;
+  const click = async (event) => {
+    if (waits) {
+      // A form is not sent either.
+      event.preventDefault();
+      return;
+    }
+    const work = onClick?.(event);
+    if (!(work instanceof Promise)) return;
+    setRunning(true);
+    await work.finally(() => setRunning(false));
+  };
+  return html`<button type="button" class=${`button ${kind}`} disabled=${disabled} aria-disabled=${waits || undefined} aria-busy=${waits} ...${rest} onClick=${click}>
     ${children}
   </button>`;
 }
@@ -66,6 +83,7 @@ export function Calls({ calls, open = false }) {
 /** A dialog over the page; Escape and the backdrop close it. */
 export function Dialog({ title, onClose, children, wide = false }) {
   const ref = useRef(null);
+  const pressed = useRef(null);
   useEffect(() => {
     const dialog = ref.current;
     if (!dialog.open) dialog.showModal();
@@ -79,7 +97,16 @@ export function Dialog({ title, onClose, children, wide = false }) {
       event.preventDefault();
       onClose();
     }}
-    onClick=${(event) => event.target === ref.current && onClose()}
+    onClose=${() => {
+      // A browser closes a dialog at the second Escape, whatever was said to the first.
+      if (!ref.current?.isConnected || ref.current.open) return;
+      ref.current.showModal();
+      onClose();
+    }}
+    onMouseDown=${(event) => {
+      pressed.current = event.target;
+    }}
+    onClick=${(event) => event.target === ref.current && pressed.current === ref.current && onClose()}
   >
     <div class="dialog-body">
       <h2>${title}</h2>
@@ -99,12 +126,26 @@ export function Tabs({ tabs, active }) {
   </nav>`;
 }
 
-/** Loads something and again when `deps` change: [value, error, reload]. */
-export function useLoaded(load, deps) {
+/** How long after an error that passes something is loaded again. */
+export const RETRY_MS = 3000;
+
+/** Whether an error is of a worker that is gone or busy for now. */
+function passes(error) {
+  return error.status === 0 || error.status === 409 || error.status === 429 || error.status >= 502;
+}
+
+/**
+ * Loads something and again when `deps` change: [value, error, reload]. When `news` change, the value is shown until the
+ * next one is there.
+ */
+export function useLoaded(load, deps, news = []) {
   const [state, setState] = useState({ value: undefined, error: null });
   const turn = useRef(0);
+  const loaded = useRef(null);
   const reload = useCallback(async () => {
     const mine = ++turn.current;
+    await loggedIn();
+    if (mine !== turn.current) return;
     try {
       const value = await load();
       if (mine === turn.current) setState({ value, error: null });
@@ -113,12 +154,18 @@ export function useLoaded(load, deps) {
     }
   }, deps);
   useEffect(() => {
-    setState({ value: undefined, error: null });
+    if (loaded.current !== reload) setState({ value: undefined, error: null });
+    loaded.current = reload;
     reload();
     return () => {
       turn.current++;
     };
-  }, [reload]);
+  }, [reload, ...news]);
+  useEffect(() => {
+    if (!state.error || !passes(state.error)) return undefined;
+    const timer = setTimeout(reload, RETRY_MS);
+    return () => clearTimeout(timer);
+  }, [state, reload]);
   return [state.value, state.error, reload];
 }
 

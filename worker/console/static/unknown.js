@@ -1,7 +1,7 @@
 /** Lines of a connector that no rule accepts: by pattern, a rule made of one, and the replay. */
 import { may } from "./actions.js";
 import { call, connectorPath, curl } from "./api.js";
-import { go, placeHref } from "./place.js";
+import { placeHref, useGo } from "./place.js";
 import { carry } from "./rule-editor.js";
 import { shownLine } from "./rule-form.js";
 import { Button, Calls, counted, Dialog, Empty, html, Notice, useEffect, useLoaded, useState } from "./ui.js";
@@ -74,12 +74,13 @@ export function UnknownPage({ name }) {
   const path = connectorPath(name, `/unknown?table=${encodeURIComponent(kept)}`);
   const [found, error, reload] = useLoaded(() => call("GET", path), [path]);
   const [row] = useLoaded(async () => (await call("GET", "console/connectors")).find((each) => each.name === name), [name]);
+  const goOn = useGo();
   const make = async (pattern) => {
     try {
       const { set, rules } = await rulesOf(name);
       carry({ rules, proposed: pattern.rules });
       const query = { proposed: "1", from: `unknown:${name}`, connector: name };
-      go(set ? placeHref(["rules", set], query) : placeHref(["new-rules"], query));
+      goOn(set ? placeHref(["rules", set], query) : placeHref(["new-rules"], query));
     } catch (failure) {
       setReading(failure.message);
     }

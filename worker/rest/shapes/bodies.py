@@ -13,6 +13,7 @@ from typing import Any, Final, NoReturn
 
 from msgspec import Struct, inspect
 
+from connectors.options import BLANKS
 from worker.rest.facade import RestError
 from worker.rest.shapes.flow_schemas import PreviewRequest
 from worker.rest.shapes.rule_schemas import (
@@ -95,7 +96,7 @@ def read_create(data: bytes, subject: str = _BODY) -> CreateRequest:
         RestError: 400.
     """
     body = _read_value(read_json(data, subject, numbers_as_text=True), _declared_type(CreateConnector), subject)
-    return CreateRequest(body["name"].strip(), body["config"], body.get("initial_state"))
+    return CreateRequest(body["name"].strip(BLANKS), body["config"], body.get("initial_state"))
 
 
 def read_offsets(data: bytes) -> list[tuple[dict[str, Any], dict[str, Any] | None]]:

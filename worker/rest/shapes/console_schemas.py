@@ -45,6 +45,7 @@ class ConnectorRow(Struct):
     error: Annotated[str | None, Meta(description="The first line of a trace, if something has failed.")]
     rate: Annotated[float | None, Meta(description="Records per second; null: not known.")]
     lag_s: Annotated[float | None, Meta(description="Seconds that the last records were behind.")]
+    config_digest: Annotated[int, Meta(description="Another number when the configuration is another; of one worker.")]
     role: Annotated[str | None, Meta(description="The caller's highest role for it.")]
 
 
