@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 import msgspec
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
 
 #: The most digits that a double is written with.
@@ -54,6 +54,13 @@ class RowEvent(msgspec.Struct, gc=False):
         find = value["source"].get
         source = EventSource(find("db"), find("table"), find("file"), find("pos"))
         return cls(value["op"], source, value.get("before"), value.get("after"))
+
+
+#: The fields of an event that a ``RowEvent`` has; None: all of the field.
+ROW_EVENT_FIELDS: Final[Mapping[str, Mapping[str, None] | None]] = {
+    **dict.fromkeys(RowEvent.__struct_fields__),
+    "source": dict.fromkeys(EventSource.__struct_fields__),
+}
 
 
 class _Enveloped(msgspec.Struct):

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import msgspec
 
 from connectors.errors import ConfigInvalid
-from connectors.verify.events import RowEvent, event_decoder, is_envelope, read_fraction
+from connectors.verify.events import ROW_EVENT_FIELDS, RowEvent, event_decoder, is_envelope, read_fraction
 from worker.converters.avro import AvroConverter
 from worker.converters.base import create_converter
 from worker.converters.json import JsonConverter
+from worker.converters.registry.registered import HEAD_SIZE
 from worker.host.plan import converter_config
 
 if TYPE_CHECKING:
@@ -45,13 +46,16 @@ def _decode_payload(data: bytes) -> Any:
 class Forms:
     """Reads messages, and writes records of the source as if they were read from messages."""
 
-    def __init__(self, connector: Mapping[str, str], worker: Mapping[str, str], *, keys: bool = True) -> None:
+    def __init__(
+        self, connector: Mapping[str, str], worker: Mapping[str, str], *, keys: bool = True, row_events: bool = False
+    ) -> None:
         """Make the converters.
 
         Args:
             connector: the connector's configuration.
             worker: the worker's properties.
             keys: whether messages' keys are read; without it ``read`` and ``written`` of a key give None.
+            row_events: whether of events of Debezium's form only what ``RowEvent`` has is read.
 
         Raises:
             ConfigInvalid: a converter makes what can't be read.
@@ -67,6 +71,8 @@ class Forms:
             converter = create_converter(name, converter_options, option == "key.converter")
             if not (isinstance(converter, JsonConverter | AvroConverter) or (option == "key.converter" and not keys)):
                 raise ConfigInvalid(f"{option}={name}: verify reads JSON and Avro; other forms can't be compared")
+            if row_events and isinstance(converter, AvroConverter) and option == "value.converter":
+                converter.read_only(ROW_EVENT_FIELDS)
             json_options = {
                 key: value for key, value in converter_options.items() if isinstance(converter, JsonConverter)
             }
@@ -79,6 +85,8 @@ class Forms:
         self._decode_event = event_decoder(decode, enveloped=enveloped)
         #: Those that were used last, of keys and of values.
         self._encoders = [self._make_encoders(0, None), self._make_encoders(1, None)]
+        #: The first bytes of the key and the value that were prepared last: they name the schema.
+        self._prepared = [b"", b""]
         #: What is read with schemas from elsewhere: keys, values or both.
         self._asking = [number for number in (0, 1) if self._decoders[number] is None and (number or keys)]
 
@@ -86,8 +94,9 @@ class Forms:
         """Get the schemas that a message needs to be read; it raises as ``Converter.prepare_data`` does."""
         for number in self._asking:
             data = message.value if number else message.key
-            if data is not None:
+            if data is not None and data[:HEAD_SIZE] != self._prepared[number]:
                 await self._converters[number].prepare_data(message.topic, data)
+                self._prepared[number] = data[:HEAD_SIZE]
 
     def read(self, topic: str, number: int, data: bytes | None) -> Any:
         """The key (0) or value (1) of a message that is prepared."""

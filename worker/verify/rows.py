@@ -92,7 +92,7 @@ class RowVerification:
 
         self._config = CONFIG.parse(connector)
         self._pipeline = build_pipeline(connector)
-        self._forms = Forms(connector, worker)
+        self._forms = Forms(connector, worker, row_events=True)
         self._connector = connector
         self._worker = worker
         self._asked = asked
