@@ -102,9 +102,10 @@ def avro_reader(schema_text: str, settings: AvroSettings, fields: Fields | None 
     ) as error:
         raise Skippable(f"The registry's schema can't be read as Avro: {error}. Correct it in the registry.") from None
 
-    def read(data: bytes) -> Any:
+    def read_whole(data: bytes) -> Any:
         return fastavro.schemaless_reader(io.BytesIO(data), parsed, None, return_named_type=True)
 
+    read: Callable[[bytes], Any] = read_whole
     if fields is not None:
         with suppress(KeyError, TypeError, ValueError):  # a record of another form
             kept = keep_fields(written, fields)
