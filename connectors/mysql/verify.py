@@ -92,6 +92,7 @@ class TableEntry:
         logical: the logical table that it is a partition of.
         builder: makes its records.
         bad: rows that could not be read or sent.
+        sends_keys: whether messages have the table's own keys, as far as rows were sent.
     """
 
     def __init__(self, table: MySqlTable, settings: MySqlEventSettings, options: ValueOptions) -> None:
@@ -103,6 +104,7 @@ class TableEntry:
         self.logical = parse_mapping(settings.logical).of(table.name)
         self.builder: MySqlTableEvents = events.make_builder(self.layout, 0, settings, {})
         self.bad = BadRows()
+        self.sends_keys = True
         self._options = options
 
     def sql(self, condition: str = "") -> str:
@@ -340,11 +342,12 @@ def _to_string(value: Any) -> str:
 def key_condition(entry: TableEntry, keys: Sequence[str]) -> str:
     """The SQL condition for rows of a table, by their keys as JSON; empty: it can't be made, the whole table has to be read.
 
-    Only whole numbers and plain strings are taken: other types have another form in SQL than in a message.
+    Only whole numbers and plain strings are taken: other types have another form in SQL than in a message. Keys that a
+    transform has changed name no rows.
     """
     columns = {column.name: column for column in entry.table.columns}
     fields = {field.name: (field, columns[field.column]) for field in entry.layout.key}
-    if not fields or not all(_has_literals(field, column) for field, column in fields.values()):
+    if not entry.sends_keys or not fields or not all(_has_literals(field, column) for field, column in fields.values()):
         return ""
     rows: list[str] = []
     for key_json in keys:

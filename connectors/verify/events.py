@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 import msgspec
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
 
 #: The most digits that a double is written with.
@@ -56,6 +56,13 @@ class RowEvent(msgspec.Struct, gc=False):
         return cls(value["op"], source, value.get("before"), value.get("after"))
 
 
+#: The fields of an event that a ``RowEvent`` has; None: all of the field.
+ROW_EVENT_FIELDS: Final[Mapping[str, Mapping[str, None] | None]] = {
+    **dict.fromkeys(RowEvent.__struct_fields__),
+    "source": dict.fromkeys(EventSource.__struct_fields__),
+}
+
+
 class _Enveloped(msgspec.Struct):
     """An event with its schema."""
 
@@ -71,32 +78,30 @@ def read_fraction(text: str) -> float | Decimal:
     return float(text)
 
 
-_decode: Final = msgspec.json.Decoder(RowEvent, float_hook=read_fraction).decode
-_decode_enveloped: Final = msgspec.json.Decoder(_Enveloped, float_hook=read_fraction).decode
+def read_exact_fraction(text: str) -> float | Decimal:
+    """As ``read_fraction``, where decimals are numbers, too: one that is not what its double is written as is a decimal."""
+    number = float(text)
+    return number if Decimal(text) == Decimal(repr(number)) else Decimal(text)
 
 
-def event_decoder(other: Callable[[bytes], Any], *, enveloped: bool) -> Callable[[bytes], Any]:
+def event_decoder(
+    other: Callable[[bytes], Any], read_number: Callable[[str], float | Decimal], *, enveloped: bool
+) -> Callable[[bytes], Any]:
     """A function that reads messages in JSON: those of Debezium's form as a ``RowEvent``.
 
     Args:
         other: reads those of another form.
+        read_number: reads a number with a point or an exponent.
         enveloped: whether a message has its schema with it.
     """
-    if enveloped:
-
-        def decode_enveloped(data: bytes) -> Any:
-            try:
-                return _decode_enveloped(data).payload
-            except msgspec.ValidationError:
-                return other(data)
-
-        return decode_enveloped
+    decode_event = msgspec.json.Decoder(_Enveloped if enveloped else RowEvent, float_hook=read_number).decode
 
     def decode(data: bytes) -> Any:
         try:
-            return _decode(data)
+            event: Any = decode_event(data)
         except msgspec.ValidationError:
             return other(data)
+        return event.payload if enveloped else event
 
     return decode
 

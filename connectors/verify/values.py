@@ -12,6 +12,7 @@ import math
 import uuid
 from contextlib import suppress
 from decimal import Decimal, InvalidOperation
+from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -19,7 +20,7 @@ import msgspec
 from connectors.formats.single_floats import round_to_single
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
 _EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _MICRO: Final = dt.timedelta(microseconds=1)
@@ -38,6 +39,12 @@ class Milliseconds(dt.datetime):
     def of(cls, moment: dt.datetime) -> Milliseconds:
         """A moment as one of a target of this kind."""
         return cls.combine(moment.date(), moment.timetz())
+
+
+class AddressText(str):
+    """An internet address of a target, which the message may spell otherwise."""
+
+    __slots__ = ()
 
 
 class ValueSet(list[Any]):
@@ -86,6 +93,8 @@ def is_same_value(message: Any, target: Any) -> bool:
     """Whether two values say the same."""
     if message is None or target is None:
         return message is target
+    if isinstance(message, Decimal):
+        return is_same_value(format(message, "f"), target)
     if isinstance(target, bool):
         return bool(message in (target, int(target), str(target).lower()))
     if isinstance(target, int | float | Decimal):
@@ -100,6 +109,8 @@ def is_same_value(message: Any, target: Any) -> bool:
         return _same_bytes(message, bytes(target))
     if isinstance(target, uuid.UUID):
         return str(message).lower() == str(target)
+    if isinstance(target, AddressText):
+        return _is_address(message, target)
     if isinstance(target, str):
         return _same_string(message, target)
     return _same_document(_to_plain(message), _to_plain(target))
@@ -210,6 +221,14 @@ def _same_string(message: Any, target: str) -> bool:
     return _same_json(message, target)
 
 
+def _is_address(message: Any, target: str) -> bool:
+    """Whether both are one internet address; one of four bytes may be written as one of sixteen."""
+    with suppress(ValueError):
+        address, expected = ip_address(str(message)), ip_address(target)
+        return expected in (address, getattr(address, "ipv4_mapped", None))
+    return False
+
+
 def _same_number_text(message: float, target: str) -> bool:
     with suppress(InvalidOperation):
         return _same_number(message, Decimal(target))
@@ -256,6 +275,8 @@ def _same_document(message: Any, target: Any) -> bool:
         return len(message) == len(target) and all(map(_same_document, message, target))
     if message == target:
         return True
+    if isinstance(target, AddressText):
+        return _is_address(message, target)
     if isinstance(target, str):
         return isinstance(message, str | int) and _same_time_text(message, target)
     if isinstance(target, int | float):
@@ -271,9 +292,14 @@ def _to_plain(value: Any) -> Any:
 
 
 def key_text(values: dict[str, Any]) -> str:
-    """A key as text that is equal for a message's key and a target's: names in lower case, numbers and strings as text."""
-    parts = {name.lower(): _key_part(value) for name, value in values.items()}
-    return msgspec.json.encode(dict(sorted(parts.items()))).decode()
+    """A key as text that is equal for a message's key and a target's, under the names of the message's."""
+    return _encode({name: _key_part(value) for name, value in values.items()}).decode()
+
+
+def find_key(row: dict[str, Any], names: Sequence[str]) -> dict[str, Any]:
+    """The key of a target's row, under the names of a message's key; the target's may be in another case."""
+    others = {name.lower(): value for name, value in row.items()}
+    return {name: row[name] if name in row else others.get(name.lower()) for name in names}
 
 
 def _key_part(value: Any) -> str:
@@ -288,6 +314,10 @@ def _key_part(value: Any) -> str:
         return str(_to_micros(value))
     if isinstance(value, dt.date):
         return str((value - _EPOCH.date()).days)
+    if isinstance(value, dt.time):
+        return str(_to_micros(dt.datetime.combine(_EPOCH, value.replace(tzinfo=None))) * 1_000)
+    if isinstance(value, dt.timedelta):
+        return str(value // _MICRO * 1_000)
     if isinstance(value, bytes | bytearray | memoryview):
         return base64.b64encode(bytes(value)).decode()
     return str(value)

@@ -1,7 +1,7 @@
 """The rows that messages are about, as a job reads them, one message at a time: for ``millrace verify``. No Spark session.
 
-Where a message has a schema, which says what they are, times of day are nanoseconds, decimals are their digits, and cells are
-their values, as jobs have them. Everything else is as JSON has it.
+Where a message has a schema, which says what they are, times of day are nanoseconds, moments are microseconds, decimals are
+numbers, and cells are their values, as jobs have them. Everything else is as JSON has it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from connectors.errors import ConfigInvalid
 from connectors.formats.order_number import source_number
 from connectors.formats.ums import BEFORE, DELETE, ID, OPERATION, SIGNALS, WITH_ROWS
 from connectors.options import ConfigDef
-from connectors.schema import DECIMAL
+from connectors.schema import DECIMAL, TIME, TIMESTAMP
 from connectors.verify.events import RowChange
 from spark_jobs.config.keys import FRAME, REFUSE, SEPARATE, SHARDS, TABLES
 from spark_jobs.contract import UMS_COLUMNS
@@ -40,11 +40,14 @@ _FRAME_KEYS: Final = ("source.value.encoding", "source.key.encoding", f"{_REGIST
 _EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 #: The end of the name of a cell's schema.
 _CELL: Final = ".Cell"
-#: The names of schemas of times of day -> nanoseconds in their units.
-_NANOSECONDS: Final = {
-    "io.debezium.time.Time": 1_000_000,
-    "io.debezium.time.MicroTime": 1_000,
-    "org.apache.kafka.connect.data.Time": 1_000_000,
+#: The names of schemas of times of day and of moments -> how many of them are that many nanoseconds, or microseconds.
+_UNITS: Final = {
+    "io.debezium.time.Time": (1, 1_000_000),
+    "io.debezium.time.MicroTime": (1, 1_000),
+    TIME: (1, 1_000_000),
+    "io.debezium.time.Timestamp": (1, 1_000),
+    "io.debezium.time.NanoTimestamp": (1_000, 1),
+    TIMESTAMP: (1, 1_000),
 }
 _VARIABLE_SCALE: Final = "io.debezium.data.VariableScaleDecimal"
 _decode: Final = msgspec.json.Decoder().decode
@@ -135,7 +138,7 @@ class MessageRows:
         changes = []
         for image in self._read_images(message.topic, key, value, self._config):
             if is_selected(self._tables, image.namespace):
-                change = RowChange(image.namespace, self._find_key(image, key.value), image.row, image.order)
+                change = RowChange(image.namespace, self._find_key(image, key), image.row, image.order)
                 changes += [*self._find_moved_row(image, change.key), change]
         return changes
 
@@ -147,14 +150,14 @@ class MessageRows:
         old = {name: image.before.get(name) for name in names}
         return [] if None in old.values() or old == key else [RowChange(image.namespace, old, None, image.order)]
 
-    def _find_key(self, image: RowImage, key: Any) -> dict[str, Any]:
+    def _find_key(self, image: RowImage, key: Content) -> dict[str, Any]:
         """The key of a row: the declared columns of it, or the message's key."""
         names = self._declared.get(image.namespace, self._declared.get(""))
         if names is None:
-            if not isinstance(key, dict):
+            if not isinstance(key.value, dict):
                 raise ValueError(f"it has no key, and {KEYS} is not set")
-            return key
-        values = image.row or image.before or (key if isinstance(key, dict) else {})
+            return _read_columns(key.schema, key.value)
+        values = image.row or image.before or (key.value if isinstance(key.value, dict) else {})
         missing = [name for name in names if name not in values]
         if missing:
             raise ValueError(f"{KEYS}: what it says of the row lacks {', '.join(missing)}")
@@ -215,11 +218,11 @@ def read_event(topic: str, key: Content, value: Content, config: Config) -> Iter
         return
     source = event.get("source") or {}
     namespace, order = namespace_of(source, topic), source_number(source)
-    before = _read_columns(value.schema, "before", event.get("before"))
+    before = _read_image(value.schema, "before", event.get("before"))
     if event["op"] == "d":
         yield RowImage(namespace, None, before, order)
     else:
-        yield RowImage(namespace, _read_columns(value.schema, "after", event["after"]), before, order)
+        yield RowImage(namespace, _read_image(value.schema, "after", event["after"]), before, order)
 
 
 def read_flat(topic: str, key: Content, value: Content, config: Config) -> Iterator[RowImage]:
@@ -234,12 +237,8 @@ def read_flat(topic: str, key: Content, value: Content, config: Config) -> Itera
         raise TypeError("the value is no row: it has no members")
     flat = flat_of(row, config)
     gone = op_of(row.get(flat.op), row.get(flat.deleted)) == "d"
-    columns = {column["field"]: column for column in (value.schema or {}).get("fields", [])}
-    image = {
-        name: _read_column(columns[name], member) if name in columns else member
-        for name, member in row.items()
-        if name not in flat.hidden
-    }
+    columns = _read_columns(value.schema, row)
+    image = {name: member for name, member in columns.items() if name not in flat.hidden}
     order = int(row[flat.order]) if flat.order else None
     yield RowImage(topic, None, image, order) if gone else RowImage(topic, image, None, order)
 
@@ -288,19 +287,22 @@ def _read_string(text: str | None, kind: str) -> Any:
             return text
 
 
-def _read_decimal(digits: str, scale: int) -> str:
-    """A decimal as text, of the bytes of the number without its point in base64."""
+def _read_decimal(digits: str, scale: int) -> Decimal:
+    """The decimal whose number without its point these bytes in base64 are."""
     number = int.from_bytes(base64.b64decode(digits), "big", signed=True)
-    return format(Decimal((int(number < 0), tuple(map(int, str(abs(number)))), -scale)), "f")
+    return Decimal((int(number < 0), tuple(map(int, str(abs(number)))), -scale))
 
 
-def _read_columns(schema: Any, member: str, row: Any) -> Any:
+def _read_image(schema: Any, member: str, row: Any) -> Any:
     """The row in a member of an event, with its columns as jobs have them."""
-    if not row or not schema:
-        return row
-    parts: list[dict[str, Any]] = schema.get("fields", [])
-    columns: list[dict[str, Any]] = next((part.get("fields", []) for part in parts if part.get("field") == member), [])
-    return row | {column["field"]: _read_column(column, row.get(column["field"])) for column in columns}
+    parts: list[dict[str, Any]] = (schema or {}).get("fields", [])
+    return row and _read_columns(next((part for part in parts if part.get("field") == member), None), row)
+
+
+def _read_columns(schema: Any, row: Mapping[str, Any]) -> dict[str, Any]:
+    """The members of a struct as jobs have them."""
+    columns: list[dict[str, Any]] = (schema or {}).get("fields", [])
+    return {**row, **{column["field"]: _read_column(column, row.get(column["field"])) for column in columns}}
 
 
 def _read_column(schema: Mapping[str, Any], value: Any) -> Any:
@@ -314,4 +316,7 @@ def _read_column(schema: Mapping[str, Any], value: Any) -> Any:
         return _read_decimal(value, int(schema["parameters"]["scale"]))
     if name == _VARIABLE_SCALE:
         return _read_decimal(value["value"], value["scale"])
-    return value * _NANOSECONDS[name] if name in _NANOSECONDS else value
+    if name in _UNITS:
+        divisor, factor = _UNITS[name]
+        return value * factor // divisor
+    return value

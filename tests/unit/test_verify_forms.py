@@ -143,7 +143,11 @@ def test_decimals_that_are_numbers_are_compared_with_all_digits(tmp_path: Path, 
     left, right = (record(column, Decimal(f"1234567890123456.789{digit}")) for digit in (1, 2))
     short = record(column, Decimal("0.1000"))
     assert compare([left], [right], tmp_path, schemas=schemas, decimals="NUMERIC").different == 1
-    for same in (left, short):
+    # Both are the same double, 90071992547409.94.
+    near = [record(decimal(3), Decimal(f"90071992547409.93{digit}")) for digit in (1, 2)]
+    assert compare(near[:1], near[1:], tmp_path, schemas=schemas, decimals="NUMERIC").different == 1
+    doubles = record(OPTIONAL_FLOAT64, 0.1 + 0.2)
+    for same in (left, short, near[0], doubles):
         assert compare([same], [same], tmp_path, schemas=schemas, decimals="NUMERIC").equal
 
 

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from connectors.options import Config
     from connectors.schema import Schema
     from connectors.wire import Encoding
+    from worker.converters.avro_form.fields import Fields
     from worker.converters.base import Encode
     from worker.converters.registry.registered import Format, Read
 
@@ -79,6 +80,10 @@ class AvroConverter(RegistryConverter):
     def _form(parsed: Config) -> Format:
         return _AvroFormat(_read_settings(parsed))
 
+    def read_only(self, fields: Fields) -> None:
+        """Leave all else out where a record has these fields; for schemas that are not read yet."""
+        self._schemas.make_reader = _AvroFormat(self._settings, fields).reader
+
     def row_form(self, topic: str, encoding: Encoding, stem: str) -> AvroRowForm | None:
         """Rows in Avro's binary form; None where records are written with another schema, or by a subclass."""
         head = self._schemas.head(topic, encoding.schema)
@@ -101,8 +106,9 @@ class _AvroFormat:
     type = AVRO
     label = "AvroConverter"
 
-    def __init__(self, settings: AvroSettings) -> None:
+    def __init__(self, settings: AvroSettings, fields: Fields | None = None) -> None:
         self._settings = settings
+        self._fields = fields
 
     def text(self, schema: Schema | None) -> str:
         return avro_text(schema, self._settings)
@@ -143,7 +149,7 @@ class _AvroFormat:
                 f"The Avro schema refers to others ({', '.join(imports)}), which this converter does not read. "
                 "Register it with its types written out."
             )
-        read = avro_reader(schema_text, self._settings)
+        read = avro_reader(schema_text, self._settings, self._fields)
         return lambda data: (read.schema, read.decode(data))
 
     def shapes(self, schema_text: str) -> Shapes:

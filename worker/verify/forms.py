@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
 from connectors.errors import ConfigInvalid
-from connectors.verify.events import RowEvent, event_decoder, is_envelope, read_fraction
+from connectors.verify.events import (
+    ROW_EVENT_FIELDS,
+    RowEvent,
+    event_decoder,
+    is_envelope,
+    read_exact_fraction,
+    read_fraction,
+)
 from worker.converters.avro import AvroConverter
 from worker.converters.base import create_converter
 from worker.converters.json import JsonConverter
+from worker.converters.registry.registered import HEAD_SIZE
 from worker.host.plan import converter_config
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
+    from decimal import Decimal
 
     from connectors.api import SourceRecord
     from connectors.schema import Schema
@@ -34,24 +43,24 @@ class _Encoders(NamedTuple):
     after: Encode | None
 
 
-_decode: Final = msgspec.json.Decoder(float_hook=read_fraction).decode
-_decode_envelope: Final = msgspec.json.Decoder(_Envelope, float_hook=read_fraction).decode
-
-
-def _decode_payload(data: bytes) -> Any:
-    return _decode_envelope(data).payload
+def _payload_decoder(read_number: Callable[[str], float | Decimal]) -> Callable[[bytes], Any]:
+    decode = msgspec.json.Decoder(_Envelope, float_hook=read_number).decode
+    return lambda data: decode(data).payload
 
 
 class Forms:
     """Reads messages, and writes records of the source as if they were read from messages."""
 
-    def __init__(self, connector: Mapping[str, str], worker: Mapping[str, str], *, keys: bool = True) -> None:
+    def __init__(
+        self, connector: Mapping[str, str], worker: Mapping[str, str], *, keys: bool = True, row_events: bool = False
+    ) -> None:
         """Make the converters.
 
         Args:
             connector: the connector's configuration.
             worker: the worker's properties.
             keys: whether messages' keys are read; without it ``read`` and ``written`` of a key give None.
+            row_events: whether of events of Debezium's form only what ``RowEvent`` has is read.
 
         Raises:
             ConfigInvalid: a converter makes what can't be read.
@@ -62,23 +71,32 @@ class Forms:
         self._writers: list[JsonConverter] = []
         #: Readers of JSON; None: the converter reads another form.
         self._decoders: list[Callable[[bytes], Any] | None] = []
+        #: Readers of what ``_writers`` write.
+        self._readers: list[Callable[[bytes], Any]] = []
         for option in ("key.converter", "value.converter"):
             name, converter_options = converter_config(connector, defaults, option)
             converter = create_converter(name, converter_options, option == "key.converter")
             if not (isinstance(converter, JsonConverter | AvroConverter) or (option == "key.converter" and not keys)):
                 raise ConfigInvalid(f"{option}={name}: verify reads JSON and Avro; other forms can't be compared")
+            if row_events and isinstance(converter, AvroConverter) and option == "value.converter":
+                converter.read_only(ROW_EVENT_FIELDS)
             json_options = {
                 key: value for key, value in converter_options.items() if isinstance(converter, JsonConverter)
             }
             enveloped = converter_options.get("schemas.enable", "true").lower() == "true"
-            decode = _decode_payload if enveloped else _decode
+            numeric = json_options.get("decimal.format", "").upper() == "NUMERIC"
+            read_number = read_exact_fraction if numeric else read_fraction
+            self._readers.append(msgspec.json.Decoder(float_hook=read_number).decode)
+            decode = _payload_decoder(read_number) if enveloped else self._readers[-1]
             self._converters.append(converter)
             self._decoders.append(decode if isinstance(converter, JsonConverter) else None)
             self._writers.append(JsonConverter({**json_options, "schemas.enable": "false"}))
         # Of the value, which came last.
-        self._decode_event = event_decoder(decode, enveloped=enveloped)
+        self._decode_event = event_decoder(decode, read_number, enveloped=enveloped)
         #: Those that were used last, of keys and of values.
         self._encoders = [self._make_encoders(0, None), self._make_encoders(1, None)]
+        #: The first bytes of the key and the value that were prepared last: they name the schema.
+        self._prepared = [b"", b""]
         #: What is read with schemas from elsewhere: keys, values or both.
         self._asking = [number for number in (0, 1) if self._decoders[number] is None and (number or keys)]
 
@@ -86,8 +104,9 @@ class Forms:
         """Get the schemas that a message needs to be read; it raises as ``Converter.prepare_data`` does."""
         for number in self._asking:
             data = message.value if number else message.key
-            if data is not None:
+            if data is not None and data[:HEAD_SIZE] != self._prepared[number]:
                 await self._converters[number].prepare_data(message.topic, data)
+                self._prepared[number] = data[:HEAD_SIZE]
 
     def read(self, topic: str, number: int, data: bytes | None) -> Any:
         """The key (0) or value (1) of a message that is prepared."""
@@ -111,7 +130,7 @@ class Forms:
         """A record's key (0) or value (1)."""
         if number == 0 and not self._keys:
             return None
-        return _read_again(self._encoders_of(number, schema).whole, value)
+        return self._read_again(number, self._encoders_of(number, schema).whole, value)
 
     def written_value(self, schema: Schema | None, value: Any) -> Any:
         """A record's value; an event of Debezium's form as a ``RowEvent``, of which only the rows are written."""
@@ -120,9 +139,9 @@ class Forms:
             return self.written(1, schema, value)
         event = RowEvent.of(value)
         if event.before is not None:
-            event.before = _read_again(encoders.before, event.before)
+            event.before = self._read_again(1, encoders.before, event.before)
         if event.after is not None:
-            event.after = _read_again(encoders.after, event.after)
+            event.after = self._read_again(1, encoders.after, event.after)
         return event
 
     def written_rows(self, records: Sequence[SourceRecord]) -> Iterator[tuple[Any, Any]]:
@@ -130,8 +149,13 @@ class Forms:
         write_key = self._encoders_of(0, records[0].key_schema).whole
         write_row = self._encoders_of(1, records[0].value_schema).after
         assert write_row is not None  # noqa: S101 - the form says so
+        read_key, read_row = self._readers
         for record in records:
-            yield _decode(write_key(record.key) or b"null"), _decode(write_row(record.value["after"]) or b"null")
+            yield read_key(write_key(record.key) or b"null"), read_row(write_row(record.value["after"]) or b"null")
+
+    def _read_again(self, number: int, encode: Encode, value: Any) -> Any:
+        data = encode(value)
+        return None if data is None else self._readers[number](data)
 
     def _encoders_of(self, number: int, schema: Schema | None) -> _Encoders:
         encoders = self._encoders[number]
@@ -149,8 +173,3 @@ class Forms:
         """Release what the converters hold."""
         for converter in self._converters:
             await converter.close()
-
-
-def _read_again(encode: Encode, value: Any) -> Any:
-    data = encode(value)
-    return None if data is None else _decode(data)

@@ -92,7 +92,7 @@ class RowVerification:
 
         self._config = CONFIG.parse(connector)
         self._pipeline = build_pipeline(connector)
-        self._forms = Forms(connector, worker)
+        self._forms = Forms(connector, worker, row_events=True)
         self._connector = connector
         self._worker = worker
         self._asked = asked
@@ -282,7 +282,7 @@ class RowVerification:
         if not keys or (not condition and rows > _FEW_ROWS):
             return
         async for records in view.records(entry, condition):
-            for change in await asyncio.to_thread(self._changes, reader, records, BadRows()):
+            for change in await asyncio.to_thread(self._changes, reader, entry, records, BadRows()):
                 sample = samples.get(key_identity(change.key))
                 if sample is not None:
                     sample.source = change.row
@@ -330,11 +330,13 @@ class RowVerification:
             for key, row in self._forms.written_rows(records):
                 comparison.source(entry.name, key if entry.key else None, row)
             return
-        for change in self._changes(reader, records, entry.bad):
+        for change in self._changes(reader, entry, records, entry.bad):
             if change.row is not None:
                 comparison.source(change.table, change.key, change.row)
 
-    def _changes(self, reader: MessageReader, records: Sequence[SourceRecord], bad: BadRows) -> list[MessageChange]:
+    def _changes(
+        self, reader: MessageReader, entry: TableEntry, records: Sequence[SourceRecord], bad: BadRows
+    ) -> list[MessageChange]:
         """The changes in records of the source after the connector's transforms; those that are refused go into ``bad``."""
         changes: list[MessageChange] = []
         for record in records:
@@ -342,6 +344,7 @@ class RowVerification:
                 sent = self._pipeline.apply(record)
                 if sent is None:
                     continue
+                entry.sends_keys &= sent.key == record.key
                 key = self._forms.written(0, sent.key_schema, sent.key)
                 value = self._forms.written_value(sent.value_schema, sent.value)
             except Skippable as error:

@@ -17,7 +17,7 @@ import msgspec
 
 from connectors.errors import ConfigInvalid, Skippable
 from connectors.verify.cells import MOST_OPEN, CellComparison, WriteForms
-from connectors.verify.values import differing_values, key_text, same_row
+from connectors.verify.values import differing_values, find_key, key_text, same_row
 from connectors.verify.writes import CellTable
 from worker.verify.messages import (
     RowThrottle,
@@ -253,9 +253,8 @@ class TargetVerification:
         parts = self._target.rows(namespace)
         while (rows := await asyncio.to_thread(next, parts, None)) is not None:
             for row in rows:
-                names = {name.lower(): value for name, value in row.items()}
-                key = {name: names.get(name.lower()) for name in keys}
-                add(topic, _decode(key_text(key)), [["set", 0, row] if self._repeats_rows else ["row", row]])
+                key = key_text(find_key(row, keys))
+                add(topic, _decode(key), [["set", 0, row] if self._repeats_rows else ["row", row]])
             await self._throttle.spent(len(rows))
 
 

@@ -116,7 +116,7 @@ def _read_side(side: TopicSide, results: Connection) -> None:
 
 
 async def _read_all(side: TopicSide) -> Mapping[str, Structures]:
-    forms = Forms(side.connector, side.worker)
+    forms = Forms(side.connector, side.worker, row_events=True)
     topics = TopicReader(side.worker, VerifyProgress(shown=False), [])
     rows = TopicRows(side.folder, side.files, side.columns)
     reader = side.reader(side.position)

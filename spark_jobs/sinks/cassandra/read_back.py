@@ -8,7 +8,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
-from connectors.verify.values import Milliseconds, ValueSet
+from connectors.verify.values import AddressText, Milliseconds, ValueSet
 from spark_jobs.sinks.cassandra.cluster import open_cluster, read_table
 from spark_jobs.sinks.cassandra.config import CONFIG_DEF, parse_settings
 from spark_jobs.sinks.cassandra.tables import names_of, quote_name
@@ -36,6 +36,7 @@ _MEANINGS: Final[Mapping[str, Callable[[Any], Any]]] = {
     "varint": int,
     "uuid": UUID,
     "timeuuid": UUID,
+    "inet": AddressText,
 }
 
 

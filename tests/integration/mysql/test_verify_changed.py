@@ -62,6 +62,28 @@ def test_rows_are_sent_again_by_keys_of_any_collation(world: VerifyWorld, capsys
     assert [name for name in names if not tables[name]["condition"]] == ["c7"]  # bytes: the whole table
 
 
+def test_a_transform_that_changes_keys_has_whole_tables_sent_again(
+    world: VerifyWorld, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The keys of messages name no rows of the source."""
+    world.sql("CREATE TABLE named (k VARCHAR(20) PRIMARY KEY, v INT)")
+    world.sql("INSERT INTO named VALUES ('ann', 1), ('bob', 2)")
+    hidden = {
+        "transforms": "hide",
+        "transforms.hide.type": "MaskColumns$Key",
+        "transforms.hide.columns": r".*\.named\.k",
+        "transforms.hide.mask": "md5",
+    }
+    asyncio.run(world.send(asyncio.run(world.records(**hidden))))
+    assert world.verify(capsys, "--tables", r".*\.named", **hidden)[0] == 0
+    world.sql("UPDATE named SET v = 7 WHERE k = 'bob'")
+    code, tables, error = world.verify(capsys, "--tables", r".*\.named", **hidden)
+    assert (code, error) == (1, "")
+    assert (tables["named"]["different"], tables["named"]["missing"], tables["named"]["extra"]) == (1, 0, 0)
+    assert tables["named"]["condition"] == ""
+    assert [(row["source"], row["topic"]) for row in tables["named"]["differences"]] == [({"v": "7"}, {"v": "2"})]
+
+
 def begin(world: VerifyWorld) -> RowVerification:
     request = VerificationRequest(includes=lambda _name: True, settle_s=0.2, folder=str(world.folder))
     verification = build_verification(world.config, {"bootstrap.servers": world.kafka}, request)

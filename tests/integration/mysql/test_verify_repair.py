@@ -200,3 +200,45 @@ def test_rows_that_a_target_lacks_come_again_through_the_pipeline(
         assert json.loads(output)["equal"]
         worker.request("DELETE", f"/connectors/{flow}")
         cursor.execute(f"DROP DATABASE {name}")
+
+
+def test_what_a_repair_is_under_way_for_is_not_asked_for_once_more(
+    mariadb: MariaDb, bootstrap: str, tmp_path: Path
+) -> None:
+    """Each scheduled verification of a paused connector finds the same row; when it resumes, the row comes once."""
+    name = f"repeated_{secrets.token_hex(4)}"
+    statements = ("CREATE TABLE a (id BIGINT PRIMARY KEY, v INT)", "INSERT INTO a SELECT seq, seq FROM seq_1_to_20")
+    with start_shop(mariadb, name, statements) as cursor, start_worker(tmp_path, bootstrap, name) as worker:
+        config = source_config(mariadb, name)
+        worker.create(name, config)
+
+        def ask(path: str) -> Any:
+            return worker.request("GET", f"/connectors/{name}/{path}")[1]
+
+        assert verify(worker, name)["equal"]
+        cursor.execute("SET sql_log_bin = 0")
+        cursor.execute("INSERT INTO a VALUES (7000, 1)")
+        worker.request("PUT", f"/connectors/{name}/pause")
+        eventually(
+            lambda: ask("status")["connector"]["state"] == "PAUSED", "it is paused", detail=lambda: ask("status")
+        )
+        worker.create(name, {**config, "verify.interval.ms": "1000", "verify.repair": "true"})
+        repairs: dict[int, str] = {}
+
+        def add_repair() -> bool:
+            run = ask("verify")
+            if run["repair"]:
+                repairs[run["started_ms"]] = run["repair"]
+            return len(repairs) == 3
+
+        eventually(add_repair, "three verifications find the row", within=120, detail=lambda: ask("verify"))
+        assert len(set(repairs.values())) == 1
+        assert len([row for row in ask("snapshots") if row["state"] != "completed"]) == 1
+        worker.request("PUT", f"/connectors/{name}/resume")
+        eventually(
+            lambda: (run := ask("verify"))["state"] == "completed" and run["result"]["equal"],
+            "the row is sent",
+            within=60,
+            detail=lambda: ask("verify"),
+        )
+        cursor.execute(f"DROP DATABASE {name}")

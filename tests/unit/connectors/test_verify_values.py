@@ -11,11 +11,13 @@ from typing import Any
 import pytest
 
 from connectors.verify.values import (
+    AddressText,
     Milliseconds,
     NullsAsEmpty,
     SparseRow,
     ValueSet,
     differing_values,
+    find_key,
     is_same_value,
     key_text,
     same_row,
@@ -137,6 +139,20 @@ LONG_UNSCALED = base64.b64encode((12345678901234567890123456780000000001).to_byt
         ('{"a":1}', {"a": 1}, True),
         ({"a": 1}, '{"a": 1}', True),
         ("50554D6E-29BB-11E5-B345-FEFF819CDC9F", uuid.UUID("50554d6e-29bb-11e5-b345-feff819cdc9f"), True),
+        (Decimal("1.50"), Decimal("1.5"), True),
+        (Decimal("1.50"), "1.50", True),
+        (Decimal("1E+2"), "100", True),
+        (Decimal("1.50"), 1.5, True),
+        (Decimal("1.51"), Decimal("1.5"), False),
+        ("2001:DB8::1", AddressText("2001:db8:0:0:0:0:0:1"), True),
+        ("2001:DB8::2", AddressText("2001:db8:0:0:0:0:0:1"), False),
+        ("2001:DB8::1", "2001:db8:0:0:0:0:0:1", False),
+        ("::ffff:10.0.0.1", AddressText("10.0.0.1"), True),
+        ("10.0.0.1", AddressText("10.0.0.1"), True),
+        ("10.0.0.2", AddressText("10.0.0.1"), False),
+        ("no address", AddressText("10.0.0.1"), False),
+        (["::1"], [AddressText("0:0:0:0:0:0:0:1")], True),
+        (["::1"], [AddressText("0:0:0:0:0:0:0:2")], False),
     ],
 )
 def test_the_target_says_what_a_value_means(message: Any, target: Any, *, equal: bool) -> None:
@@ -171,10 +187,19 @@ def test_an_empty_array_may_be_null_in_some_targets() -> None:
 
 
 def test_keys_of_both_sides_are_one_text() -> None:
-    assert key_text({"B": "x", "a": 1}) == key_text({"A": Decimal("1.0"), "b": "x"})
+    key = {"B": "x", "a": 1}
+    assert key_text(key) == key_text(find_key({"A": Decimal("1.0"), "b": "x", "v": 7}, list(key)))
+    assert key_text({"k": Decimal("12.50")}) == key_text({"k": Decimal("12.5000")})
+    assert key_text({"k": 3_600_000_000_000}) == key_text({"k": dt.time(1)}) == key_text({"k": dt.timedelta(hours=1)})
     assert key_text({"a": 1}) != key_text({"a": 2})
     assert key_text({"t": MICROS}) == key_text({"t": MOMENT})
     assert key_text({"d": 20_455}) == key_text({"d": dt.date(2026, 1, 2)})
     long = "1234567890123456789012345678901234567890"
     assert key_text({"k": long}) == key_text({"k": Decimal(long)})
     assert key_text({"k": f"0.{long[1:]}1"}) == key_text({"k": Decimal(f"0.{long[1:]}10")})
+
+
+def test_columns_of_a_key_may_differ_only_in_case() -> None:
+    rows = [{"id": 1, "ID": 7}, {"id": 2, "ID": 7}]
+    assert len({key_text(row) for row in rows}) == 2
+    assert [find_key({"ID": 7, "id": number, "v": 1}, ["id", "ID"]) for number in (1, 2)] == rows

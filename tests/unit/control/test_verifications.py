@@ -213,6 +213,9 @@ class RefusedSnapshots:
     async def create_snapshot(self, name: str, request: dict[str, Any]) -> dict[str, Any]:
         raise RestError(409, f"Connector {name} is stopped, {request['tables']}")
 
+    async def list_snapshots(self, _name: str) -> list[dict[str, Any]]:
+        return []
+
 
 class ComparedAtOnce(VerifyOperations):
     """Verifications whose process finds one missing row."""

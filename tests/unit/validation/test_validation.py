@@ -189,6 +189,28 @@ async def test_a_secret_that_is_still_a_reference_is_refused(registry: PluginReg
 @pytest.mark.parametrize(
     ("option", "value"),
     [
+        ("verify.interval.ms", "60000"),
+        ("verify.tables", "shop"),
+        ("verify.rows.per.second", "5"),
+        ("verify.repair", "true"),
+    ],
+)
+async def test_options_of_the_schedule_that_are_references_are_refused(
+    registry: PluginRegistry, option: str, value: str
+) -> None:
+    """The leader plans by the configuration as it is written: nothing would be verified, or nothing repaired."""
+    config = {**CONFIG, option: "${file:/s:x}"}
+    infos = await validate_config(registry, config, None, WORKER, resolved={**CONFIG, option: value}, deadline_s=5)
+    errors = {item["value"]["name"]: item["value"]["errors"] for item in infos["configs"]}
+    (error,) = errors[option]
+    assert error.startswith(f"{option} can't be a reference to a config provider: the leader plans verifications by the")
+    infos = await validate_config(registry, {**CONFIG, option: value}, None, WORKER, resolved=None, deadline_s=5)
+    assert {item["value"]["name"]: item["value"]["errors"] for item in infos["configs"]}[option] == []
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
         ("producer.override.sasl.jaas.config", 'PlainLoginModule required username="u" password="${nosuch:x}";'),
         ("producer.override.ssl.key.password", "${nosuch:x}"),
         ("value.converter.basic.auth.user.info", "${nosuch:x}"),

@@ -11,9 +11,10 @@ from connectors.api import SourceConnector
 from connectors.errors import ConfigInvalid
 from connectors.options import ConfigProblem
 from worker.config.validation.options import CONVERTERS, VERSION, add_complaint
+from worker.control.state.verifications import VERIFY_KEYS
 from worker.rest.checks import CLASS_OPTION
 from worker.secrets.masking import find_bare_references
-from worker.secrets.providers import only_references
+from worker.secrets.providers import has_references, only_references
 from worker.transforms.java.versions import range_problem
 
 if TYPE_CHECKING:
@@ -75,6 +76,17 @@ def check_references(keys: Iterable[ConfigKey], resolved: Mapping[str, str], val
         resolved_value = resolved.get(key.name)
         if key.secret and resolved_value and only_references(resolved_value):
             add_complaint(values, key.name, _describe_reference(key.name, resolved_value))
+
+
+def check_schedule(config: Mapping[str, str], values: dict[str, ConfigValue]) -> None:
+    """Refuse references in the options of scheduled verifications; ``config`` is as it was written."""
+    for key in VERIFY_KEYS:
+        if has_references(config.get(key.name)):
+            message = (
+                f"{key.name} can't be a reference to a config provider: the leader plans verifications by the configuration "
+                "as it is written. Write the value"
+            )
+            add_complaint(values, key.name, message)
 
 
 def check_client_references(resolved: Mapping[str, str], values: Iterable[ConfigValue]) -> None:

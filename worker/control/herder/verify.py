@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 import orjson
 from aiokafka.errors import KafkaError
 
+from connectors.api import SNAPSHOT_ENDED
 from connectors.errors import ConfigInvalid, MillraceError
 from worker.control.herder.base import lock_of
 from worker.control.herder.offsets import read_positions
@@ -54,6 +55,8 @@ _LINE: Final = 1 << 24
 _END_S: Final = 5.0
 #: How often the leader looks what is due.
 _LOOK_S: Final = 1.0
+#: The beginning of a repair's id as a snapshot.
+_REPAIR: Final = "repair-"
 _log: Final = logging.getLogger(__name__)
 
 
@@ -156,7 +159,7 @@ class VerifyOperations:
                 f"The last verification of connector {name} found no row that can be sent again: rows that are only on the "
                 "topic are not deleted by a snapshot",
             )
-        return await self._request_repair(name, body["result"], request)
+        return await self._request_repair(self._find_sender(name, body["result"]), request)
 
     def deletion_records(self, name: str) -> list[Pair]:
         """The records that forget the verification of a connector that is being deleted."""
@@ -239,8 +242,8 @@ class VerifyOperations:
             if name in self.ctx.snapshot.connectors:
                 await self.ctx.node.leader.write(placement=[verification_record(name, None)])
 
-    async def _request_repair(self, name: str, result: Mapping[str, Any], request: Mapping[str, Any]) -> dict[str, Any]:
-        """Ask for the snapshot: the connector itself, or the source of a flow's topics."""
+    def _find_sender(self, name: str, result: Mapping[str, Any]) -> str:
+        """The connector that sends the rows again: itself, or the source of a flow's topics."""
         topics, sender = topics_to_repair(result), name
         if topics:
             state = self.ctx.node.status.state
@@ -253,7 +256,18 @@ class VerifyOperations:
                 sender = choose_sender(topics, writers)
             except ConfigInvalid as error:
                 raise RestError(409, f"Connector {name}: {error}") from None
-        return {**await self._snapshots.create_snapshot(sender, request), "connector": sender}
+        return sender
+
+    async def _request_repair(self, sender: str, request: Mapping[str, Any]) -> dict[str, Any]:
+        snapshot = await self._snapshots.create_snapshot(sender, {**request, "id": f"{_REPAIR}{_now_ms()}"})
+        return {**snapshot, "connector": sender}
+
+    async def _find_repair(self, sender: str) -> dict[str, Any] | None:
+        """A repair that is not at its end: until then each verification finds what it is for."""
+        for row in await self._snapshots.list_snapshots(sender):
+            if row["id"].startswith(_REPAIR) and row["state"] not in SNAPSHOT_ENDED:
+                return {**row, "connector": sender}
+        return None
 
     async def _watch_verifications(self) -> None:
         while True:
@@ -328,7 +342,8 @@ class VerifyOperations:
     async def _repair_rows(self, name: str, result: Mapping[str, Any], request: Mapping[str, Any]) -> dict[str, Any]:
         """Ask for the snapshot; returns what is said of it."""
         try:
-            asked = await self._request_repair(name, result, request)
+            sender = self._find_sender(name, result)
+            asked = await self._find_repair(sender) or await self._request_repair(sender, request)
         except RestError as error:
             return {"error": f"The rows that differ were not sent again: {error}"}
         return {"repair": asked["id"], "repair_connector": asked["connector"]}

@@ -1,6 +1,7 @@
 """Avro schemas and values as Connect data, as Confluent's AvroData maps them.
 
 fastavro reads the bytes; logical types are taken off the schema before, because Connect's temporal values are plain numbers.
+Where only some fields are asked for, ``fields`` reads them.
 """
 
 from __future__ import annotations
@@ -8,13 +9,15 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import fastavro
 
 from connectors.errors import Skippable
 from connectors.schema import DATE, DECIMAL, TIME, TIMESTAMP, Field, Schema, Type
+from worker.converters.avro_form.fields import READ_FAILURES, compile_fields, keep_fields
 from worker.converters.avro_form.schema import (
     ANYTHING_NAME,
     DECIMAL_PRECISION,
@@ -33,6 +36,9 @@ from worker.converters.avro_form.schema import (
     AvroSettings,
 )
 from worker.converters.javatext import decimal_from_bytes
+
+if TYPE_CHECKING:
+    from worker.converters.avro_form.fields import Fields
 
 Read = Callable[[Any], Any]
 
@@ -73,8 +79,13 @@ class _Mapped:
     branch: str
 
 
-def avro_reader(schema_text: str, settings: AvroSettings) -> AvroReader:
+def avro_reader(schema_text: str, settings: AvroSettings, fields: Fields | None = None) -> AvroReader:
     """Return a reader of data written with the schema in ``schema_text``.
+
+    Args:
+        schema_text: the writer's schema.
+        settings: see ``AvroSettings``.
+        fields: if it is a record that has all of these, only they are read; None: all of any value.
 
     Raises:
         Skippable: the schema is invalid, or Connect has no counterpart for it.
@@ -91,10 +102,20 @@ def avro_reader(schema_text: str, settings: AvroSettings) -> AvroReader:
     ) as error:
         raise Skippable(f"The registry's schema can't be read as Avro: {error}. Correct it in the registry.") from None
 
+    def read_whole(data: bytes) -> Any:
+        return fastavro.schemaless_reader(io.BytesIO(data), parsed, None, return_named_type=True)
+
+    read: Callable[[bytes], Any] = read_whole
+    if fields is not None:
+        with suppress(KeyError, TypeError, ValueError):  # a record of another form
+            kept = keep_fields(written, fields)
+            read = compile_fields(written, fields)
+            written = kept
+
     def value(data: bytes) -> Any:
         try:
-            return fastavro.schemaless_reader(io.BytesIO(data), parsed, None, return_named_type=True)
-        except (EOFError, ValueError, IndexError, KeyError, TypeError, OverflowError, UnicodeDecodeError) as error:
+            return read(data)
+        except (EOFError, KeyError, *READ_FAILURES) as error:
             raise Skippable(
                 f"The message does not match its Avro schema: {error!r}. It was cut, or written with another "
                 "schema than its id says."

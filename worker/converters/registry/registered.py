@@ -83,12 +83,16 @@ class RegisteredSchemas:
         parsed: the converter's options.
         is_key: whether it converts keys.
 
+    Attributes:
+        make_reader: ``Format.reader``.
+
     Raises:
         ConfigInvalid: the registry can't be reached with these options.
     """
 
     def __init__(self, form: Format, parsed: Config, *, is_key: bool) -> None:
         self._form = form
+        self.make_reader = form.reader
         self._part = "key" if is_key else "value"
         self._strategy = str(parsed[f"{self._part}.subject.name.strategy"]).removeprefix(STRATEGY_PACKAGE)
         self._register: bool = parsed["auto.register.schemas"]
@@ -246,7 +250,7 @@ class RegisteredSchemas:
         registered = await self._registry.schema(schema_id)
         self._check_type(registered)
         # Parsing a schema takes long enough to delay other tasks.
-        read = await asyncio.to_thread(self._form.reader, registered.text, await self._load_imports(registered))
+        read = await asyncio.to_thread(self.make_reader, registered.text, await self._load_imports(registered))
         if len(self._readers) >= self._size:
             self._readers.popitem(last=False)
         self._readers[schema_id] = read

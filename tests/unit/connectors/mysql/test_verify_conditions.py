@@ -16,7 +16,9 @@ from connectors.schema import BYTES, INT64, STRING, Schema, Type, timestamp
 from connectors.verify.rows import TableReport
 
 
-def entry(*, unsigned: bool = False, binary: bool = False, **key: Schema | FieldPlan) -> TableEntry:
+def entry(
+    *, unsigned: bool = False, binary: bool = False, sends_keys: bool = True, **key: Schema | FieldPlan
+) -> TableEntry:
     """A table with these key fields."""
     fields = tuple(plan if isinstance(plan, FieldPlan) else FieldPlan(name, name, plan) for name, plan in key.items())
     columns = [
@@ -26,7 +28,9 @@ def entry(*, unsigned: bool = False, binary: bool = False, **key: Schema | Field
         for field in fields
     ]
     layout = SimpleNamespace(key=fields)
-    return cast("TableEntry", SimpleNamespace(layout=layout, table=SimpleNamespace(columns=columns)))
+    return cast(
+        "TableEntry", SimpleNamespace(layout=layout, table=SimpleNamespace(columns=columns), sends_keys=sends_keys)
+    )
 
 
 def test_rows_are_named_by_all_columns_of_their_keys() -> None:
@@ -45,6 +49,7 @@ def test_rows_are_named_by_all_columns_of_their_keys() -> None:
     ("table", "keys"),
     [
         (entry(), ['{"id":1}']),
+        (entry(sends_keys=False, id=INT64), ['{"id":1}']),
         (entry(at=timestamp()), ['{"at":1}']),
         (entry(raw=BYTES), ['{"raw":"AQ=="}']),
         (entry(binary=True, raw=STRING), ['{"raw":"00ff"}']),
@@ -54,7 +59,18 @@ def test_rows_are_named_by_all_columns_of_their_keys() -> None:
         (entry(id=STRING), ['{"id":"cut']),
         (entry(id=INT64), []),
     ],
-    ids=["no key", "time", "bytes", "bytes as text", "masked", "decimal", "other field", "cut", "not all known"],
+    ids=[
+        "no key",
+        "changed",
+        "time",
+        "bytes",
+        "bytes as text",
+        "masked",
+        "decimal",
+        "other field",
+        "cut",
+        "not all known",
+    ],
 )
 def test_without_them_the_table_is_read(table: Any, keys: list[str]) -> None:
     assert key_condition(table, keys) == ""

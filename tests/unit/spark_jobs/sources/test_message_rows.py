@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import base64
+import datetime as dt
 import json
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from connectors.errors import Skippable
 from connectors.verify.events import RowChange
+from connectors.verify.values import is_same_value, key_text
+from spark_jobs.sinks.cassandra.types import cell_of
 from spark_jobs.sources.debezium import DebeziumSource
 from spark_jobs.sources.plain import PlainSource
 from spark_jobs.sources.ums import UmsSource
@@ -19,6 +23,8 @@ if TYPE_CHECKING:
     from spark_jobs.sources.messages import MessageRows
 
 KEY = {"id": 1}
+#: Microseconds since 1970.
+MICROS = 1_767_323_045_678_000
 #: Of any message that has no rows.
 NOTHING: list[RowChange] = []
 
@@ -120,8 +126,8 @@ async def test_values_with_schemas_are_as_jobs_have_them() -> None:
         "id": 1,
         "micros": 3_600_000_000_000,
         "millis": None,
-        "price": "-1.50",
-        "ratio": "-0.150",
+        "price": Decimal("-1.50"),
+        "ratio": Decimal("-0.150"),
         "at": 5_000,
         "unset": None,
         "null": None,
@@ -132,6 +138,45 @@ async def test_values_with_schemas_are_as_jobs_have_them() -> None:
     assert change.row == expected
     (change,) = await read(PlainSource.read_messages({}), KEY, {"schema": {"fields": columns}, "payload": row})
     assert change == RowChange("s.shop.t", KEY, expected)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("io.debezium.time.Timestamp", MICROS // 1_000),
+        ("org.apache.kafka.connect.data.Timestamp", MICROS // 1_000),
+        ("io.debezium.time.MicroTimestamp", MICROS),
+        ("io.debezium.time.NanoTimestamp", MICROS * 1_000),
+    ],
+)
+async def test_moments_with_schemas_are_those_that_sinks_write_as_numbers(name: str, value: int) -> None:
+    columns = [{"field": "at", "type": "int64", "name": name}]
+    reader = PlainSource.read_messages({})
+    (change,) = await read(reader, KEY, {"schema": {"fields": columns}, "payload": {"at": value}})
+    moment = dt.datetime.fromtimestamp(MICROS / 1e6, dt.UTC)
+    written = int.from_bytes(cell_of("bigint", "timestamp")(moment), "big")
+    assert change.row is not None
+    assert is_same_value(change.row["at"], written)
+    assert is_same_value(change.row["at"], moment)
+
+
+@pytest.mark.parametrize(
+    ("schema", "value", "target"),
+    [
+        (
+            {"name": "org.apache.kafka.connect.data.Decimal", "parameters": {"scale": "2"}},
+            base64.b64encode((1250).to_bytes(2, "big")).decode(),
+            Decimal("12.50"),
+        ),
+        ({"name": "io.debezium.time.Timestamp"}, MICROS // 1_000, dt.datetime.fromtimestamp(MICROS / 1e6, dt.UTC)),
+        ({"name": "io.debezium.time.MicroTime"}, 3_600_000_000, dt.time(1)),
+    ],
+)
+async def test_keys_with_schemas_are_those_of_the_target(schema: dict[str, Any], value: Any, target: Any) -> None:
+    reader = DebeziumSource.read_messages({})
+    key = {"schema": {"fields": [{"field": "k", **schema}]}, "payload": {"k": value}}
+    (change,) = await read(reader, key, event("c"))
+    assert key_text(change.key) == key_text({"k": target})
 
 
 async def test_changes_have_the_order_numbers_that_jobs_give_them() -> None:
