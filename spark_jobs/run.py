@@ -42,6 +42,7 @@ def _parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
         "--events", type=int, metavar="FD", help="file descriptor for events (default: standard output)"
     )
     parser.add_argument("--supervised", action="store_true", help="the end of standard input means: stop")
+    parser.add_argument("--resolved", action="store_true", help="the job has values and no references to them")
     parser.add_argument("--log-level", default="INFO", help="DEBUG, INFO (default), WARNING or ERROR")
     return parser.parse_args(argv)
 
@@ -53,7 +54,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     stream = (
         events_on_stdout() if options.events is None else os.fdopen(options.events, "w", encoding="utf-8", buffering=1)
     )
-    return run_file(options.job, stream, supervised=options.supervised)
+    return run_file(options.job, stream, supervised=options.supervised, resolved=options.resolved)
 
 
 def set_up_logs(level: str) -> None:
@@ -102,16 +103,24 @@ class Attendance:
     numbers: Callable[[JobNumbers], None] | None = None
 
 
-def run_file(path: str, stream: Any, *, supervised: bool = False) -> int:
-    """Read, check and run the job in ``path``, with events to ``stream``."""
+def run_file(path: str, stream: Any, *, supervised: bool = False, resolved: bool = False) -> int:
+    """Read, check and run the job in ``path``, with events to ``stream``.
+
+    Args:
+        path: of a file; ``-`` for a line of JSON from standard input.
+        stream: gets the events.
+        supervised: whether the end of standard input means: stop.
+        resolved: whether references are resolved already: a value may have the form of one.
+    """
     from spark_jobs.config import job_files as config
 
     def read() -> Any:
-        return (
+        file = (
             config.parse_text(sys.stdin.readline(), "standard input", as_json=True)
             if path == "-"
             else config.read_file(path)
         )
+        return file.properties if resolved else file
 
     jobs = _check_jobs(read, Path(path).name, stream)
     if len(jobs) > 1:
@@ -122,11 +131,14 @@ def run_file(path: str, stream: Any, *, supervised: bool = False) -> int:
 
 
 def run_text(configuration_json: str, stream: Any, attendance: Attendance) -> int:
-    """Check and run the job that ``configuration_json`` (JSON) describes, with events to ``stream``; blocks."""
+    """Check and run the job that ``configuration_json`` describes, references resolved, with events to ``stream``; blocks."""
     from spark_jobs.config import job_files as config
 
     jobs = _check_jobs(
-        lambda: config.parse_text(configuration_json, "the flow", as_json=True), "flow", stream, several=False
+        lambda: config.parse_text(configuration_json, "the flow", as_json=True).properties,
+        "flow",
+        stream,
+        several=False,
     )
     return run_attended(jobs[0], stream, attendance) if jobs else 2
 
