@@ -13,6 +13,7 @@ import signal
 import sys
 import threading
 import time
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final, NoReturn
@@ -182,7 +183,7 @@ def _check_jobs(read: Callable[[], Any], name: str, stream: Any, *, several: boo
 
 def run_attended(job: Job, stream: Any, attendance: Attendance) -> int:
     """Run a checked job with its locks and its status file, in what ``attendance`` says; blocks. Returns the exit code."""
-    from spark_jobs.control import Control, process_age
+    from spark_jobs.control import Control, lock_job, process_age
     from spark_jobs.metrics import JobNumbers
     from spark_jobs.reports.progress import EventWriter
     from spark_jobs.runner import Runner
@@ -210,13 +211,14 @@ def run_attended(job: Job, stream: Any, attendance: Attendance) -> int:
     events = EventWriter(
         job.name, stream, scrub=masker.scrub, on_event=remember, origin={"flow": flow, "sink": sink} if sink else {}
     )
-    exporter = release = None
-    unfilter = _filter_logs(masker)
-    try:
+    with ExitStack() as ends:
+        ends.callback(_filter_logs(masker))
         try:
-            release = _lock_job(job, control, status)
+            ends.enter_context(lock_job(job))
+            control.write(status)
             writable.set()
-            exporter = _show_numbers(numbers, job, attendance)
+            if (exporter := _show_numbers(numbers, job, attendance)) is not None:
+                ends.callback(exporter.close)
             spark = None if host is None else host.session(job)
         except Exception as error:  # noqa: BLE001 - becomes an event, whatever it is
             if host is not None:
@@ -231,12 +233,6 @@ def run_attended(job: Job, stream: Any, attendance: Attendance) -> int:
         if spark is not None and host is not None:
             _end_within(spark, job, host, control, status)
         return code
-    finally:
-        if exporter is not None:
-            exporter.close()
-        if release is not None:
-            release()
-        unfilter()
 
 
 def _report_refusal(events: EventWriter, error: Exception, *, passes: bool) -> None:
@@ -315,29 +311,6 @@ def list_options(job: Job) -> Any:
     from spark_jobs.config.job_files import find_parts
 
     return find_parts(job.config.raw).definition
-
-
-def _lock_job(job: Job, control: Control, status: dict[str, Any]) -> Callable[[], None]:
-    """Take the job's locks, and show that it starts; returns what lets them go."""
-    from spark_jobs.control import checkpoint_lock
-
-    control.lock.acquire(f"job {job.name}")
-    control.wait_for_jvm()
-    checkpoint_guard = checkpoint_lock(job.checkpoint)
-    if checkpoint_guard is not None:
-        try:
-            checkpoint_guard.acquire(f"checkpoint {job.checkpoint}")
-        except BaseException:
-            control.lock.release()
-            raise
-    control.write(status)
-
-    def release() -> None:
-        if checkpoint_guard is not None:
-            checkpoint_guard.release()
-        control.lock.release()
-
-    return release
 
 
 def _lease_checkpoint(spark: Any, runner: Any) -> Callable[[], None]:
