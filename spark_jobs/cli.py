@@ -179,11 +179,11 @@ def _print_plan(options: argparse.Namespace) -> int:
     from spark_jobs.config import job_files as config
     from spark_jobs.flows.plan import plan_lines
 
-    running = config.read_file(options.running).properties if options.running else None
+    running = config.resolve_file(options.running) if options.running else None
     if options.json:
         from spark_jobs.flows.planning import plan_flow
 
-        answers = [plan_flow(config.read_file(path).properties, running) for path in options.files]
+        answers = [plan_flow(config.resolve_file(path), running) for path in options.files]
         print("\n".join(json.dumps(answer, indent=2) for answer in answers))
         return OK if all(answer["valid"] for answer in answers) else INVALID
     # All complaints before the first line.
@@ -193,9 +193,7 @@ def _print_plan(options: argparse.Namespace) -> int:
     if running is not None:
         from spark_jobs.flows.planning import edit_lines
 
-        print(
-            "\n".join(line for path in options.files for line in edit_lines(config.read_file(path).properties, running))
-        )
+        print("\n".join(line for path in options.files for line in edit_lines(config.resolve_file(path), running)))
     return OK
 
 

@@ -331,8 +331,8 @@ class SparkJob(JobConnector):
 
 
 def command(events: int) -> list[str]:
-    """The command line of a job's process: its configuration comes by its standard input."""
-    return [sys.executable, "-m", "spark_jobs.run", "-", "--events", str(events), "--supervised"]
+    """The command line of a job's process: its configuration comes by its standard input, with the values of references."""
+    return [sys.executable, "-m", "spark_jobs.run", "-", "--events", str(events), "--supervised", "--resolved"]
 
 
 def job_and_sink(config: Config) -> tuple[str, str]:

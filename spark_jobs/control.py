@@ -6,6 +6,7 @@ system has a lease in a file, which is renewed and runs out.
 
 from __future__ import annotations
 
+import contextlib
 import contextvars
 import fcntl
 import json
@@ -22,8 +23,9 @@ from connectors.errors import Fatal, Fenced
 from spark_jobs.spark.checkpoint import local_path
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
+    from spark_jobs.job import Job
     from spark_jobs.spark.checkpoint import Folder
 
 LEASE_FILE: Final = "_millrace_lease"
@@ -248,7 +250,20 @@ class Control:
             time.sleep(0.1)
 
 
-def checkpoint_lock(location: str) -> FileLock | None:
-    """The lock of a local checkpoint; None if it is elsewhere."""
-    folder = local_path(location)
-    return None if folder is None else FileLock(folder / "_millrace_lock")
+@contextlib.contextmanager
+def lock_job(job: Job) -> Iterator[None]:
+    """Hold the locks of a job and of its local checkpoint, once the JVM of its last run has ended.
+
+    Raises:
+        AlreadyRuns: it runs on this machine, or another job uses the checkpoint.
+    """
+    control, folder = Control(job.folder), local_path(job.checkpoint)
+    with contextlib.ExitStack() as locks:
+        control.lock.acquire(f"job {job.name}")
+        locks.callback(control.lock.release)
+        control.wait_for_jvm()
+        if folder is not None:
+            checkpoint = FileLock(folder / "_millrace_lock")
+            checkpoint.acquire(f"checkpoint {job.checkpoint}")
+            locks.callback(checkpoint.release)
+        yield

@@ -13,6 +13,7 @@ import signal
 import sys
 import threading
 import time
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final, NoReturn
@@ -42,6 +43,7 @@ def _parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
         "--events", type=int, metavar="FD", help="file descriptor for events (default: standard output)"
     )
     parser.add_argument("--supervised", action="store_true", help="the end of standard input means: stop")
+    parser.add_argument("--resolved", action="store_true", help="the job has values and no references to them")
     parser.add_argument("--log-level", default="INFO", help="DEBUG, INFO (default), WARNING or ERROR")
     return parser.parse_args(argv)
 
@@ -53,7 +55,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     stream = (
         events_on_stdout() if options.events is None else os.fdopen(options.events, "w", encoding="utf-8", buffering=1)
     )
-    return run_file(options.job, stream, supervised=options.supervised)
+    return run_file(options.job, stream, supervised=options.supervised, resolved=options.resolved)
 
 
 def set_up_logs(level: str) -> None:
@@ -102,16 +104,24 @@ class Attendance:
     numbers: Callable[[JobNumbers], None] | None = None
 
 
-def run_file(path: str, stream: Any, *, supervised: bool = False) -> int:
-    """Read, check and run the job in ``path``, with events to ``stream``."""
+def run_file(path: str, stream: Any, *, supervised: bool = False, resolved: bool = False) -> int:
+    """Read, check and run the job in ``path``, with events to ``stream``.
+
+    Args:
+        path: of a file; ``-`` for a line of JSON from standard input.
+        stream: gets the events.
+        supervised: whether the end of standard input means: stop.
+        resolved: whether references are resolved already: a value may have the form of one.
+    """
     from spark_jobs.config import job_files as config
 
     def read() -> Any:
-        return (
+        file = (
             config.parse_text(sys.stdin.readline(), "standard input", as_json=True)
             if path == "-"
             else config.read_file(path)
         )
+        return file.properties if resolved else file
 
     jobs = _check_jobs(read, Path(path).name, stream)
     if len(jobs) > 1:
@@ -122,11 +132,14 @@ def run_file(path: str, stream: Any, *, supervised: bool = False) -> int:
 
 
 def run_text(configuration_json: str, stream: Any, attendance: Attendance) -> int:
-    """Check and run the job that ``configuration_json`` (JSON) describes, with events to ``stream``; blocks."""
+    """Check and run the job that ``configuration_json`` describes, references resolved, with events to ``stream``; blocks."""
     from spark_jobs.config import job_files as config
 
     jobs = _check_jobs(
-        lambda: config.parse_text(configuration_json, "the flow", as_json=True), "flow", stream, several=False
+        lambda: config.parse_text(configuration_json, "the flow", as_json=True).properties,
+        "flow",
+        stream,
+        several=False,
     )
     return run_attended(jobs[0], stream, attendance) if jobs else 2
 
@@ -170,7 +183,7 @@ def _check_jobs(read: Callable[[], Any], name: str, stream: Any, *, several: boo
 
 def run_attended(job: Job, stream: Any, attendance: Attendance) -> int:
     """Run a checked job with its locks and its status file, in what ``attendance`` says; blocks. Returns the exit code."""
-    from spark_jobs.control import Control, process_age
+    from spark_jobs.control import Control, lock_job, process_age
     from spark_jobs.metrics import JobNumbers
     from spark_jobs.reports.progress import EventWriter
     from spark_jobs.runner import Runner
@@ -198,13 +211,14 @@ def run_attended(job: Job, stream: Any, attendance: Attendance) -> int:
     events = EventWriter(
         job.name, stream, scrub=masker.scrub, on_event=remember, origin={"flow": flow, "sink": sink} if sink else {}
     )
-    exporter = release = None
-    unfilter = _filter_logs(masker)
-    try:
+    with ExitStack() as ends:
+        ends.callback(_filter_logs(masker))
         try:
-            release = _lock_job(job, control, status)
+            ends.enter_context(lock_job(job))
+            control.write(status)
             writable.set()
-            exporter = _show_numbers(numbers, job, attendance)
+            if (exporter := _show_numbers(numbers, job, attendance)) is not None:
+                ends.callback(exporter.close)
             spark = None if host is None else host.session(job)
         except Exception as error:  # noqa: BLE001 - becomes an event, whatever it is
             if host is not None:
@@ -219,12 +233,6 @@ def run_attended(job: Job, stream: Any, attendance: Attendance) -> int:
         if spark is not None and host is not None:
             _end_within(spark, job, host, control, status)
         return code
-    finally:
-        if exporter is not None:
-            exporter.close()
-        if release is not None:
-            release()
-        unfilter()
 
 
 def _report_refusal(events: EventWriter, error: Exception, *, passes: bool) -> None:
@@ -303,29 +311,6 @@ def list_options(job: Job) -> Any:
     from spark_jobs.config.job_files import find_parts
 
     return find_parts(job.config.raw).definition
-
-
-def _lock_job(job: Job, control: Control, status: dict[str, Any]) -> Callable[[], None]:
-    """Take the job's locks, and show that it starts; returns what lets them go."""
-    from spark_jobs.control import checkpoint_lock
-
-    control.lock.acquire(f"job {job.name}")
-    control.wait_for_jvm()
-    checkpoint_guard = checkpoint_lock(job.checkpoint)
-    if checkpoint_guard is not None:
-        try:
-            checkpoint_guard.acquire(f"checkpoint {job.checkpoint}")
-        except BaseException:
-            control.lock.release()
-            raise
-    control.write(status)
-
-    def release() -> None:
-        if checkpoint_guard is not None:
-            checkpoint_guard.release()
-        control.lock.release()
-
-    return release
 
 
 def _lease_checkpoint(spark: Any, runner: Any) -> Callable[[], None]:

@@ -212,6 +212,19 @@ def resolve_references(properties: Mapping[str, str]) -> tuple[dict[str, str], l
     return result, problems
 
 
+def resolve_file(path: str | Path) -> dict[str, str]:
+    """The properties of a file, references resolved.
+
+    Raises:
+        ConfigInvalid: as ``read_file``, or a reference has no value.
+    """
+    file = read_file(path)
+    properties, problems = resolve_references(file.properties)
+    if problems:
+        raise ConfigInvalid("\n".join(f"{file.at(problem.name)}{problem.message}" for problem in problems))
+    return properties
+
+
 @dataclass(frozen=True, slots=True)
 class _Parts:
     """The parts of a job, as far as its properties name them and they can be imported."""
@@ -316,14 +329,16 @@ def check_flow(
     """The jobs of a flow, one for each of its sinks that are to run, and every complaint about ``properties``.
 
     Touches no server. There are no jobs where there are complaints. A flow with one sink is one job without a membership.
+
+    Args:
+        properties: the configuration, references resolved.
     """
-    raw, unresolved = resolve_references(properties)
+    raw = dict(properties)
     problems = flow_sinks.check_sinks(raw)
     if not flow_sinks.sink_names(raw):
-        config, complaints = check_job(properties)
+        config, complaints = check_job(raw)
         problems += complaints
         return ([] if config is None or problems else [(config, None)]), problems
-    problems += unresolved
     value = ConfigDef([FRAME.keys[SINKS_MAX_LAG]]).values(raw)[SINKS_MAX_LAG]
     problems += [ConfigProblem(SINKS_MAX_LAG, problem_text) for problem_text in value.errors]
     configs: dict[str, Config] = {}
@@ -348,10 +363,9 @@ def check_flow(
 
 def check_job(properties: Mapping[str, str]) -> tuple[Config | None, list[ConfigProblem]]:
     """``check_flow`` for a job with one sink: its parsed configuration (None if it can't be had) and every complaint."""
-    raw, problems = resolve_references(properties)
-    job_parts = find_parts(raw)
-    problems += job_parts.problems
-    raw = job_parts.definition.canonical(raw)
+    job_parts = find_parts(properties)
+    problems = list(job_parts.problems)
+    raw = job_parts.definition.canonical(properties)
     problems += _find_unknown(raw, job_parts)
     values = job_parts.definition.values(raw)
     complained = {problem.name for problem in problems}
@@ -558,11 +572,20 @@ def _apply_defaults(values: dict[str, Any], job_parts: _Parts) -> dict[str, Any]
 def build_flow(source: JobFile | Mapping[str, str]) -> list[Job]:
     """The jobs of the flow that a file or properties describe: one, or one for each sink that is to run.
 
+    Args:
+        source: a file, whose references are resolved; or properties in which they are. A value that was put in the place of a
+            reference is taken as it is: it may have the form of one.
+
     Raises:
         ConfigInvalid: with every complaint, one a line, each with file and line where they are known.
     """
-    file = source if isinstance(source, JobFile) else JobFile(dict(source))
-    jobs, problems = check_flow(file.properties)
+    file, raw, problems = JobFile({}), source, []
+    if isinstance(source, JobFile):
+        file = source
+        raw, problems = resolve_references(file.properties)
+    jobs, complaints = check_flow(raw)
+    unresolved = {problem.name for problem in problems}
+    problems += [problem for problem in complaints if problem.name not in unresolved]
     if problems:
         problems.sort(key=lambda problem: file.lines.get(problem.name, 1 << 30))
         raise ConfigInvalid("\n".join(f"{file.at(problem.name)}{problem.message}" for problem in problems))

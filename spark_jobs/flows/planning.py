@@ -312,7 +312,7 @@ def _plan_edit(
 ) -> dict[str, Any] | None:
     if running is None:
         return None
-    changed = changed_options(job_config.resolve_references(running)[0], job_config.resolve_references(properties)[0])
+    changed = changed_options(running, properties)
     configs, problems = job_config.check_flow(running)
     if not configs:
         reason = f"the running configuration is not valid any more: {problems[0].message}"

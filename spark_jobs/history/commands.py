@@ -63,9 +63,7 @@ def find_location(where: str) -> tuple[str, Config | None]:
         return where.rstrip("/"), None
     from spark_jobs.config import job_files
 
-    config, problems = job_files.check_job(job_files.read_file(where).properties)
-    if config is None or problems:
-        raise ConfigInvalid(f"{where}: " + "; ".join(problem.message for problem in problems))
+    config = job_files.load_job(where).config
     if config["sink.type"] != "files":
         raise ConfigInvalid(f"{where}: sink.type is {config['sink.type']}, and only files has a history")
     return str(config[options.PATH]).rstrip("/"), config

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from connectors.errors import ConfigInvalid, Fatal
-from spark_jobs.control import AlreadyRuns, Control
+from spark_jobs.control import AlreadyRuns, Control, lock_job
 from spark_jobs.job import control_folder
 from spark_jobs.savepoints.make import make_absolute, make_savepoint, summarize_savepoint
 from spark_jobs.savepoints.requests import JobSavepointRequest, request_savepoint
@@ -115,8 +115,6 @@ def lock_stopped(part: SavepointPart, locks: ExitStack) -> Job | None:
         AlreadyRuns: another job uses its checkpoint.
         ConfigInvalid: its file is not known, or not valid.
     """
-    from spark_jobs.materializer.state.rebuild import lock_job
-
     control = Control(control_folder(part.name))
     if control.running():
         return None

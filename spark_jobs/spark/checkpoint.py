@@ -157,7 +157,7 @@ def write_directly(spark: SparkSession) -> None:
     """Have Spark write the checkpoints of this session, which are on this machine, without processes of the shell.
 
     Both ways write a file of another name and rename it. This one looks for a file of the name before, instead of in the
-    rename, which the checkpoint's lock (``control.checkpoint_lock``) makes the same.
+    rename, which the checkpoint's lock (``control.lock_job``) makes the same.
     """
     if spark.conf.get(_WRITER, None) is None:
         spark.conf.set(_WRITER, _LOCAL_WRITER)

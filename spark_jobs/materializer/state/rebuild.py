@@ -5,13 +5,12 @@ from __future__ import annotations
 import logging
 import shutil
 import sys
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from connectors.errors import ConfigInvalid, Fatal
 from spark_jobs.config import job_files as frame_config
-from spark_jobs.control import Control, checkpoint_lock
+from spark_jobs.control import lock_job
 from spark_jobs.kafka import clients
 from spark_jobs.materializer import config as options
 from spark_jobs.materializer import topics
@@ -33,7 +32,7 @@ from worker.command_parser import CommandParser
 from worker.terminal import progress
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
 
     from pyspark.sql import SparkSession
 
@@ -76,6 +75,7 @@ def main(argv: Sequence[str]) -> int:
     job = load_job(arguments.file)
     if not arguments.state:
         choose_topic(job.config, arguments.topic)
+    # A run on another machine is found by the marker's owner: it stops with an error.
     with lock_job(job):
         if arguments.state:
             for line in reset_state(job, drop_output=arguments.drop_output):
@@ -118,26 +118,6 @@ def session_of(job: Job) -> SparkSession:
         spark = build_session(f"{job.name}-command", master=job.master, conf=settings, extra_jars=job.jar_sets())
     spark.sparkContext.setLogLevel("ERROR")
     return spark
-
-
-@contextmanager
-def lock_job(job: Job) -> Iterator[None]:
-    """Hold the job's locks.
-
-    Raises:
-        AlreadyRuns: it runs. (A run on another machine is found by the marker's owner: it stops with an error.)
-    """
-    locks = [Control(job.folder).lock, checkpoint_lock(job.checkpoint)]
-    held_locks: list[Any] = []
-    try:
-        for lock in locks:
-            if lock is not None:
-                lock.acquire(f"job {job.name}")
-                held_locks.append(lock)
-        yield
-    finally:
-        for lock in reversed(held_locks):
-            lock.release()
 
 
 def rebuild_output(spark: SparkSession, config: Config, engine: Callable[[int], Engine]) -> list[Result]:

@@ -44,10 +44,18 @@ _WRAPPED: Final = re.compile(r"(?:Nullable|LowCardinality)\((.*)\)\Z")
 _LADDERS: Final = (("Int8", "Int16", "Int32", "Int64"), ("Float32", "Float64"))
 _NUMBERS: Final = ("Int", "UInt", "Float", "Decimal", "String", "Bool", "Enum")
 _TIMES: Final = ("Date", "DateTime", "String")
+_DATES: Final = ("Date", "Date32")
+#: Fractions -> whole numbers all of which they hold.
+_EXACT_IN: Final = {"Float32": ("Int8", "Int16"), "Float64": ("Int8", "Int16", "Int32")}
+#: Digits of whole numbers.
+_DIGITS: Final = {"Int8": 3, "Int16": 5, "Int32": 10, "Int64": 19}
+#: Whatever divides the text of a type into parts; names and strings are skipped as a whole.
+_MARKS: Final = re.compile(r"`(?:\\.|[^`\\])*`|'(?:\\.|[^'\\])*'|[(),]", re.DOTALL)
+_MEMBER: Final = re.compile(r"(`(?:\\.|[^`\\])*`|\w+) (.*)\Z", re.DOTALL)
 #: Beginnings of the types that a table may have where the sink would choose one with the beginning on the left.
 _SUITABLE: Final[Mapping[str, tuple[str, ...]]] = {
     "Int": (*_NUMBERS, "Date", "DateTime"),
-    "Float": _NUMBERS,
+    "Float": ("Float", "Decimal", "String"),
     "Decimal": _NUMBERS,
     "Bool": ("Bool", "UInt", "Int", "String"),
     "Date": _TIMES,
@@ -145,17 +153,69 @@ def engine_problem(
     return ""
 
 
-def needs_widening(needed: str, present: str) -> bool:
-    """Whether a column has to become larger for the values of a type."""
+def join_types(needed: str, present: str) -> str:
+    """The type of a column that holds the values of two types; ``present`` where it stays as it is.
+
+    ClickHouse cuts digits, times and large numbers that a column has no room for, without an error.
+    """
     new, old = _strip_type(needed), _strip_type(present)
+    joined = _join_plain(new, old) or _join_nested(new, old)
+    return needed.replace(new, joined, 1) if joined else present
+
+
+def _join_plain(new: str, old: str) -> str:
+    """The larger type of two that have no parts; empty: the old one stays."""
     if any(new in ladder and old in ladder and ladder.index(new) > ladder.index(old) for ladder in _LADDERS):
-        return True
-    return (
-        new.startswith("Decimal(")
-        and old.startswith("Decimal(")
-        and _split_digits(new) != _split_digits(old)
-        and _has_room(old, new)
-    )
+        return new
+    if old in _DATES and new.startswith("DateTime"):
+        return new
+    if old in _EXACT_IN.get(new, ()):
+        return new
+    if not new.startswith("Decimal(") or not old.startswith(("Decimal(", *_DIGITS)):
+        return ""
+    digits = (_DIGITS[old], 0) if old in _DIGITS else _split_digits(old)
+    before, after = map(max, _split_digits(new), digits)
+    return "" if (before, after) == digits and old not in _DIGITS else f"Decimal({before + after}, {after})"
+
+
+def _join_nested(new: str, old: str) -> str:
+    """The larger one of two arrays, maps or named tuples; empty: the old one stays."""
+    outer = new.partition("(")[0]
+    if outer not in ("Array", "Map", "Tuple") or not old.startswith(f"{outer}("):
+        return ""
+    new_parts, old_parts = (_split_parts(kind[len(outer) + 1 : -1]) for kind in (new, old))
+    if outer == "Tuple":
+        here, there = _name_parts(new_parts), _name_parts(old_parts)
+        if not here or not there:
+            return ""
+        joined = {name: join_types(here[name], kind) if name in here else kind for name, kind in there.items()}
+        joined |= {name: kind for name, kind in here.items() if name not in there}
+        members = ", ".join(f"{quote_name(name)} {kind}" for name, kind in joined.items())
+        return "" if joined == there else f"Tuple({members})"
+    parts = [join_types(*pair) for pair in zip(new_parts, old_parts, strict=True)]
+    return "" if parts == old_parts else f"{outer}({', '.join(parts)})"
+
+
+def _split_parts(inner: str) -> list[str]:
+    """The parts of a type, between its outermost commas."""
+    parts, start, depth = [], 0, 0
+    for match in _MARKS.finditer(inner):
+        depth += {"(": 1, ")": -1}.get(match[0], 0)
+        if match[0] == "," and not depth:
+            parts.append(inner[start : match.start()].strip())
+            start = match.end()
+    return [*parts, inner[start:].strip()]
+
+
+def _name_parts(parts: Sequence[str]) -> dict[str, str]:
+    """The members of a tuple by their names; none where it has no names."""
+    members = {}
+    for part in parts:
+        match = _MEMBER.match(part)
+        if match is None:
+            return {}
+        members[re.sub(r"\\(.)", r"\1", match[1].strip("`")) if match[1].startswith("`") else match[1]] = match[2]
+    return members
 
 
 def can_hold(needed: str, present: str) -> bool:
@@ -174,7 +234,3 @@ def _split_digits(decimal: str) -> tuple[int, int]:
     """Digits before and after the point."""
     precision, scale = (int(number) for number in decimal[len("Decimal(") : -1].split(","))
     return precision - scale, scale
-
-
-def _has_room(old: str, new: str) -> bool:
-    return all(before <= after for before, after in zip(_split_digits(old), _split_digits(new), strict=True))

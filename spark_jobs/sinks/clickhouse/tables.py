@@ -17,7 +17,7 @@ from spark_jobs.sinks.clickhouse.columns import (
     columns_of,
     engine_of,
     engine_problem,
-    needs_widening,
+    join_types,
     quote_name,
     quote_string,
 )
@@ -97,11 +97,11 @@ def _find_changes(
         there = present.get(column)
         if there is None:
             statements.append(f"ADD COLUMN IF NOT EXISTS {quote_name(column)} {kind}")
-        elif needs_widening(kind, there.type):
+        elif (wider := join_types(kind, there.type)) != there.type:
             if there.in_key:
                 wrong.append(f"{column} is {there.type} there and in the sorting key, and its values need {kind}")
             else:
-                statements.append(f"MODIFY COLUMN {quote_name(column)} {kind}")
+                statements.append(f"MODIFY COLUMN {quote_name(column)} {wider}")
         elif not can_hold(kind, there.type):
             wrong.append(f"{column} is {there.type} there, and its values need {kind}")
     if wrong:

@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, ClassVar, Final
 from connectors.options import ConfigDef, ConfigKey, ConfigType, Importance, at_least, between, one_of
 from spark_jobs.contract import Batch, Sink
 from spark_jobs.json_options import TIMES
+from spark_jobs.spark.frames import columns_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pyspark.sql import DataFrame
+    from pyspark.sql.types import DataType
 
     from connectors.options import Config
 
@@ -100,7 +102,7 @@ class ConsoleSink(Sink):
             lines = [head + line[1:] if line != "{}" else head[:-1] + "}" for line in json_rows]
             rows = frame.count() if config["sink.console.count"] else len(json_rows)
         else:
-            collected = shown.collect() if limit else []
+            collected = _with_time_text(shown).collect() if limit else []
             rows = frame.count() if config["sink.console.count"] else len(collected)
             title = f"batch {batch.id}, {name}: {rows} rows" + (
                 f", the first {len(collected)}" if rows > len(collected) else ""
@@ -137,6 +139,27 @@ def format_cell(value: object) -> str:
 def cut_cell(cell: str, longest: int) -> str:
     """``cell``, at most ``longest`` characters long."""
     return cell if longest < 1 or len(cell) <= longest else cell[: max(0, longest - 1)] + "…"
+
+
+def _with_time_text(frame: DataFrame) -> DataFrame:
+    """The rows with times as text in UTC: Python would show them in the zone of the machine, and has fewer years."""
+    columns = zip(columns_of(frame.columns), frame.schema, strict=True)
+    return frame.select(*(column.cast(_time_as_text(field.dataType)) for column, field in columns))
+
+
+def _time_as_text(kind: DataType) -> DataType:
+    from pyspark.sql import types as t
+
+    match kind:
+        case t.DateType() | t.TimestampType() | t.TimestampNTZType():
+            return t.StringType()
+        case t.ArrayType():
+            return t.ArrayType(_time_as_text(kind.elementType))
+        case t.MapType():
+            return t.MapType(_time_as_text(kind.keyType), _time_as_text(kind.valueType))
+        case t.StructType():
+            return t.StructType([t.StructField(field.name, _time_as_text(field.dataType)) for field in kind])
+    return kind
 
 
 def _as_json(frame: DataFrame) -> list[str]:

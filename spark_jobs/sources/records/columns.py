@@ -27,7 +27,7 @@ from spark_jobs.sources.types import (
 from worker.converters.javatext import decimal_from_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
 
 _TIMESTAMP: Final = pa.timestamp("us", tz="UTC")
@@ -56,7 +56,7 @@ def json_type(schema: Schema) -> Any:
     if form is Form.VARIABLE_DECIMAL:
         return record_type("VariableDecimal", {"scale": int, "value": bytes}) | None
     if form is Form.DECIMAL:
-        return str | int | float | None  # Base64, or a number by JsonConverter's decimal.format=NUMERIC
+        return Any  # Base64, or a number by JsonConverter's decimal.format=NUMERIC; see ``read_floats_as``
     if form is Form.TEXT:
         return Any
     if form is Form.NUMBER:
@@ -80,6 +80,17 @@ def json_type(schema: Schema) -> Any:
             return list[tuple[json_type(schema.key_schema), json_type(schema.value_schema)]] | None  # type: ignore[misc]
         return dict[str, json_type(schema.value_schema)] | None  # type: ignore[misc]
     return {Type.BOOLEAN: bool, Type.STRING: str, Type.BYTES: bytes}[kind] | None
+
+
+def read_floats_as(schemas: Iterable[Schema]) -> Callable[[str], Any] | None:
+    """The ``float_hook`` of a decoder for values of these schemas: a decimal that is written as a number keeps all digits."""
+    # Form.TEXT takes any value, too, and shows numbers as floats.
+    return None if any(_has_text(schema) for schema in schemas) else Decimal
+
+
+def _has_text(schema: Schema) -> bool:
+    parts = (*(member.schema for member in schema.fields), schema.key_schema, schema.value_schema)
+    return form_of(schema) is Form.TEXT or any(part is not None and _has_text(part) for part in parts)
 
 
 def record_type(name: str, members: dict[str, Any]) -> Any:
@@ -128,10 +139,11 @@ def make_array_builder(schema: Schema, target: t.DataType, column: str = "") -> 
 def _make_decimal_builder(fix: Callable[[Any], Any], kind: pa.DataType) -> Callable[[Sequence[Any]], pa.Array]:
     """The builder of a column of decimals: of strings with unscaled bytes at once, of other values one by one by ``fix``."""
     read = msgspec.json.Decoder(list[bytes | None]).decode
+    write = msgspec.json.Encoder(decimal_format="number").encode  # no number may look like Base64
 
     def build(values: Sequence[Any]) -> pa.Array:
         try:
-            unscaled = read(msgspec.json.encode(values))
+            unscaled = read(write(values))
         except ValueError:  # numbers, or strings that are no Base64
             unscaled = []
         numbers = [0 if data is None else int.from_bytes(data, "big", signed=True) for data in unscaled]
@@ -281,8 +293,10 @@ def _decimal_reader(scale: int, column: str) -> Callable[[Any], Decimal]:
     def read(value: Any) -> Decimal:
         if isinstance(value, str):
             number = decimal_from_bytes(decode(b'"' + value.encode() + b'"'), scale)
-        else:
+        elif type(value) in (int, float, Decimal):
             number = Decimal(repr(value)) if isinstance(value, float) else Decimal(value)
+        else:
+            raise TypeError("it is neither Base64 nor a number")
         if number.adjusted() >= limit and number:
             raise Skippable(
                 f"{column}: the value {_format_number(number)} does not fit decimal({MAX_PRECISION},{scale}), and Spark has no "

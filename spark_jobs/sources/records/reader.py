@@ -14,7 +14,7 @@ from connectors.formats.names import fits_struct
 from spark_jobs.contract import SYSTEM_COLUMNS
 from spark_jobs.rows.shards import logical_name
 from spark_jobs.sources.layout import DATABASES, TABLES
-from spark_jobs.sources.records.columns import json_type, make_array_builder, record_type
+from spark_jobs.sources.records.columns import json_type, make_array_builder, read_floats_as, record_type
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
@@ -31,7 +31,7 @@ SCHEMA: Final = b'{"schema":'
 _WHOLE_NUMBERS: Final = frozenset((int, type(None)))
 NULL: Final = msgspec.Raw(b"null")
 #: What reading a record raises.
-BAD: Final = (msgspec.DecodeError, ValueError, OverflowError, TypeError, Skippable, AttributeError, KeyError)
+BAD: Final = (msgspec.DecodeError, ValueError, ArithmeticError, TypeError, Skippable, AttributeError, KeyError)
 
 
 class ValueKind(Enum):
@@ -257,11 +257,13 @@ class PayloadReader:
                 gc=False,
             )
         )
-        self._many = msgspec.json.Decoder(self._payload)
+        floats = read_floats_as(self.fields.values())
+        self._any = msgspec.json.Decoder(float_hook=floats)
+        self._many = msgspec.json.Decoder(self._payload, float_hook=floats)
         self._wrapped: msgspec.json.Decoder[Any] = msgspec.json.Decoder(
-            msgspec.defstruct("Wrapped", [("payload", self._payload)], gc=False)
+            msgspec.defstruct("Wrapped", [("payload", self._payload)], gc=False), float_hook=floats
         )
-        self._row = msgspec.json.Decoder(self._read_type | None)
+        self._row = msgspec.json.Decoder(self._read_type | None, float_hook=floats)
 
     def payloads(self, prefix: bytes, values: Sequence[bytes]) -> list[Any] | None:
         """All payloads of ``values``, which all begin with ``prefix``; None where one of them can't be read this way."""
@@ -335,7 +337,7 @@ class PayloadReader:
         """Set the key columns of ``row`` from the record's key."""
         if key is None:
             return
-        decoded = msgspec.json.decode(key)
+        decoded = self._any.decode(key)
         if isinstance(decoded, dict) and decoded.keys() == {"schema", "payload"}:
             decoded = decoded["payload"]
         if not isinstance(decoded, dict):

@@ -4,10 +4,24 @@ from __future__ import annotations
 
 import secrets
 from dataclasses import replace
+from datetime import UTC, date, datetime
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from pyspark.sql.types import ArrayType, IntegerType, LongType, MapType, StringType, StructField, StructType
+from pyspark.sql.types import (
+    ArrayType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    IntegerType,
+    LongType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
 
 from compose.local.targets.clickhouse import ClickHouse
 from connectors.errors import Fatal, Retriable
@@ -149,6 +163,56 @@ def test_values_without_nulls(rig: Callable[..., Rig]) -> None:
     assert analytics.rows("id, tags, more, place") == [
         {"id": 1, "tags": [1, None], "more": {"a": "b", "c": None}, "place": {"city": "x", "zip code": None}},
         {"id": 2, "tags": [], "more": {}, "place": {"city": None, "zip code": None}},
+    ]
+
+
+def test_columns_grow_before_values_would_be_cut(rig: Callable[..., Rig]) -> None:
+    """ClickHouse itself cuts what a column has no room for, without an error."""
+    analytics = rig()
+    old = {
+        "price": (DecimalType(38, 2), Decimal("123456789012345678901234567890123456.78")),
+        "ratio": (IntegerType(), 7),
+        "count": (IntegerType(), 7),
+        "day": (DateType(), date(1969, 12, 31)),
+        "sizes": (ArrayType(IntegerType()), [7, None]),
+        "place": (StructType([StructField("x", IntegerType())]), {"x": 7}),
+    }
+    new = {
+        "price": (DecimalType(38, 4), Decimal("1.2345")),
+        "ratio": (DoubleType(), 1.5),
+        "count": (DecimalType(38, 2), Decimal("7.25")),
+        "day": (TimestampType(), datetime(1969, 12, 31, 5, 6, 7, tzinfo=UTC)),
+        "sizes": (ArrayType(LongType()), [1 << 40]),
+        "place": (
+            StructType([StructField("x", LongType()), StructField("new", StringType())]),
+            {"x": 1 << 40, "new": "y"},
+        ),
+    }
+    for number, columns in enumerate((old, new)):
+        own = [Column(name, kind) for name, (kind, _) in columns.items()]
+        table = TableSchema(analytics.table.namespace, (key_column("id", IntegerType()), *own))
+        row = {name: value for name, (_, value) in columns.items()}
+        data = analytics.feed.next([(table, [change("i", number, id=number, **row)])])
+        assert analytics.sink.write(data.frames(analytics.spark)) == 1
+    assert analytics.rows("id, toString(price) AS price, ratio, count, toString(day) AS day, sizes, place") == [
+        {
+            "id": 0,
+            "price": "123456789012345678901234567890123456.78",
+            "ratio": 7,
+            "count": 7,
+            "day": "1969-12-31 00:00:00.000000",
+            "sizes": [7, None],
+            "place": {"x": 7, "new": None},
+        },
+        {
+            "id": 1,
+            "price": "1.2345",
+            "ratio": 1.5,
+            "count": 7.25,
+            "day": "1969-12-31 05:06:07.000000",
+            "sizes": [1 << 40],
+            "place": {"x": 1 << 40, "new": "y"},
+        },
     ]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -51,6 +52,30 @@ def batch(spark: SparkSession, rows: list[tuple[Any, ...]]) -> Batch:
         {("t", 0): (0, len(rows))},
         lambda: [TableChanges(schema, frame)],
     )
+
+
+def test_times_are_in_utc_whatever_the_zone_of_the_machine(
+    spark: SparkSession, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One time is in the hour that New York has twice, one in no year of Python's."""
+    monkeypatch.setenv("TZ", "America/New_York")
+    time.tzset()
+    try:
+        frame = spark.sql(
+            "SELECT timestamp '2026-11-01 06:30:00 UTC' AS at, array(timestamp '1969-12-31 23:59:59 UTC') AS more, "
+            "date '+10000-01-01' AS day"
+        )
+        columns = tuple(Column(name, frame.schema[name].dataType) for name in frame.columns)
+        tables = [TableChanges(TableSchema("shop.times", columns), frame)]
+        assert sink(spark).write(Batch(1, frame, {}, lambda: tables)) == 1
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+    assert capsys.readouterr().out.splitlines()[-1].split("  ") == [
+        "2026-11-01 06:30:00",
+        "['1969-12-31 23:59:59']",
+        "+10000-01-01",
+    ]
 
 
 def test_tables_lines_and_records(spark: SparkSession, capsys: pytest.CaptureFixture[str]) -> None:

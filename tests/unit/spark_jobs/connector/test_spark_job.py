@@ -271,7 +271,7 @@ async def test_a_trouble_is_in_the_status_while_it_lasts(context: Any) -> None:
 
 
 def test_no_option_stands_on_the_command_line() -> None:
-    assert command(7)[1:] == ["-m", "spark_jobs.run", "-", "--events", "7", "--supervised"]
+    assert command(7)[1:] == ["-m", "spark_jobs.run", "-", "--events", "7", "--supervised", "--resolved"]
 
 
 # Runs.

@@ -14,7 +14,17 @@ from pathlib import Path
 import pytest
 
 from spark_jobs.cli import main, status_table
-from spark_jobs.control import LEASE_FILE, AlreadyRuns, CheckpointLease, Control, FileLock, is_alive, process_age
+from spark_jobs.config.job_files import build_job
+from spark_jobs.control import (
+    LEASE_FILE,
+    AlreadyRuns,
+    CheckpointLease,
+    Control,
+    FileLock,
+    is_alive,
+    lock_job,
+    process_age,
+)
 from spark_jobs.job import control_folder
 from spark_jobs.spark.checkpoint import LocalFolder, local_path
 
@@ -86,6 +96,30 @@ def test_processes_are_identified_by_their_age() -> None:
     with subprocess.Popen([sys.executable, "-c", ""]) as gone:
         age = process_age(gone.pid)
     assert not is_alive(gone.pid, age or "1")
+
+
+def test_whoever_locks_a_job_waits_for_the_jvm_of_a_run_that_was_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MILLRACE_HOME", str(tmp_path / "home"))
+    properties = {
+        "name": "orders",
+        "kafka.bootstrap.servers": "h:1",
+        "source.topics": "a",
+        "source.format": "debezium",
+        "sink.type": "console",
+        "state.dir": str(tmp_path / "state"),
+        "checkpoint.location": str(tmp_path / "checkpoint"),
+    }
+    job = build_job(properties)
+    control = Control(job.folder)
+    with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(1)"]) as jvm:
+        control.write({"jvm": {"pid": jvm.pid, "age": process_age(jvm.pid)}})
+        age = process_age(jvm.pid)
+        with lock_job(job):
+            assert not is_alive(jvm.pid, age)
+            assert control.running()
+    assert not control.running()
 
 
 def test_a_lease_has_one_holder(tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import json
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import pytest
@@ -10,9 +12,12 @@ from cryptography.hazmat.primitives.serialization import BestAvailableEncryption
 from compose.local.security.certificates import Authority
 from connectors.errors import ConfigInvalid
 from connectors.options import ConfigDef, ConfigKey, ConfigType
+from spark_jobs import run
 from spark_jobs.config import job_files as config
+from spark_jobs.connector import SparkJob
 from spark_jobs.contract import Batch, Sink, Source, TableChanges
 from spark_jobs.flows import plan
+from spark_jobs.flows.planning import plan_flow
 from spark_jobs.kafka import clients
 
 if TYPE_CHECKING:
@@ -86,7 +91,11 @@ def job(**more: str) -> dict[str, str]:
 
 
 def complaints(properties: dict[str, str]) -> list[str]:
-    return [problem.message for problem in config.check_job(properties)[1]]
+    try:
+        config.build_flow(config.JobFile(properties))
+    except ConfigInvalid as error:
+        return str(error).splitlines()
+    return []
 
 
 def test_defaults_that_depend_on_others(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -228,15 +237,13 @@ def test_secrets_are_resolved_and_hidden(monkeypatch: pytest.MonkeyPatch, tmp_pa
     (tmp_path / "secrets.properties").write_text("password=hunter2\n")
     monkeypatch.setenv("KAFKA_PASSWORD", "hunter3")
     jaas = 'org.apache.kafka.common.security.plain.PlainLoginModule required username="u" password="${env:KAFKA_PASSWORD}";'
-    built = config.build_job(
-        job()
-        | {
-            "sink.target.password": f"${{file:{tmp_path}/secrets.properties:password}}",
-            "kafka.security.protocol": "SASL_PLAINTEXT",
-            "kafka.sasl.mechanism": "PLAIN",
-            "kafka.sasl.jaas.config": jaas,
-        }
-    )
+    secrets = {
+        "sink.target.password": f"${{file:{tmp_path}/secrets.properties:password}}",
+        "kafka.security.protocol": "SASL_PLAINTEXT",
+        "kafka.sasl.mechanism": "PLAIN",
+        "kafka.sasl.jaas.config": jaas,
+    }
+    built = config.build_job(config.JobFile(job() | secrets))
     assert built.config["sink.target.password"].value == "hunter2"
     assert "hunter" not in repr(built.config)
     assert clients.build_client_config(built.config, group_id="g") == {
@@ -248,6 +255,37 @@ def test_secrets_are_resolved_and_hidden(monkeypatch: pytest.MonkeyPatch, tmp_pa
         "group.id": "g",
     }
     assert clients.spark_options(built.config)["kafka.sasl.jaas.config"].endswith('password="hunter3";')
+
+
+def test_a_secret_that_has_the_form_of_a_reference_is_resolved_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SECRET", "a${env:OTHER}b")
+    monkeypatch.setenv("OTHER", "wrong")
+    flow = {option.replace("sink.", "sink.one."): text for option, text in job().items()} | {"sinks": "one"}
+    for properties, option in ((job(), "sink.target.password"), (flow, "sink.one.target.password")):
+        (of_file,) = config.build_flow(config.JobFile(properties | {option: "${env:SECRET}"}))
+        (of_values,) = config.build_flow(properties | {option: "a${env:OTHER}b"})
+        for built in (of_file, of_values):
+            assert built.config["sink.target.password"].value == "a${env:OTHER}b"
+
+
+async def test_nothing_resolves_what_a_worker_has_resolved(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker may forbid what a job file can use, such as files outside of ``allowed.paths``."""
+    monkeypatch.setenv("SECRET", "hunter2")
+    left = job() | {"source.format": "${env:SECRET}"}
+    monkeypatch.setattr("sys.stdin", io.StringIO(json.dumps(left)))
+    events = io.StringIO()
+    assert run.run_file("-", events, resolved=True) == 2
+    assert run.run_text(json.dumps(left), events, run.Attendance(lambda _: None)) == 2
+    answers = [
+        *events.getvalue().splitlines(),
+        str(plan_flow(left)),
+        str(await SparkJob.validate(left)),
+        str(plan_flow(job(), left)),
+    ]
+    assert len(answers) == 5
+    for answer in answers:
+        assert "hunter2" not in answer
+        assert "Invalid value ${env:SECRET} for configuration source.format" in answer
 
 
 def test_tls_of_clients_that_are_not_java(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from spark_jobs.sinks.clickhouse.columns import (
     can_hold,
     engine_of,
     engine_problem,
-    needs_widening,
+    join_types,
     quote_name,
     type_of,
 )
@@ -47,25 +47,50 @@ def test_types(kind: types.DataType, name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("needed", "present", "grows", "fits"),
+    ("needed", "present", "wider"),
     [
-        ("Nullable(Int64)", "Nullable(Int32)", True, True),
-        ("Nullable(Int32)", "Int64", False, True),
-        ("Nullable(Float64)", "Float32", True, True),
-        ("Nullable(Decimal(12, 2))", "Nullable(Decimal(10, 2))", True, True),
-        ("Nullable(Decimal(10, 2))", "Nullable(Decimal(12, 2))", False, True),
-        # It would lose digits after the point; the server refuses values that do not fit.
-        ("Nullable(Decimal(12, 1))", "Nullable(Decimal(12, 2))", False, True),
-        ("Nullable(String)", "LowCardinality(Nullable(String))", False, True),
-        ("Nullable(String)", "UUID", False, True),
-        ("Nullable(String)", "Int32", False, False),
-        ("Nullable(Bool)", "Array(Bool)", False, False),
-        ("Nullable(Date32)", "DateTime", False, True),
-        ("UInt8", "UInt8", False, True),
+        ("Nullable(Int64)", "Nullable(Int32)", "Nullable(Int64)"),
+        ("Nullable(Float64)", "Float32", "Nullable(Float64)"),
+        ("Nullable(Float64)", "Nullable(Int32)", "Nullable(Float64)"),
+        ("Nullable(Decimal(12, 2))", "Nullable(Decimal(10, 2))", "Nullable(Decimal(12, 2))"),
+        ("Nullable(Decimal(12, 1))", "Nullable(Decimal(12, 2))", "Nullable(Decimal(13, 2))"),
+        ("Nullable(Decimal(38, 4))", "Nullable(Decimal(38, 2))", "Nullable(Decimal(40, 4))"),
+        ("Nullable(Decimal(38, 2))", "Nullable(Int32)", "Nullable(Decimal(38, 2))"),
+        ("Nullable(Decimal(12, 2))", "Nullable(Int64)", "Nullable(Decimal(21, 2))"),
+        ("Nullable(DateTime64(6, 'UTC'))", "Nullable(Date32)", "Nullable(DateTime64(6, 'UTC'))"),
+        ("Array(Array(Nullable(Int64)))", "Array(Array(Nullable(Int32)))", "Array(Array(Nullable(Int64)))"),
+        ("Map(String, Nullable(Int64))", "Map(String, Nullable(Int8))", "Map(String, Nullable(Int64))"),
+        (
+            "Tuple(`x` Nullable(Int64), `a,(\\`b` Map(String, Nullable(Decimal(4, 2))), `new` Nullable(String))",
+            "Tuple(`a,(\\`b` Map(String, Nullable(Decimal(4, 1))), x Nullable(Int64))",
+            "Tuple(`a,(\\`b` Map(String, Nullable(Decimal(5, 2))), `x` Nullable(Int64), `new` Nullable(String))",
+        ),
     ],
 )
-def test_columns_that_exist(needed: str, present: str, grows: bool, fits: bool) -> None:
-    assert needs_widening(needed, present) is grows
+def test_columns_that_grow(needed: str, present: str, wider: str) -> None:
+    assert join_types(needed, present) == wider
+    assert join_types(needed, wider) == wider
+
+
+@pytest.mark.parametrize(
+    ("needed", "present", "fits"),
+    [
+        ("Nullable(Int32)", "Int64", True),
+        ("Nullable(Decimal(10, 2))", "Nullable(Decimal(12, 2))", True),
+        ("Nullable(Decimal(20, 0))", "UInt64", True),
+        ("Nullable(Float64)", "Nullable(Int64)", False),
+        ("Nullable(String)", "LowCardinality(Nullable(String))", True),
+        ("Nullable(String)", "UUID", True),
+        ("Nullable(String)", "Int32", False),
+        ("Nullable(Bool)", "Array(Bool)", False),
+        ("Nullable(Date32)", "DateTime", True),
+        ("UInt8", "UInt8", True),
+        ("Tuple(`x` Nullable(Int32))", "Tuple(x Nullable(Int32))", True),
+        ("Tuple(`x` Nullable(Int32))", "Tuple(Int32)", True),
+    ],
+)
+def test_columns_that_stay(needed: str, present: str, fits: bool) -> None:
+    assert join_types(needed, present) == present
     assert can_hold(needed, present) is fits
 
 

@@ -105,6 +105,35 @@ def test_decimals_keep_all_their_digits() -> None:
     assert [row["price"] for row in rows] == [Decimal("-123456789012345678901234567890123456.78"), Decimal("12.25")]
 
 
+@pytest.mark.parametrize("where", ["alone", "with Base64", "key"])
+def test_decimals_that_are_written_as_numbers_keep_all_their_digits(where: str) -> None:
+    numbers = ["12345678901234567890.12", "-0.07", "1e3", "1E+3", "900719925474099312345", "0.10"]
+    encoded = base64.b64encode((-1234).to_bytes(2, "big", signed=True)).decode()
+
+    def written(number: str) -> bytes:
+        return event("c", {**ROW, "price": 1.25}).replace(b"1.25", number.encode())
+
+    if where == "key":
+        key_schema = {"type": "struct", "fields": [COLUMNS[2]]}
+        table = Table(event("c", ROW), key_schema=key_schema, keys=("price",))
+        key = message(key_schema, {"price": 1.25})
+        keys = [key.replace(b"1.25", number.encode()) for number in numbers]
+        rows = table.rows([event("d", None) for _ in numbers], keys=keys)
+    else:
+        more = [event("c", {**ROW, "price": encoded})] if where == "with Base64" else []
+        table = Table(event("c", ROW))
+        rows = table.rows([*map(written, numbers), *more])[: len(numbers)]
+    assert table.reported == []
+    assert [row["price"] for row in rows] == [Decimal(number) for number in numbers]
+
+
+@pytest.mark.parametrize("bad", ["true", "[1]", '{"a": 1}', "0.123", "1e99999999999999999999", "1e40", '"?"'])
+def test_what_is_no_decimal_of_a_column_is_a_bad_record(bad: str) -> None:
+    table = Table(event("c", ROW))
+    rows = table.rows([event("c", ROW), event("c", {**ROW, "price": 1.25}).replace(b"1.25", bad.encode())])
+    assert ([row["kafka_offset_"] for row in rows], len(table.reported)) == ([0], 1)
+
+
 def test_null_in_every_column_but_the_key() -> None:
     empty = {"id": 2}
     row = Table(event("c", ROW)).rows([event("u", empty)])[0]
