@@ -102,7 +102,8 @@ class PartitionUpdateBuilder:
         if version.options.delta == "keys":
             raise Fatal(
                 f"the log of {table} has keys and no values (cdc option 'delta': 'keys'), so partition updates can't "
-                "be made of it: ALTER TABLE ... WITH cdc = {..., 'delta': 'full'}, or choose another output format."
+                "be made of it: ALTER TABLE ... WITH cdc = {..., 'delta': 'full'}, then take a snapshot of the table, "
+                "since changes from before have no values; or choose another output format."
             )
         self.layout = UpdateLayout(
             source=UpdateSource(
