@@ -196,7 +196,7 @@ async def test_alter_drop_and_create_need_no_restart(scylla: Emulation, scylla_k
 async def test_partition_updates_end_where_a_log_gets_keys_without_values(
     scylla: Emulation, scylla_keyspace: Callable[..., str]
 ) -> None:
-    """What is written from then on would look like rows without columns."""
+    """Changes that are written from then on would look like rows without columns."""
     full = f"{scylla_keyspace()}.t"
     await asyncio.to_thread(
         scylla.create_table, f"CREATE TABLE {full} (pk int PRIMARY KEY, v int) WITH cdc = {{'enabled': true}}"
