@@ -266,10 +266,10 @@ class PartitionUpdateBuilder:
                 BadRecord(partition, offset, self._describe_failure(error, "a row of the snapshot"), topic=self.topic)
             )
             return
+        # Brokers refuse what is before 1970.
+        time_ms = max(0, write_time_us // 1000)
         out.append(
-            SourceRecord(
-                partition, offset, self.topic, message, self.layout.schema, key, BYTES, timestamp=write_time_us // 1000
-            )
+            SourceRecord(partition, offset, self.topic, message, self.layout.schema, key, BYTES, timestamp=time_ms)
         )
 
     # -- messages
