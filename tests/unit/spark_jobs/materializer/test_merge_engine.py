@@ -387,7 +387,7 @@ def test_a_message_with_a_row_that_cannot_be_merged_changes_nothing_of_its_parti
 def test_write_times_may_be_any_number_of_64_bits(order: tuple[int, ...]) -> None:
     """``USING TIMESTAMP``: the earliest and the latest that servers take, in one row and one static row."""
     engine_bench, written = bench(WIDE)
-    messages = []
+    messages: list[Any] = []
     for name, value, micros in (
         ("v", "late", (1 << 63) - 1),
         ("v", "early", 1 - (1 << 63)),
