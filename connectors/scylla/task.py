@@ -31,11 +31,11 @@ from connectors.scylla.reader import ScyllaReader
 from connectors.scylla.schema import tables
 from connectors.scylla.source import discovery
 from connectors.scylla.source.feeds import TableFeed
-from connectors.scylla.source.lanes import GroupState
+from connectors.scylla.source.lanes import GroupState, find_expired
 from connectors.source_options.table_heartbeats import HEARTBEAT_TO_TABLES
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Sequence
+    from collections.abc import AsyncGenerator, KeysView, Sequence
 
     from connectors.api import Instruction, Position, TaskContext
     from connectors.scylla.config.settings import ScyllaReadSettings
@@ -158,6 +158,8 @@ class _ScyllaRun:
         self.groups: list[StreamGroup] = []
         #: Version of the schema that the definitions are of.
         self._schema_version = ""
+        #: Tables of which rows expired before they were read, as far as that was reported.
+        self._expired: KeysView[TableId] = {}.keys()
         #: Whether they are read once more: the nodes that were asked for them may have known less than the one that said the
         #: version, or a look failed.
         self._is_unsettled = True
@@ -192,6 +194,7 @@ class _ScyllaRun:
         for (table, _), members in sections.items():
             states = self._group_states(table, members)
             reader.add(self._feeds[table], states)
+        self._report_expired(reader)
         reader.background(self._watch_schema(reader), "scylla schema watch")
         reader.background(self._watch_generations(reader), "scylla generation watch")
         return reader
@@ -225,17 +228,23 @@ class _ScyllaRun:
         for group in groups:
             saved = saved_position(group, self._context.offsets)
             position = saved or first_position(group, kept_ms)
-            if position.window_end_ms < kept_ms and group.generation.end_ms is None:
-                self._log.warning(
-                    "%s: group %s is %.0f s before now, and rows of its log expire after %d s: changes "
-                    "between may be gone",
-                    table,
-                    group.name,
-                    (now_ms - position.window_start_ms) / 1000,
-                    ttl_s,
-                )
             states.append(GroupState(group, source_partition(group), position, unsaved=saved is None))
         return states
+
+    def _report_expired(self, reader: ScyllaReader) -> None:
+        """Warn, once each time, of tables that are read so late that rows of their logs have expired."""
+        now_ms = int(reader.now_ms())
+        ttls_ms = {table: feed.newest.options.ttl_s * 1000 for table, feed in self._feeds.items()}
+        oldest_ms = find_expired(reader.states, ttls_ms, now_ms)
+        for table in oldest_ms.keys() - self._expired:
+            self._log.warning(
+                "%s: its log is read only up to %.0f s before now, and its rows expire after %d s: changes between may be "
+                "gone. Take a snapshot of the table; a longer ttl in its cdc options keeps changes longer",
+                table,
+                (now_ms - oldest_ms[table]) / 1000,
+                ttls_ms[table] / 1000,
+            )
+        self._expired = oldest_ms.keys()
 
     # Definitions.
 
@@ -247,9 +256,10 @@ class _ScyllaRun:
         lock = self._loading.setdefault(table, asyncio.Lock())
         async with lock:
             previous = self._histories.get(table)
-            history = self._histories[table] = await tables.load_history(
-                self._session, table, previous, now_us=int(time.time() * 1_000_000)
-            )
+            history = await tables.load_history(self._session, table, previous, now_us=int(time.time() * 1_000_000))
+            if previous is None or previous.newest.options != history.newest.options:
+                self._check_options(history.newest)
+            self._histories[table] = history
             feed = self._feeds.get(table)
             if feed is None:
                 self._feeds[table] = TableFeed(table, history.versions, self._build_builder, history.log_columns)
@@ -257,6 +267,18 @@ class _ScyllaRun:
                 self._log.info("%s: its definition has changed, now version %s", table, history.newest.version)
                 self._metrics.add(metrics.SCHEMA_CHANGES, 1, {"table": str(table)})
             await self._agree_form(self._feeds[table])
+
+    def _check_options(self, version: TableVersion) -> None:
+        """Whether the output form can have the table with its CDC options, which may have changed since the validation.
+
+        Raises:
+            Fatal: it can't.
+        """
+        from connectors.scylla.config.checks import check_images
+
+        self._build_builder(version)
+        for problem in check_images(self._context.config, version.id, version.options):
+            self._log.warning("%s", problem.message)
 
     async def _agree_form(self, feed: TableFeed) -> None:
         """Agree with the runtime on how rows of the newest definition become bytes; those of older ones become records."""
@@ -299,6 +321,7 @@ class _ScyllaRun:
                 self._is_unsettled = is_newer
             self._schema_version = pulse.version
             self._note_pulse(reader, pulse)
+            self._report_expired(reader)
 
     @staticmethod
     def _note_pulse(reader: ScyllaReader, pulse: _Pulse) -> None:

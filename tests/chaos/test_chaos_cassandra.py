@@ -109,10 +109,11 @@ def scene(tmp_path: Path, broker: ProxiedKafka) -> Iterator[Callable[..., Scene]
     """Makes the scene of a test, with a node of its own."""
     cleanups: list[Any] = []
 
-    def make(*, exactly_once: bool, **options: str) -> Scene:
+    def make(version: str, *, exactly_once: bool, **options: str) -> Scene:
         node = CassandraNode(
             tmp_path / "cassandra",
             port=None,
+            version=version,
             durable=True,
             jvm_options=FAST_START,
             settings={"commitlog_segment_size": "1MiB"},
@@ -133,14 +134,20 @@ def scene(tmp_path: Path, broker: ProxiedKafka) -> Iterator[Callable[..., Scene]
 @pytest.mark.proves("from cassandra snapshot", "at-least-once", killed=["worker", "task host", "server"])
 @pytest.mark.proves("from cassandra snapshot", "exactly-once", killed=["worker", "task host", "server"])
 @pytest.mark.parametrize(
-    ("exactly_once", "options"),
+    ("version", "exactly_once", "options"),
     [
-        pytest.param(True, {}, id="exactly-once"),
-        pytest.param(False, {"commit.log.read.mode": "marker"}, id="at-least-once-by-markers", marks=pytest.mark.slow),
+        pytest.param("5.0", True, {}, id="exactly-once"),
+        pytest.param("4.1", True, {}, id="exactly-once-4.1", marks=pytest.mark.slow),
+        pytest.param("6.0", True, {}, id="exactly-once-6.0", marks=pytest.mark.slow),
+        pytest.param(
+            "5.0", False, {"commit.log.read.mode": "marker"}, id="at-least-once-by-markers", marks=pytest.mark.slow
+        ),
     ],
 )
-def test_everything_is_killed_in_turn(scene: Callable[..., Scene], exactly_once: bool, options: dict[str, str]) -> None:
-    stage = scene(exactly_once=exactly_once, **options)
+def test_everything_is_killed_in_turn(
+    scene: Callable[..., Scene], version: str, exactly_once: bool, options: dict[str, str]
+) -> None:
+    stage = scene(version, exactly_once=exactly_once, **options)
     stage.until_updates(100)  # in the middle of the first snapshot
     stage.cluster.running[0].kill()
     stage.until_updates(200)

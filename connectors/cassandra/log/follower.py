@@ -504,9 +504,10 @@ class _LogReader:
         current, segment = self._current, self._segment
         if current is None or segment is None:
             return None
-        limit = None if self._settings.mode == "marker" else self._index.offset if self._index is not None else 0
+        synced = self._index.offset if self._index is not None else 0
+        limit = None if self._settings.mode == "marker" else synced
         try:
-            chunk = segment.read(limit, complete=self._complete, max_bytes=self._settings.max_bytes)
+            chunk = segment.read(limit, complete=self._complete, max_bytes=self._settings.max_bytes, synced=synced)
         except OSError as error:
             raise self._explain_unreadable(current, error) from error
         if chunk is not None and not (chunk.entries or chunk.finished or chunk.problem or chunk.lost):

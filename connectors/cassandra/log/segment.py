@@ -90,6 +90,7 @@ class Segment:
         self._searched = 0.0
         #: ``over``: there is nothing more to read; ``finished``: and that was said.
         self._complete = self._over = self._finished = False
+        self._synced = 0
 
     @property
     def version(self) -> int:
@@ -106,13 +107,15 @@ class Segment:
         """Whether bytes follow the position that can't be read, or not yet."""
         return self._fault is not None or self._lost is not None or self._suspect[0] == self._at
 
-    def read(self, limit: int | None, *, complete: bool, max_bytes: int) -> LogChunk | None:
+    def read(self, limit: int | None, *, complete: bool, max_bytes: int, synced: int = 0) -> LogChunk | None:
         """The next entries.
 
         Args:
             limit: logical position up to which the node has synced; None: read up to the newest sync marker.
             complete: the node is through with the segment: read to the end whatever ``limit`` is, then give ``finished``.
             max_bytes: of a chunk, about. A larger entry comes alone; a compressed section is decompressed whole.
+            synced: up to where the node says that it has synced: it is damaged if it ends before. The length of the file is no
+                such position; 0: not known.
 
         Returns:
             None: nothing is new. A chunk with a ``problem`` has the good entries before the damage; it comes again, without
@@ -122,7 +125,7 @@ class Segment:
             Fatal: the segment is intact, but of a kind that can't be read.
             OSError: the file can't be read.
         """
-        self._complete = complete
+        self._complete, self._synced = complete, synced
         if self._finished:
             return None
         if self._fault:
@@ -231,10 +234,14 @@ class Segment:
     def _check_end(self) -> None:
         """There is no further marker: the segment was read, unless there is an intact one behind bytes that became zero."""
         further = find_marker(self._file, self._id, self._section.after)
-        if further is None:
-            self._finished = True
-        else:
+        if further is not None:
             self._fault = self._broken_chain(self._section, f"the sync marker is zero, but there is one at {further}")
+        elif self.position < self._synced != self._file.size:
+            self._fault = self._broken_chain(
+                self._section, f"nothing follows, but the node has synced it up to {self._synced}"
+            )
+        else:
+            self._finished = True
 
     def _plan_spans(self, limit: int | None, room: int) -> tuple[list[_Span], _Fault | None, LogSection | None]:
         """Return the spans to read next, about ``room`` bytes; the fault behind them; the section that no marker follows."""

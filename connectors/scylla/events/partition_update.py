@@ -102,7 +102,8 @@ class PartitionUpdateBuilder:
         if version.options.delta == "keys":
             raise Fatal(
                 f"the log of {table} has keys and no values (cdc option 'delta': 'keys'), so partition updates can't "
-                "be made of it: ALTER TABLE ... WITH cdc = {..., 'delta': 'full'}, or choose another output format."
+                "be made of it: ALTER TABLE ... WITH cdc = {..., 'delta': 'full'}, then take a snapshot of the table, "
+                "since changes from before have no values; or choose another output format."
             )
         self.layout = UpdateLayout(
             source=UpdateSource(
@@ -265,10 +266,10 @@ class PartitionUpdateBuilder:
                 BadRecord(partition, offset, self._describe_failure(error, "a row of the snapshot"), topic=self.topic)
             )
             return
+        # Brokers refuse what is before 1970.
+        time_ms = max(0, write_time_us // 1000)
         out.append(
-            SourceRecord(
-                partition, offset, self.topic, message, self.layout.schema, key, BYTES, timestamp=write_time_us // 1000
-            )
+            SourceRecord(partition, offset, self.topic, message, self.layout.schema, key, BYTES, timestamp=time_ms)
         )
 
     # -- messages

@@ -184,7 +184,7 @@ class UmsBuilder:
                 ums.MESSAGE,
                 ums.kafka_key(ums.INITIAL, self.namespace),
                 STRING,
-                timestamp=write_time_us // 1000,
+                timestamp=max(0, write_time_us // 1000),  # brokers refuse what is before 1970
             )
         )
 

@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Final
 
 from connectors.scylla import positions
 from connectors.scylla.model import SEQ, STREAM, TIME, ReadPosition
+from connectors.scylla.source.generations import EXPIRY_MARGIN_MS
 from connectors.scylla.source.windows import WindowRules, end_of, next_window, order_of, start_of, ticks_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from connectors.api import Position
-    from connectors.scylla.model import LogRow, StreamGroup
+    from connectors.scylla.model import LogRow, StreamGroup, TableId
 
 #: (cdc$time, batch_seq_no) of a row.
 RowPosition = tuple[bytes, int]
@@ -174,6 +175,25 @@ class LanePlan:
     window: LaneWindow | None = None
     wait_ms: int | None = None
     finished: tuple[GroupState, ...] = ()
+
+
+def find_expired(states: Iterable[GroupState], ttls_ms: Mapping[TableId, int], now_ms: int) -> dict[TableId, int]:
+    """Up to where tables are read of which rows may have expired before, ms; the others are left out.
+
+    Args:
+        states: groups.
+        ttls_ms: how long log rows stay, by table; 0: they don't expire.
+        now_ms: now.
+    """
+    oldest_ms: dict[TableId, int] = {}
+    for state in states:
+        table = state.group.table
+        ttl_ms = ttls_ms.get(table, 0)
+        # A first start begins where rows expire.
+        margin_ms = EXPIRY_MARGIN_MS if state.unsaved else 0
+        if ttl_ms and not state.finished and state.start_ms < now_ms - ttl_ms - margin_ms:
+            oldest_ms[table] = min(state.start_ms, oldest_ms.get(table, state.start_ms))
+    return oldest_ms
 
 
 def plan_lane(

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import msgspec
 
-from connectors.errors import Fatal, Skippable
+from connectors.errors import Fatal
 
 #: Below every write time.
 NEVER: Final = -(1 << 63) - 1
@@ -111,19 +111,20 @@ def new_row(era: int, clustering: list[Any], base: int, slots: int) -> RowState:
 
 
 def pack_row(state: RowState) -> bytes:
-    """The record of a row.
-
-    Raises:
-        Skippable: write times lie further apart than 64 bits.
-    """
+    """The record of a row."""
     due = due_of(state) if state.extra or state.complex or state.deletion or (state.live and state.live[1]) else 0
+    head = due.to_bytes(8, "big", signed=True) if due else _NOT_DUE
     try:
-        return (due.to_bytes(8, "big", signed=True) if due else _NOT_DUE) + _encode(state)
+        return head + _encode(state)
     except OverflowError:
-        raise Skippable(
-            "A write time does not fit into 64 bits with the others of its row: it is no time in µs since 1970. "
-            "Correct what writes it (USING TIMESTAMP)."
-        ) from None
+        _count_from_zero(state)
+        return head + _encode(state)
+
+
+def _count_from_zero(state: RowState) -> None:
+    """Let times be counted from 1970: clients may give write times that lie further apart than 64 bits."""
+    state.times = [None if time is None else time + state.base for time in state.times]
+    state.base = 0
 
 
 def unpack_row(record: bytes) -> RowState:
@@ -139,7 +140,7 @@ def unpack_row(record: bytes) -> RowState:
 
 
 def pack_partition(state: MergedPartition) -> bytes | None:
-    """The record of a partition, None where nothing is to be kept; raises as ``pack_row``."""
+    """The record of a partition, None where nothing is to be kept."""
     if state.deletion is None and not state.ranges and state.static is None and state.open is None:
         return None
     times = [forget for *_, forget in state.ranges]
@@ -149,10 +150,14 @@ def pack_partition(state: MergedPartition) -> bytes | None:
         times.append(due)
     if state.open is not None:
         times = [1]  # the next caller continues it
+    head = min(times, default=0).to_bytes(8, "big", signed=True)
     try:
-        return min(times, default=0).to_bytes(8, "big", signed=True) + _encode(state)
+        return head + _encode(state)
     except OverflowError:
-        raise Skippable("A write time does not fit into 64 bits: it is no time in µs since 1970.") from None
+        if state.static is None:
+            raise
+        _count_from_zero(state.static)
+        return head + _encode(state)
 
 
 def unpack_partition(record: bytes) -> MergedPartition:

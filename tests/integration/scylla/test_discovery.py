@@ -408,3 +408,24 @@ async def test_rows_from_before_a_shorter_ttl_are_read(
     async with Run(ScyllaConnector, raw, offsets=offsets) as run:
         (record,) = await run.read(1, 60)
     assert record.key["pk"] == 1
+
+
+async def test_changes_that_expired_before_they_were_read_are_reported(
+    scylla: Emulation, scylla_keyspace: Keyspaces, session: CqlSession
+) -> None:
+    """The connector was stopped for longer than the log's TTL, and the topology changed shortly before it came back."""
+    if not scylla.emulated:
+        pytest.skip("generations of the past are made")
+    table = f"{scylla_keyspace(tablets=True)}.t"
+    scylla.create_table(f"CREATE TABLE {table} (pk int PRIMARY KEY, v int) WITH cdc = {{'enabled': true, 'ttl': 3600}}")
+    now_ms = time.time_ns() // 1_000_000
+    start = scylla.split_tablets(table, 2, start_ms=now_ms - 10_000_000)
+    scylla.split_tablets(table, 2, start_ms=now_ms - 1_000_000)
+    offsets = SavedOffsets()
+    table_id = TableId(*table.split("."))
+    for group in await discovery.load_groups(session, table_id, Generation(start), "tablets"):
+        offsets.put(source_partition(group), source_offset(first_position(group)))
+    raw = {"topic.prefix": "p", keys.HOSTS: scylla.address, keys.TABLES: table, keys.DISCOVERY_INTERVAL: "200"}
+    async with Run(ScyllaConnector, raw, offsets=offsets) as run:
+        await run.take(5)
+        assert "its rows expire after 3600 s" in run.log.text()

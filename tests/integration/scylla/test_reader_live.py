@@ -14,7 +14,9 @@ import pytest
 
 from compose.local.scylla.bulk import fill_log
 from compose.local.scylla.client import Emulation
-from compose.local.scylla.writes import Insert
+from compose.local.scylla.writes import Insert, Update
+from connectors.errors import Fatal
+from connectors.scylla.config.keys import HOSTS, TABLES
 from connectors.scylla.connector import ScyllaConnector
 from connectors.scylla.metrics import METRICS
 from connectors.scylla.task import ScyllaTask
@@ -26,6 +28,7 @@ from connectors.testing.contexts import (
     SavedOffsets,
     make_logger,
 )
+from connectors.testing.driver import Run
 from tests.support.eventually import patience
 
 if TYPE_CHECKING:
@@ -188,6 +191,46 @@ async def test_alter_drop_and_create_need_no_restart(scylla: Emulation, scylla_k
         for record in seen
     ]
     assert fields == [{"pk", "a"}, {"pk", "a", "b"}, {"pk", "a", "c"}]
+
+
+async def test_partition_updates_end_where_a_log_gets_keys_without_values(
+    scylla: Emulation, scylla_keyspace: Callable[..., str]
+) -> None:
+    """Changes that are written from then on would look like rows without columns."""
+    full = f"{scylla_keyspace()}.t"
+    await asyncio.to_thread(
+        scylla.create_table, f"CREATE TABLE {full} (pk int PRIMARY KEY, v int) WITH cdc = {{'enabled': true}}"
+    )
+    options = {"scylla.initial.lookback.ms": "1000", "output.format": "partition-update", "snapshot.mode": "never"}
+    raw = {"topic.prefix": "p", HOSTS: scylla.address, TABLES: full, **options}
+    async with Run(ScyllaConnector, raw) as run:
+        await asyncio.to_thread(scylla.apply, Insert(full, {"pk": 1, "v": 1}))
+        await run.read(1, DEADLINE)
+        await asyncio.to_thread(
+            scylla.alter_table,
+            f"ALTER TABLE {full} WITH comment = 'a' AND cdc = {{'enabled': true, 'delta': 'keys'}}",
+        )
+        await asyncio.to_thread(scylla.apply, Update(full, {"pk": 1}, {"v": 2}))
+        with pytest.raises(Fatal, match=r"has keys and no values .* snapshot"):
+            await run.read(1, DEADLINE)
+
+
+async def test_images_that_are_turned_off_are_reported(scylla: Emulation, scylla_keyspace: Callable[..., str]) -> None:
+    full = f"{scylla_keyspace()}.t"
+    on = "{'enabled': true, 'preimage': 'full', 'postimage': true}"
+    off = "{'enabled': true, 'preimage': 'false', 'postimage': 'false'}"
+    await asyncio.to_thread(scylla.create_table, f"CREATE TABLE {full} (pk int PRIMARY KEY, v int) WITH cdc = {on}")
+    options = {"cdc.output.format": "advanced", "cdc.include.before": "full", "cdc.include.after": "full"}
+    raw = {"topic.prefix": "p", HOSTS: scylla.address, TABLES: full, "scylla.initial.lookback.ms": "1000", **options}
+    events: list[Any] = []
+    async with Run(ScyllaConnector, raw) as run:
+        for number, cdc in enumerate([on, off, on]):
+            assert ("which is off" in run.log.text()) == (number == 2)
+            await asyncio.to_thread(scylla.alter_table, f"ALTER TABLE {full} WITH comment = '{number}' AND cdc = {cdc}")
+            await asyncio.to_thread(scylla.apply, Update(full, {"pk": 1}, {"v": number}))
+            events += await run.read(1, DEADLINE)
+    images = [(record.value["before"], record.value["after"]) for record in events]
+    assert images == [(None, {"pk": 1, "v": 0}), (None, None), ({"pk": 1, "v": 1}, {"pk": 1, "v": 2})]
 
 
 async def test_a_generation_that_ends_while_it_is_read(scylla: Emulation, scylla_keyspace: Callable[..., str]) -> None:

@@ -148,6 +148,35 @@ async def test_a_segment_that_is_deleted_while_it_is_read_is_read_to_its_end(wor
     assert await world.news() == ["b", "c"]
 
 
+@pytest.mark.parametrize("mode", ["idx", "marker"])
+@pytest.mark.parametrize("ending", ["zeros", "cut"])
+async def test_an_index_file_that_is_ahead_of_the_data_is_not_passed_silently(
+    world: World, mode: str, ending: str
+) -> None:
+    """A disk that lost what it had confirmed, a copy that was made while the node wrote, or old pages of a mounted volume."""
+    node = world.node
+    node.create(1)
+    node.write(1, "a", "b")
+    node.idx(1).write_text(str(node.marker[1] + 500))
+    if ending == "cut":
+        os.truncate(node.log(1), node.marker[1])
+    node.create(2)
+    node.write(2, "c")
+    node.sync(2)
+    position = None
+    for names in (["a", "b"], []):  # after a restart, too
+        await world.start(position, mode=mode)
+        with pytest.raises(Fatal, match=f"synced it up to {node.marker[1] + 500}"):
+            await world.news()
+        assert [name for chunk in world.chunks for name in entry_names(chunk)] == names
+        position = world.position if world.chunks else position
+        assert position is not None
+        assert not position.finished
+    await world.start(mode=mode, policy="skip")
+    assert await world.news() == ["a", "b", "c"]
+    assert world.numbers.now[metrics.DAMAGED] == 3
+
+
 async def test_the_directory_of_another_node_is_refused_and_left_alone(world: World) -> None:
     node = world.node
     node.create(1)

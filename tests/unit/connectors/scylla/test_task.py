@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from connectors.cql.cluster.failures import NodesAway
 from connectors.cql.cluster.session import CqlSession, ResultPage
 from connectors.scylla.connector import ScyllaConnector
 from connectors.scylla.metrics import METRICS
@@ -52,6 +53,8 @@ class Nodes(Lists):
         #: How far the node's clock is behind.
         self.behind_ms = 0
         self.log_queries: list[str] = []
+        #: Whether queries of a log fail.
+        self.log_blocked = False
         #: The end of the latest time range of the log that was asked for.
         self.read_to_ms = 0
 
@@ -79,6 +82,8 @@ class Nodes(Lists):
         await pass_turns()
         if "_scylla_cdc_log" not in text:
             return await super().page(text, parameters, **more)
+        if self.log_blocked:
+            raise NodesAway("the log is unavailable")
         self.log_queries.append(text)
         self.read_to_ms = max(self.read_to_ms, millis_of(parameters[2]))
         return ResultPage((), [], None)
@@ -185,3 +190,19 @@ async def test_the_end_of_a_generation_is_found_in_the_newer_lists_after_an_upgr
                 nodes.add_vnodes(int(SYSTEM_TIME() * 1000) - 10_000, 2)
             if "the generation that began at" in log.text():
                 break
+
+
+async def test_changes_that_expire_while_the_task_cannot_read_are_reported(nodes: Nodes) -> None:
+    """The nodes answer no query of the log for longer than its TTL."""
+    nodes.add_table(TABLE, ttl="600")
+    log = LogCapture()
+    task = await task_of(log, **{"heartbeat.interval.ms": "1"})
+    blocked_at = 0
+    async with asyncio.timeout(20), aclosing(task.batches()) as stream:
+        async for _ in stream:
+            if not blocked_at and nodes.log_queries:
+                assert "may be gone" not in log.text()
+                nodes.log_blocked, nodes.behind_ms, blocked_at = True, -3_600_000, nodes.pulses
+            if "its rows expire after 600 s" in log.text():
+                break
+            assert not blocked_at or nodes.pulses < blocked_at + 100, "the loss is not reported"

@@ -376,13 +376,33 @@ def test_a_message_with_a_row_that_cannot_be_merged_changes_nothing_of_its_parti
     engine_bench, written = bench(WIDE)
     filled(engine_bench, written)
     before = dict(engine_bench.store.values)
-    row = UpdateRow((50, 0), stamp(96), None, (Cell("v", None, "new", CellStamp(-(1 << 63) + 1)),))
+    row = UpdateRow((50, 0), stamp(96), None, (Cell("lf", "no uuid", {"a": "x", "b c": b""}, stamp(96)),))
     static = UpdateRow((), None, None, (Cell("st", None, 5, stamp(96)),))
-    with pytest.raises(Skippable, match="64 bits"):
-        engine_bench.engine.apply(
-            written.record(update(row, static=static, at=(1 << 62) / 1_000_000)), engine_bench.store, []
-        )
+    with pytest.raises(Skippable, match="not of its column's type"):
+        engine_bench.engine.apply(written.record(update(row, static=static, at=96)), engine_bench.store, [])
     assert engine_bench.store.values == before
+
+
+@pytest.mark.parametrize("order", list(itertools.permutations(range(3))))
+def test_write_times_may_be_any_number_of_64_bits(order: tuple[int, ...]) -> None:
+    """``USING TIMESTAMP``: the earliest and the latest that servers take, in one row and one static row."""
+    engine_bench, written = bench(WIDE)
+    messages: list[Any] = []
+    for name, value, micros in (
+        ("v", "late", (1 << 63) - 1),
+        ("v", "early", 1 - (1 << 63)),
+        ("f", {"a": "x", "b c": None}, 1 - (1 << 63)),
+    ):
+        at = CellStamp(micros)
+        row = UpdateRow((1, 1), at, None, (Cell(name, None, value, at),))
+        static = UpdateRow((), None, None, (Cell("st", None, len(messages), at),))
+        messages.append(
+            written.record(PartitionUpdate(source=source(), key=("a",), write_time=micros, rows=(row,), static=static))
+        )
+    for number in order:
+        engine_bench.apply(messages[number])
+    (merged,) = engine_bench.rows.values()
+    assert (merged["v"], merged["f"], merged["st"]) == ("late", {"a": "x", "_x622063": None}, 0)
 
 
 def test_a_static_change_of_many_rows_is_written_in_chunks() -> None:

@@ -321,6 +321,15 @@ def test_reset_forgets_what_is_held() -> None:
     assert not out
 
 
+def test_a_snapshot_row_that_was_written_with_a_time_before_1970_has_a_time_that_brokers_take() -> None:
+    out: list[SourceRecord] = []
+    bad: list[BadRecord] = []
+    cells = [{"p": 1, "q": "a", "x": 1, "y": "b", "v": "w"}.get(column.name) for column in VERSION.columns]
+    PartitionUpdateBuilder(VERSION, SETTINGS).snapshot_row(PARTITION, OFFSET, cells, -5, out, bad)
+    assert not bad, bad[0].error
+    assert (out[0].timestamp, out[0].value["write_time"]) == (0, -5)
+
+
 def test_snapshot_row_wins_over_what_it_was_read_from() -> None:
     cells = {
         "p": 1,

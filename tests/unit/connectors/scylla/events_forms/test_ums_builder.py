@@ -207,6 +207,13 @@ def test_snapshot_rows_lose_to_any_change_from_their_time_on() -> None:
     assert int(first[0] or 0) < int(tuples(build(rows_of((UPDATE, HERE)))[0])[0][0] or 0) < 1 << 63
 
 
+def test_a_snapshot_row_that_was_written_with_a_time_before_1970_has_a_time_that_brokers_take() -> None:
+    out: list[SourceRecord] = []
+    UmsBuilder(FLAT, SETTINGS).snapshot_row(PARTITION, OFFSET, [1, 2, None, "w"], -5, out, [])
+    assert out[0].timestamp == 0
+    assert tuples(out)[0][0] == "-5"
+
+
 @given(st.data(), histories())
 @settings(max_examples=80, deadline=None)
 def test_a_restart_at_any_message_loses_and_repeats_nothing(
