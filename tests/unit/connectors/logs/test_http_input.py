@@ -201,6 +201,17 @@ async def test_bodies_of_all_encodings() -> None:
             assert (status, len(rows), rows[-1]["line"]) == (200, 50_000, "line 49999")
 
 
+@pytest.mark.parametrize("size", [65_535, 65_536, 65_537, 131_072])
+@pytest.mark.parametrize("encoding", ["gzip", "deflate"])
+async def test_a_compressed_body_of_a_whole_number_of_blocks_is_taken(encoding: str, size: int) -> None:
+    """The decoder gives blocks of 64 KiB: the last one may be full."""
+    body = b"x" * (size - 1) + b"\n"
+    packed = gzip.compress(body) if encoding == "gzip" else zlib.compress(body)
+    async with client() as http:
+        rows, status, _ = await http.post("/lines", packed, 1, headers={"Content-Encoding": encoding})
+        assert (status, len(rows[0]["line"])) == (200, size - 1)
+
+
 async def test_documents_that_are_nested_too_deep_are_lines_or_refused() -> None:
     async with client() as http:
         deep = b'{"headers": ' + b"[" * 100_000
