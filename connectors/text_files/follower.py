@@ -123,6 +123,8 @@ class Follower:
         self._obstacle: Fatal | Retriable | None = None
         #: Identity, size and time of the last write of a file that was closed until it changes.
         self._parked: tuple[tuple[int, int], int, int] | None = None
+        #: Whether what follows in the file at the position to resume at is a part of what was read before.
+        self._continues = False
 
     @property
     def is_open(self) -> bool:
@@ -147,18 +149,25 @@ class Follower:
         except OSError as error:
             raise read_error(self.path, error) from error
 
-    def park(self, position: int) -> None:
-        """Close an idle file, all of which was read, until it changes (a task can't hold open any number of files)."""
-        if self._stream is None or self._queue or not isinstance(self._stream, PlainStream):
+    def park(self) -> None:
+        """Close a file, all of which was read, until it changes (a task can't hold open any number of files).
+
+        What is read of it then follows what was read before, as if it had been open all the time.
+        """
+        stream = self._stream
+        if stream is None or self._queue or self._target or self._missing:
             return
-        self._parked = (self._identity, self._stream.at, os.fstat(self._fd).st_mtime_ns)
-        self._resume = (position, self.fingerprint_at(position))
+        status = os.fstat(self._fd)
+        self._parked = (self._identity, status.st_size if self._corrupt else stream.file_at, status.st_mtime_ns)
+        self._resume = (stream.at, self.fingerprint_at(stream.at))
+        self._continues = True
         self._close_current()
 
     def forget(self) -> None:
         """Close a file that is gone; one that gets its name later is read from the beginning."""
         self._close_current()
         self._parked = None
+        self._continues = False
         self._resume = (0, None)
 
     def close(self) -> None:
@@ -202,7 +211,9 @@ class Follower:
             # It was rotated or truncated since it was located.
             self.close()
             return FollowerStep(StepKind.BUSY)
-        return step
+        continues = self._continues and location.position == position
+        self._continues = False
+        return FollowerStep(StepKind.BUSY) if continues else step
 
     def _begin_next(self, position: int, note: str = "") -> FollowerStep:
         """Continue with the next open file."""

@@ -29,6 +29,10 @@ class TextStream(Protocol):
 
     at: int
 
+    @property
+    def file_at(self) -> int:
+        """How many bytes of the file were read."""
+
     def read(self, size: int) -> bytes:
         """At most ``size`` bytes; empty at the end of what is there now."""
 
@@ -47,6 +51,11 @@ class PlainStream:
     def __init__(self, fd: int, at: int) -> None:
         self._fd = fd
         self.at = at
+
+    @property
+    def file_at(self) -> int:
+        """See ``TextStream``."""
+        return self.at
 
     def read(self, size: int) -> bytes:
         """See ``TextStream``."""
@@ -75,6 +84,11 @@ class GzipStream:
         self._rest = b""
         self._inflate = zlib.decompressobj(wbits=31)
         self._ended = False
+
+    @property
+    def file_at(self) -> int:
+        """See ``TextStream``."""
+        return self._raw_at
 
     def read(self, size: int) -> bytes:
         """See ``TextStream``.

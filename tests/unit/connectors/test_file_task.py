@@ -4,6 +4,7 @@ import asyncio
 import gzip
 import logging
 import os
+import resource
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -370,19 +371,61 @@ async def test_a_file_replaced_while_nothing_runs_is_read_from_its_beginning(tmp
     assert await lines_of(config, 1, offsets) == ["another and longer"]
 
 
-async def test_few_files_are_held_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reader_module, "_OPEN_FILES", 3)
+def count_open(folder: Path) -> int:
+    """How many files of a folder this process has open."""
+    return sum(link.resolve().parent == folder for link in Path("/proc/self/fd").iterdir())
+
+
+@pytest.mark.parametrize("kind", ["lines", "gzip", "unfinished"])
+async def test_few_files_are_held_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    """Whatever is in them: text, gzip, or a last line whose end has not come."""
+    monkeypatch.setattr(reader_module, "_OPEN_FILES", 4)
     names = [tmp_path / f"{number:02}.log" for number in range(20)]
+    pack = gzip.compress if kind == "gzip" else bytes
+    unfinished = b"sec" if kind == "unfinished" else b""
     for name in names:
-        name.write_text("first\n")
+        name.write_bytes(pack(b"first\n" + unfinished))
     async with Run(File, directory_config(tmp_path)) as run:
         await run.read(20)
-        while sum(link.resolve().parent == tmp_path for link in Path("/proc/self/fd").iterdir()) > 3:
+        while count_open(tmp_path) > 4:
             assert await run.take(0.05) is None
         for name in names:
-            with name.open("a") as file:
-                file.write("second\n")
+            with name.open("ab") as file:
+                file.write(pack(b"second\n".removeprefix(unfinished)))
         assert [record.value for record in await run.read(20)] == ["second"] * 20
+        assert await run.take(0.3) is None
+
+
+async def test_more_files_than_descriptors_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A task that opened them all at its start would leave none for the connections of its process."""
+    monkeypatch.setattr(reader_module, "_OPEN_FILES", 8)
+    for number in range(100):
+        (tmp_path / f"{number:03}.log").write_text(f"{number}\n" * 2)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (len(list(Path("/proc/self/fd").iterdir())) + 40, hard))
+    try:
+        async with Run(File, directory_config(tmp_path)) as run:
+            records = await run.read(200)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert sorted(record.value for record in records) == sorted(str(number) for number in range(100) for _ in (1, 2))
+    assert run.log.text() == ""
+
+
+async def test_the_unfinished_line_of_a_closed_file_is_a_line_when_the_file_is_deleted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reader_module, "_OPEN_FILES", 1)
+    names = [tmp_path / f"{number}.log" for number in range(4)]
+    for name in names:
+        name.write_bytes(b"first\nlast")
+    async with Run(File, directory_config(tmp_path)) as run:
+        await run.read(4)
+        while count_open(tmp_path) > 1:
+            assert await run.take(0.05) is None
+        for name in names:
+            name.unlink()
+        assert [record.value for record in await run.read(4)] == ["last"] * 4
 
 
 def test_a_directory_that_is_not_there_has_no_files(tmp_path: Path) -> None:
