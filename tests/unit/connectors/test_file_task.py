@@ -348,6 +348,32 @@ async def test_offsets_of_deleted_files_are_deleted_and_new_files_of_the_name_re
         assert [record.value for record in await run.read(1)] == ["three is new"]
 
 
+@pytest.mark.parametrize("open_files", [128, 1])
+@pytest.mark.parametrize("leaves_empty", [False, True])
+async def test_a_directory_that_is_gone_for_a_while_is_not_read_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, open_files: int, leaves_empty: bool
+) -> None:
+    """Such as one that is not mounted, which leaves an empty one in its place: its files are not deleted."""
+    monkeypatch.setattr(reader_module, "_OPEN_FILES", open_files)
+    folder, aside = tmp_path / "logs", tmp_path / "aside"
+    folder.mkdir()
+    for name in ("a.log", "b.log"):
+        (folder / name).write_text("one\n")
+    async with Run(File, directory_config(folder)) as run:
+        await run.read(2)
+        folder.rename(aside)
+        if leaves_empty:
+            folder.mkdir()
+        assert await run.take(1) is None
+        assert len(run.offsets.items()) == 2
+        assert run.log.text().count("Couldn't find file") == 2
+        aside.rename(folder)
+        for name in ("a.log", "b.log"):
+            with (folder / name).open("a") as file:
+                file.write("two\n")
+        assert [record.value for record in await run.read(2)] == ["two", "two"]
+
+
 async def test_a_deleted_file_leaves_its_task_after_a_while(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(watch_module, "_GRACE_S", 0.3)
     for name in ("a.log", "b.log"):
