@@ -277,6 +277,9 @@ class Follower:
         if now - self._quiet_since >= self._wait:
             if self._obstacle is not None:
                 raise self._obstacle
+            if (self._queue or self._missing) and not self._corrupt and stream.is_cut_off():
+                self._corrupt = True
+                return FollowerStep(StepKind.CORRUPT, note="its end is missing")
             if self._queue:
                 return self._begin_next(
                     0, f"{self.path} was rotated: the renamed file is read to its end, continuing with the new one"

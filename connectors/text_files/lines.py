@@ -187,7 +187,7 @@ class LineSplitter:
         if remainder:
             parts.append(remainder)
             if self._pending_bytes > self._limit + 2 * self._unit:
-                return _join_lines(result, self._take_overflow())
+                return join_lines(result, self._take_overflow())
         return result
 
     def finish(self) -> TextLines:
@@ -335,5 +335,6 @@ class LineSplitter:
         return self._limit - len(decoder.getstate()[0]) or self._limit
 
 
-def _join_lines(first: TextLines, second: TextLines) -> TextLines:
+def join_lines(first: TextLines, second: TextLines) -> TextLines:
+    """The lines of both, in order."""
     return TextLines(first.strings + second.strings, [*first.ends, *second.ends], [*first.bad, *second.bad])

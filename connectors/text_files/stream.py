@@ -42,6 +42,9 @@ class TextStream(Protocol):
     def complete(self) -> bool:
         """Whether the format says that the text ended here (never for plain text)."""
 
+    def is_cut_off(self) -> bool:
+        """Whether the format says that more must follow (never for plain text)."""
+
 
 class PlainStream:
     """Bytes as they are in the file."""
@@ -68,6 +71,10 @@ class PlainStream:
         return os.fstat(self._fd).st_size < self.at
 
     def complete(self) -> bool:
+        """See ``TextStream``."""
+        return False
+
+    def is_cut_off(self) -> bool:
         """See ``TextStream``."""
         return False
 
@@ -136,6 +143,10 @@ class GzipStream:
     def complete(self) -> bool:
         """See ``TextStream``."""
         return self._ended and not self._has_more()
+
+    def is_cut_off(self) -> bool:
+        """See ``TextStream``."""
+        return self._raw_at > 0 and not self._ended
 
 
 def open_file(path: str) -> int | None:

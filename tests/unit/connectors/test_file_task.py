@@ -8,6 +8,7 @@ import resource
 import subprocess
 import sys
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +17,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from connectors.errors import ConfigInvalid, Fatal, Skippable
+from connectors.file import task as task_module
 from connectors.file.connector import FileStreamSourceConnector
+from connectors.file.stdin import StandardInput
 from connectors.schema import STRING
 from connectors.testing import Run, SavedOffsets
 from connectors.text_files import reader as reader_module
@@ -27,7 +30,7 @@ from connectors.text_files.rotation import fingerprint_head
 from tests.support.eventually import pass_turns
 
 if TYPE_CHECKING:
-    from connectors.api import Batch
+    from connectors.api import BadRecord, Batch
 
 File = FileStreamSourceConnector
 
@@ -201,6 +204,33 @@ async def test_damaged_gzip_is_a_bad_record(path: Path) -> None:
     assert "can't be decompressed" in str(delivery[1].bad[0].error)
 
 
+@pytest.mark.parametrize("behind", ["rotated", "deleted"])
+async def test_gzip_that_ends_early_is_a_bad_record(tmp_path: Path, behind: str) -> None:
+    """While it may still be written it is waited for; once another file follows, or it is deleted, its rest is lost."""
+    text = b"".join(b"old %d\n" % number for number in range(10_000))
+    packed = gzip.compress(text)[:-1000]
+    path, old = tmp_path / "app.log", tmp_path / "app.log.1.gz"
+    old.write_bytes(packed)
+    config, offsets = directory_config(tmp_path, file_pattern="*.gz"), None
+    if behind == "rotated":
+        path.write_text("new\n")
+        config = config_for(path, rotation_tracking="true", rotation_wait_ms="100")
+        offsets = saved(path, {"position": 6, "fingerprint": fingerprint_head(text, 6)})
+    bad: list[BadRecord] = []
+    async with Run(File, config, offsets=offsets) as run:
+        assert (await run.read(1))[0].value.startswith("old")
+        old.unlink()
+        while not bad:
+            delivery = await run.take(10)
+            assert delivery is not None
+            bad += delivery[1].bad
+        if behind == "rotated":
+            assert [record.value for record in await run.read(1)] == ["new"]
+    assert len(bad) == 1
+    assert "can't be decompressed" in str(bad[0].error)
+    assert "its end is missing" in str(bad[0].error)
+
+
 async def test_rotation_while_running_moves_the_position_to_the_new_file(path: Path) -> None:
     path.write_text("one\nunfinished")
     config = config_for(path, rotation_wait_ms="0")
@@ -285,6 +315,24 @@ asyncio.run(main())
     assert done.stdout.decode().splitlines() == [
         f"{line} {{'filename': None}} {{'position': None}}" for line in ("one", "two", "three")
     ]
+
+
+@pytest.mark.parametrize(
+    ("encoding", "written_as"), [("utf-16", "utf-16-be"), ("utf-16", "utf-16-le"), ("utf-8-sig", "utf-8")]
+)
+async def test_standard_input_with_a_byte_order_mark(
+    monkeypatch: pytest.MonkeyPatch, encoding: str, written_as: str
+) -> None:
+    read_end, write_end = os.pipe()
+    monkeypatch.setattr(task_module, "StandardInput", partial(StandardInput, read_end))
+    try:
+        async with Run(File, {"topic": "t", "file.encoding": encoding}) as run:
+            for byte in "\ufeff\u0a0a\ntwo\nlast".encode(written_as):
+                os.write(write_end, bytes([byte]))
+            os.close(write_end)
+            assert [record.value for record in await run.read(3)] == ["\u0a0a", "two", "last"]
+    finally:
+        os.close(read_end)
 
 
 async def test_a_read_that_is_under_way_outlives_the_task_and_then_closes() -> None:
@@ -395,6 +443,17 @@ async def test_a_file_replaced_while_nothing_runs_is_read_from_its_beginning(tmp
     assert await lines_of(config, 1, offsets) == ["one"]
     (tmp_path / "a.log").write_text("another and longer\n")
     assert await lines_of(config, 1, offsets) == ["another and longer"]
+
+
+async def test_a_file_whose_name_is_not_utf_8_is_left_out_and_logged_once(tmp_path: Path) -> None:
+    """An offset, which is JSON, can't name it."""
+    (tmp_path / os.fsdecode(b"b\xfcro.log")).write_text("unnamed\n")
+    (tmp_path / "a.log").write_text("one\n")
+    async with Run(File, directory_config(tmp_path)) as run:
+        assert [record.value for record in await run.read(1)] == ["one"]
+        assert await run.take(0.5) is None
+    assert run.log.text().count("UTF-8") == 1
+    assert "b\\xfcro.log" in run.log.text()
 
 
 def count_open(folder: Path) -> int:
