@@ -11,7 +11,7 @@ from connectors.errors import Skippable
 from connectors.file.config import TOPIC
 from connectors.file.stdin import StandardInput
 from connectors.schema import STRING
-from connectors.text_files.lines import LineSplitter
+from connectors.text_files.lines import LineSplitter, byte_order, is_part_of_mark, join_lines, mark_length
 from connectors.text_files.options import DIRECTORY, read_settings
 from connectors.text_files.reader import FILENAME, POSITION, read_files
 
@@ -56,18 +56,35 @@ class FileStreamSourceTask(SourceTask):
                 yield batch
 
 
+def _make_splitter(options: FileReadSettings, head: bytes) -> LineSplitter:
+    return LineSplitter(
+        byte_order(options.encoding, head),
+        limit=options.line_limit,
+        replace=options.replace_malformed,
+        cut=options.split_long,
+    )
+
+
 async def _standard_input(options: FileReadSettings, topic: str) -> AsyncGenerator[Batch, None]:
     """Lines of the standard input; their offsets say nothing, as in Kafka Connect."""
     partition: Position = {FILENAME: None}
     offset: Position = {POSITION: None}
-    splitter = LineSplitter(
-        options.encoding, limit=options.line_limit, replace=options.replace_malformed, cut=options.split_long
-    )
+    splitter: LineSplitter | None = None
+    head = b""
     source = StandardInput()
     try:
         while True:
             data = await source.read()
-            lines = splitter.feed(data) if data else splitter.finish()
+            if splitter is None:
+                head += data
+                if data and is_part_of_mark(options.encoding, head):
+                    continue
+                splitter = _make_splitter(options, head)
+                lines = splitter.feed(head[mark_length(options.encoding, head) :])
+            else:
+                lines = splitter.feed(data)
+            if not data:
+                lines = join_lines(lines, splitter.finish())
             now = int(time.time() * 1000)
             records = [
                 SourceRecord(partition, offset, topic, input_line, STRING, timestamp=now)

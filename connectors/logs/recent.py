@@ -17,7 +17,7 @@ from connectors.logs.inputs.kafka_input import list_partitions, start_consumer
 from connectors.logs.inputs.kafka_records import read_record
 from connectors.logs.network.options import INPUT, SCHEMES
 from connectors.logs.rules.records import LineOrigin
-from connectors.text_files.directory import match_files
+from connectors.text_files.directory import has_readable_name, match_files
 from connectors.text_files.joining import LineJoiner
 from connectors.text_files.lines import LineSplitter, TextLines, byte_order, mark_length
 from connectors.text_files.options import COMPRESSION, DIRECTORY, FILE, PATTERN, read_settings
@@ -134,7 +134,7 @@ def _read_files(config: Mapping[str, Any], max_lines: int, seconds: float) -> li
     until = time.monotonic() + seconds
     settings, joining = read_settings(config), join_settings(config)
     paths = match_files(config[DIRECTORY], config[PATTERN]) if config[DIRECTORY] else [config[FILE]]
-    newest_first = sorted(paths, key=_change_time, reverse=True)[:_MOST_FILES]
+    newest_first = sorted(filter(has_readable_name, paths), key=_change_time, reverse=True)[:_MOST_FILES]
     lines: list[RecentLine] = []
     size = 0
     failure: Fatal | Retriable | None = None

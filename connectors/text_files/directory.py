@@ -35,6 +35,15 @@ def match_files(directory: str, pattern: str) -> list[str]:
     return [os.path.join(directory, name) for name in sorted(names)]  # noqa: PTH118 - the path as users write it
 
 
+def has_readable_name(path: str) -> bool:
+    """Whether a path is text: an offset can't name other files."""
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def assign_files(files: Sequence[str], max_tasks: int, previous: Sequence[Sequence[str]] = ()) -> list[list[str]]:
     """The files of each task: evenly many, and each where it was in ``previous`` unless that would be uneven.
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from collections import deque
 from enum import Enum
+from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from connectors.errors import Fatal, Retriable
@@ -47,7 +48,7 @@ class StepKind(Enum):
     IDLE = "idle"
     #: Nothing new, and the format says that the text ended.
     COMPLETE = "complete"
-    #: No file of this name yet.
+    #: No file of this name yet, or no folder any more.
     MISSING = "missing"
     #: What was read is finished and no file has this name any more.
     GONE = "gone"
@@ -108,6 +109,8 @@ class Follower:
         self._fd = -1
         self._stream: TextStream | None = None
         self._identity = (0, 0)
+        #: The folder in which the last file was opened.
+        self._folder: tuple[int, int] | None = None
         self._queue: deque[int] = deque()
         #: The first bytes of the newest file while older ones are read: it may be copied and truncated before its turn.
         self._waiting_head = b""
@@ -123,6 +126,8 @@ class Follower:
         self._obstacle: Fatal | Retriable | None = None
         #: Identity, size and time of the last write of a file that was closed until it changes.
         self._parked: tuple[tuple[int, int], int, int] | None = None
+        #: Whether what follows in the file at the position to resume at is a part of what was read before.
+        self._continues = False
 
     @property
     def is_open(self) -> bool:
@@ -147,18 +152,27 @@ class Follower:
         except OSError as error:
             raise read_error(self.path, error) from error
 
-    def park(self, position: int) -> None:
-        """Close an idle file, all of which was read, until it changes (a task can't hold open any number of files)."""
-        if self._stream is None or self._queue or not isinstance(self._stream, PlainStream):
+    def park(self) -> None:
+        """Close a file, all of which was read, until it changes (a task can't hold open any number of files).
+
+        What is read of it then follows what was read before, as if it had been open all the time.
+        """
+        stream = self._stream
+        if stream is None or self._queue or self._target:
             return
-        self._parked = (self._identity, self._stream.at, os.fstat(self._fd).st_mtime_ns)
-        self._resume = (position, self.fingerprint_at(position))
+        if self._missing and self._explain_missing() is not StepKind.MISSING:
+            return  # its writer may not have noticed that it was renamed
+        status = os.fstat(self._fd)
+        self._parked = (self._identity, status.st_size if self._corrupt else stream.file_at, status.st_mtime_ns)
+        self._resume = (stream.at, self.fingerprint_at(stream.at))
+        self._continues = True
         self._close_current()
 
     def forget(self) -> None:
         """Close a file that is gone; one that gets its name later is read from the beginning."""
         self._close_current()
         self._parked = None
+        self._continues = False
         self._resume = (0, None)
 
     def close(self) -> None:
@@ -178,7 +192,7 @@ class Follower:
             try:
                 now = os.stat(self.path)  # noqa: PTH116
             except FileNotFoundError:
-                return FollowerStep(StepKind.GONE)
+                return FollowerStep(self._explain_missing())
             if self._parked == ((now.st_dev, now.st_ino), now.st_size, now.st_mtime_ns):
                 return FollowerStep(StepKind.IDLE)
             self._parked = None
@@ -192,6 +206,7 @@ class Follower:
             return FollowerStep(StepKind.MISSING)
         self._queue.extend(descriptors)
         self._identity = _identify(descriptors[-1])
+        self._folder = _identify_folder(self.path)
         self._waiting_head = last_head
         step = self._begin_next(location.position, location.note)
         if (
@@ -202,7 +217,9 @@ class Follower:
             # It was rotated or truncated since it was located.
             self.close()
             return FollowerStep(StepKind.BUSY)
-        return step
+        continues = self._continues and location.position == position
+        self._continues = False
+        return FollowerStep(StepKind.BUSY) if continues else step
 
     def _begin_next(self, position: int, note: str = "") -> FollowerStep:
         """Continue with the next open file."""
@@ -260,12 +277,15 @@ class Follower:
         if now - self._quiet_since >= self._wait:
             if self._obstacle is not None:
                 raise self._obstacle
+            if (self._queue or self._missing) and not self._corrupt and stream.is_cut_off():
+                self._corrupt = True
+                return FollowerStep(StepKind.CORRUPT, note="its end is missing")
             if self._queue:
                 return self._begin_next(
                     0, f"{self.path} was rotated: the renamed file is read to its end, continuing with the new one"
                 )
             if self._missing:
-                return FollowerStep(StepKind.GONE)
+                return FollowerStep(self._explain_missing())
         return FollowerStep(StepKind.COMPLETE if stream.complete() else StepKind.IDLE)
 
     def _take_data(self, stream: TextStream, data: bytes) -> FollowerStep:
@@ -377,6 +397,12 @@ class Follower:
         room = _MAX_QUEUE - len(self._queue)
         return (status.st_dev, status.st_ino) == self._identity or (room > 0 and self._open_newer(room))
 
+    def _explain_missing(self) -> StepKind:
+        """GONE if the name is deleted from its folder; MISSING if the folder is gone, too, such as one that is not mounted."""
+        if self._folder is None or _identify_folder(self.path) != self._folder:
+            return StepKind.MISSING
+        return StepKind.IDLE if Path(self.path).exists() else StepKind.GONE
+
     def _may_have_missed(self) -> bool:
         return self._clock() - self._looked_at > _MISSED_AFTER
 
@@ -405,6 +431,7 @@ class Follower:
             os.close(fd)
         self._queue.extend(opened[:room])
         self._identity = _identify(self._queue[-1])
+        self._folder = _identify_folder(self.path)
         self._waiting_head = head if len(opened) <= room else os.pread(self._queue[-1], HEAD, 0)
         # The writer may not have noticed yet: it counts from here how long it has been quiet.
         self._quiet_since = None
@@ -413,4 +440,13 @@ class Follower:
 
 def _identify(fd: int) -> tuple[int, int]:
     status = os.fstat(fd)
+    return status.st_dev, status.st_ino
+
+
+def _identify_folder(path: str) -> tuple[int, int] | None:
+    """Device and inode of the folder of a path; None if it can't be looked at."""
+    try:
+        status = Path(path).parent.stat()
+    except OSError:
+        return None
     return status.st_dev, status.st_ino

@@ -117,6 +117,7 @@ class LineSplitter:
         "_codec",
         "_cut",
         "_decode_incrementally",
+        "_discarded",
         "_discarding",
         "_limit",
         "_parts",
@@ -139,17 +140,14 @@ class LineSplitter:
         self._parts: list[bytes] = []
         self._pending_bytes = 0
         self._start = position
+        #: The beginning of an unfinished line that is too long, and how many of its bytes were left out since.
         self._discarding: bytes | None = None
+        self._discarded = 0
 
     @property
     def position(self) -> int:
         """Just after the last complete line."""
-        return self._start
-
-    @property
-    def fed(self) -> int:
-        """Just after the last byte fed."""
-        return self._start + self._pending_bytes
+        return self._start - self._discarded
 
     def feed(self, block: bytes) -> TextLines:
         """The lines that ``block`` completes."""
@@ -187,7 +185,7 @@ class LineSplitter:
         if remainder:
             parts.append(remainder)
             if self._pending_bytes > self._limit + 2 * self._unit:
-                return _join_lines(result, self._take_overflow())
+                return join_lines(result, self._take_overflow())
         return result
 
     def finish(self) -> TextLines:
@@ -232,7 +230,7 @@ class LineSplitter:
             end = start + size
             if self._discarding is not None:
                 bad.append(BadLine(end, self._discarding, f"a line is longer than {self._limit} bytes"))
-                self._discarding = None
+                self._discarding, self._discarded = None, 0
             elif len(line) > self._limit and not self._cut:
                 bad.append(BadLine(end, line[: self._limit], f"a line is longer than {self._limit} bytes"))
             else:
@@ -312,6 +310,7 @@ class LineSplitter:
             # Whole code units: what follows is looked at from there on.
             skipped = (len(data) - keep) // self._unit * self._unit
             self._start += skipped
+            self._discarded += skipped
             data = data[skipped:]
             self._parts.append(data)
             self._pending_bytes = len(data)
@@ -335,5 +334,6 @@ class LineSplitter:
         return self._limit - len(decoder.getstate()[0]) or self._limit
 
 
-def _join_lines(first: TextLines, second: TextLines) -> TextLines:
+def join_lines(first: TextLines, second: TextLines) -> TextLines:
+    """The lines of both, in order."""
     return TextLines(first.strings + second.strings, [*first.ends, *second.ends], [*first.bad, *second.bad])

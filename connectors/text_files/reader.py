@@ -87,9 +87,15 @@ async def read_files(
         while True:
             busy = False
             at = 0
+            room = _OPEN_FILES - sum(source.follower.is_open for source in sources)
+            first_waiting: int | None = None
             while at < len(sources):
-                steps = await thread.call(partial(_advance_sources, sources, at))
-                for source, step in zip(sources[at:], steps, strict=False):
+                steps, room = await thread.call(partial(_advance_sources, sources, at, room))
+                for index, step in enumerate(steps, at):
+                    source = sources[index]
+                    if step is None:
+                        first_waiting = index if first_waiting is None else first_waiting
+                        continue
                     for batch in source.take(step):
                         busy = True
                         yield batch
@@ -100,10 +106,12 @@ async def read_files(
                     yield batch
             if look is not None and (noted := look(sources)) is not None:
                 yield noted
+            _park_sources(sources)
+            if first_waiting is not None:  # it is the first one next time
+                sources = sources[first_waiting:] + sources[:first_waiting]
             if busy:
                 pauses.reset()
                 continue
-            _park_sources(sources)
             # Looking costs a system call a file: many files are looked at less often.
             pauses.longest_s = max(options.poll_interval, len(sources) / 1000)
             await asyncio.sleep(pauses.next_s())
@@ -229,14 +237,6 @@ class TextFileReader:
     def idle_and_open(self) -> bool:
         """Whether the file could be closed until it changes."""
         return self.follower.is_open and not self.more
-
-    def park(self) -> None:
-        """Close the file until it changes, if no part of a line or of an event is held."""
-        if self._joiner is not None and self._joiner.holds_lines:
-            return
-        fed = len(self._mark_part) if self._splitter is None else self._splitter.fed - self._splitter.position
-        if not fed:
-            self.follower.park(self._current_position())
 
     def advance(self) -> FollowerStep:
         """The next step of its follower. Blocks for one read.
@@ -486,15 +486,30 @@ class _Thread:
         self._running.add_done_callback(finish)
 
 
-def _advance_sources(sources: list[TextFileReader], at: int) -> list[FollowerStep]:
-    """A step of each source from ``at`` on, until one has data: at most one block is in memory. Blocks."""
-    steps: list[FollowerStep] = []
+def _advance_sources(sources: list[TextFileReader], at: int, room: int) -> tuple[list[FollowerStep | None], int]:
+    """A step of each source from ``at`` on, until one has data: at most one block is in memory. Blocks.
+
+    Args:
+        sources: all of them.
+        at: the first one's index.
+        room: how many further files may be opened.
+
+    Returns:
+        The steps, None for a source that would have to open a file and has to wait until others are closed; the room that is
+        left.
+    """
+    steps: list[FollowerStep | None] = []
     for source in sources[at : at + _STEPS]:
+        was_open = source.follower.is_open
+        if not was_open and room <= 0:
+            steps.append(None)
+            continue
         step = source.advance()
+        room -= source.follower.is_open - was_open
         steps.append(step)
         if step.data:
             break
-    return steps
+    return steps, room
 
 
 def _close_sources(sources: list[TextFileReader]) -> None:
@@ -523,7 +538,7 @@ def _read_saved(path: str, offset: Position | None) -> tuple[int, str | None]:
 
 
 def _park_sources(sources: list[TextFileReader]) -> None:
-    """Close files that do not change, if more are open than a task may hold."""
-    opened = [source for source in sources if source.idle_and_open]
-    for source in opened[_OPEN_FILES:]:
-        source.park()
+    """Close files that do not change, if there are more than a task may hold open; the others need room among these."""
+    if len(sources) > _OPEN_FILES:
+        for source in [source for source in sources if source.idle_and_open][_OPEN_FILES // 2 :]:
+            source.follower.park()

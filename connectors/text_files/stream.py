@@ -29,6 +29,10 @@ class TextStream(Protocol):
 
     at: int
 
+    @property
+    def file_at(self) -> int:
+        """How many bytes of the file were read."""
+
     def read(self, size: int) -> bytes:
         """At most ``size`` bytes; empty at the end of what is there now."""
 
@@ -37,6 +41,9 @@ class TextStream(Protocol):
 
     def complete(self) -> bool:
         """Whether the format says that the text ended here (never for plain text)."""
+
+    def is_cut_off(self) -> bool:
+        """Whether the format says that more must follow (never for plain text)."""
 
 
 class PlainStream:
@@ -47,6 +54,11 @@ class PlainStream:
     def __init__(self, fd: int, at: int) -> None:
         self._fd = fd
         self.at = at
+
+    @property
+    def file_at(self) -> int:
+        """See ``TextStream``."""
+        return self.at
 
     def read(self, size: int) -> bytes:
         """See ``TextStream``."""
@@ -59,6 +71,10 @@ class PlainStream:
         return os.fstat(self._fd).st_size < self.at
 
     def complete(self) -> bool:
+        """See ``TextStream``."""
+        return False
+
+    def is_cut_off(self) -> bool:
         """See ``TextStream``."""
         return False
 
@@ -75,6 +91,11 @@ class GzipStream:
         self._rest = b""
         self._inflate = zlib.decompressobj(wbits=31)
         self._ended = False
+
+    @property
+    def file_at(self) -> int:
+        """See ``TextStream``."""
+        return self._raw_at
 
     def read(self, size: int) -> bytes:
         """See ``TextStream``.
@@ -122,6 +143,10 @@ class GzipStream:
     def complete(self) -> bool:
         """See ``TextStream``."""
         return self._ended and not self._has_more()
+
+    def is_cut_off(self) -> bool:
+        """See ``TextStream``."""
+        return self._raw_at > 0 and not self._ended
 
 
 def open_file(path: str) -> int | None:

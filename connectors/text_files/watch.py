@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from connectors.errors import MillraceError
-from connectors.text_files.directory import assign_files, match_files
+from connectors.text_files.directory import assign_files, has_readable_name, match_files
 from connectors.text_files.options import DIRECTORY, PATTERN, ROTATION_WAIT, SCAN_INTERVAL, TASK_FILES
 
 if TYPE_CHECKING:
@@ -30,6 +31,8 @@ class DirectoryWatch:
         self._assigned: list[list[str]] = []
         #: Deleted files that tasks still have, and since when they are not there.
         self._deleted: dict[str, float] = {}
+        #: Files that are left out because of their names; each is logged once.
+        self._left_out: set[str] = set()
         self._watch: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -60,6 +63,11 @@ class DirectoryWatch:
         """The files of the directory, and those that were deleted a moment ago."""
         config = self._context.config
         files = set(await asyncio.to_thread(match_files, config[DIRECTORY], config[PATTERN]))
+        left_out = {name for name in files if not has_readable_name(name)}
+        for name in sorted(left_out - self._left_out):
+            self._context.log.warning("%r is not read: its name is not UTF-8; rename it", os.fsencode(name))
+        self._left_out = left_out
+        files -= left_out
         now = time.monotonic()
         oldest = now - config[ROTATION_WAIT] / 1000 - _GRACE_S
         self._deleted = {

@@ -47,8 +47,8 @@ class BodyDecoder:
         if self._encoding in _PLAIN:
             yield data
             return
-        part = b""
-        while data or len(part) == _LARGEST:
+        has_more = bool(data)
+        while has_more:
             inflate = self._inflate
             # Members of gzip may follow each other.
             if inflate is None or (inflate.eof and self._encoding in _GZIP):
@@ -60,6 +60,7 @@ class BodyDecoder:
             data = inflate.unconsumed_tail or inflate.unused_data
             if data and inflate.eof and self._encoding not in _GZIP:
                 raise RequestInvalid("the body is not what Content-Encoding says: there is more behind its end")
+            has_more = bool(data) or (len(part) == _LARGEST and not inflate.eof)
             if part:
                 yield part
 

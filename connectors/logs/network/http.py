@@ -9,11 +9,13 @@ import asyncio
 import base64
 import binascii
 import hmac
+import logging
 import secrets
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
 
 from connectors.logs.network.bodies import BulkItem, bulk_answer, read_bulk, read_events, read_ndjson, read_raw
 from connectors.logs.network.encodings import BodyDecoder
@@ -86,6 +88,7 @@ class HttpServer:
             keepalive_timeout=75,
             # It takes bodies without their end, and those of encodings that it does not know as they are.
             auto_decompress=False,
+            logger=_RequestLog(context.log, self._note_malformed),
         )
 
     async def start(self, context: ssl.SSLContext | None) -> None:
@@ -115,6 +118,11 @@ class HttpServer:
         if self._server is not None:
             self._server.close()
         await self._runner.cleanup()
+
+    def _note_malformed(self, error: HttpProcessingError) -> None:
+        self._refused("form")
+        reason = " ".join(error.message.split())
+        self._log.info("%s: what a sender wrote is no HTTP request: %s", self._address.text, reason)
 
     def _make_app(self) -> web.Application:
         app = web.Application(client_max_size=self._config[REQUEST_LIMIT], middlewares=[self._check_token])
@@ -290,6 +298,37 @@ class HttpServer:
     @staticmethod
     async def _show_health(_request: web.Request) -> web.Response:
         return web.json_response({"text": "HEC is healthy", "code": 17})
+
+
+class _RequestLog:
+    """The log of aiohttp's server: a sender that does not speak HTTP is no error of the worker.
+
+    Args:
+        log: of the task.
+        note_malformed: called for a request that can't be read.
+    """
+
+    def __init__(
+        self,
+        log: logging.LoggerAdapter[logging.Logger],
+        note_malformed: Callable[[HttpProcessingError], None],
+    ) -> None:
+        self._log = log
+        self._note_malformed = note_malformed
+
+    def debug(self, message: str, *values: object, exc_info: BaseException | None = None) -> None:
+        """See ``logging.Logger``."""
+        self._write(logging.DEBUG, message, values, exc_info)
+
+    def exception(self, message: str, *values: object, exc_info: BaseException | None = None) -> None:
+        """See ``logging.Logger``."""
+        self._write(logging.ERROR, message, values, exc_info)
+
+    def _write(self, level: int, message: str, values: tuple[object, ...], error: BaseException | None) -> None:
+        if isinstance(error, HttpProcessingError):
+            self._note_malformed(error)
+        else:
+            self._log.log(level, message, *values, exc_info=error)
 
 
 class _RefuseSender(asyncio.Protocol):

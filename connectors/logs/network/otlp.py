@@ -5,6 +5,7 @@ Only what a log record has is read, by the field numbers of opentelemetry-proto 
 
 from __future__ import annotations
 
+import base64
 import json
 import struct
 from itertools import count
@@ -50,7 +51,7 @@ _FIELDS: Final[dict[str, dict[int, tuple[str, str]]]] = {
         4: ("doubleValue", "double"),
         5: ("arrayValue", "Array"),
         6: ("kvlistValue", "List"),
-        7: ("bytesValue", "hex"),
+        7: ("bytesValue", "base64"),
     },
     "Array": {1: ("values", "*AnyValue")},
     "List": {1: ("values", "*KeyValue")},
@@ -213,6 +214,8 @@ def _read_scalar(value: Any, kind: str) -> Any:
         return bytes(value).decode()
     if kind == "hex":
         return bytes(value).hex()
+    if kind == "base64":
+        return base64.b64encode(value).decode()
     if kind == "double":
         return struct.unpack("<d", value)[0]
     if kind == "fixed":

@@ -360,14 +360,14 @@ def test_parked_files_are_closed_and_go_on_when_they_change(path: Path, clock: M
     path.write_bytes(b"one\n")
     follower = follow(path, clock)
     read(follower, clock)
-    follower.park(4)
+    follower.park()
     assert not follower.is_open
     assert follower.advance().kind is StepKind.IDLE
     assert not follower.is_open
     with path.open("ab") as file:
         file.write(b"two\n")
-    assert read(follower, clock) == [(StepKind.BEGIN, 4), (StepKind.DATA, b"two\n")]
-    follower.park(8)
+    assert read(follower, clock) == [(StepKind.DATA, b"two\n")]
+    follower.park()
     path.unlink()
     assert follower.advance().kind is StepKind.GONE
     follower.close()
@@ -378,7 +378,7 @@ def test_a_parked_file_that_is_written_with_the_same_size_is_read(path: Path, cl
     os.utime(path, (1000, 1000))
     follower = follow(path, clock, search=False)
     read(follower, clock)
-    follower.park(4)
+    follower.park()
     assert follower.advance().kind is StepKind.IDLE
     path.write_bytes(b"two\n")
     assert read(follower, clock) == [(StepKind.BEGIN, 0), (StepKind.DATA, b"two\n")]
@@ -523,7 +523,7 @@ def test_a_parked_file_that_went_and_came_back_is_read_from_its_beginning(path: 
     path.write_bytes(b"one\n")
     follower = follow(path, clock, search=False)
     read(follower, clock)
-    follower.park(4)
+    follower.park()
     path.rename(path.with_name("aside"))
     assert follower.advance().kind is StepKind.GONE
     follower.forget()

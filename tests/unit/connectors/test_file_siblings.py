@@ -243,3 +243,10 @@ async def test_a_preview_of_a_directory_leaves_out_a_file_that_cannot_be_read(fo
     (folder / "a.log").chmod(0)
     with pytest.raises(Fatal, match="Permission denied"):
         await read_recent(config, 10, 20)
+
+
+async def test_a_preview_of_a_directory_leaves_out_a_file_whose_name_is_not_utf_8(folder: Path) -> None:
+    (folder / os.fsdecode(b"b\xfcro.log")).write_text("unnamed\n")
+    (folder / "a.log").write_text("a\n")
+    config = LogsConnector.config_def.parse({"directory": str(folder), "topic.prefix": "logs", "rules.name": "r"})
+    assert [line for line, _ in await read_recent(config, 10, 20)] == ["a"]

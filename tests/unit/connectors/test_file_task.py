@@ -4,9 +4,11 @@ import asyncio
 import gzip
 import logging
 import os
+import resource
 import subprocess
 import sys
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +17,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from connectors.errors import ConfigInvalid, Fatal, Skippable
+from connectors.file import task as task_module
 from connectors.file.connector import FileStreamSourceConnector
+from connectors.file.stdin import StandardInput
 from connectors.schema import STRING
 from connectors.testing import Run, SavedOffsets
 from connectors.text_files import reader as reader_module
@@ -26,7 +30,7 @@ from connectors.text_files.rotation import fingerprint_head
 from tests.support.eventually import pass_turns
 
 if TYPE_CHECKING:
-    from connectors.api import Batch
+    from connectors.api import BadRecord, Batch
 
 File = FileStreamSourceConnector
 
@@ -200,6 +204,33 @@ async def test_damaged_gzip_is_a_bad_record(path: Path) -> None:
     assert "can't be decompressed" in str(delivery[1].bad[0].error)
 
 
+@pytest.mark.parametrize("behind", ["rotated", "deleted"])
+async def test_gzip_that_ends_early_is_a_bad_record(tmp_path: Path, behind: str) -> None:
+    """While it may still be written it is waited for; once another file follows, or it is deleted, its rest is lost."""
+    text = b"".join(b"old %d\n" % number for number in range(10_000))
+    packed = gzip.compress(text)[:-1000]
+    path, old = tmp_path / "app.log", tmp_path / "app.log.1.gz"
+    old.write_bytes(packed)
+    config, offsets = directory_config(tmp_path, file_pattern="*.gz"), None
+    if behind == "rotated":
+        path.write_text("new\n")
+        config = config_for(path, rotation_tracking="true", rotation_wait_ms="100")
+        offsets = saved(path, {"position": 6, "fingerprint": fingerprint_head(text, 6)})
+    bad: list[BadRecord] = []
+    async with Run(File, config, offsets=offsets) as run:
+        assert (await run.read(1))[0].value.startswith("old")
+        old.unlink()
+        while not bad:
+            delivery = await run.take(10)
+            assert delivery is not None
+            bad += delivery[1].bad
+        if behind == "rotated":
+            assert [record.value for record in await run.read(1)] == ["new"]
+    assert len(bad) == 1
+    assert "can't be decompressed" in str(bad[0].error)
+    assert "its end is missing" in str(bad[0].error)
+
+
 async def test_rotation_while_running_moves_the_position_to_the_new_file(path: Path) -> None:
     path.write_text("one\nunfinished")
     config = config_for(path, rotation_wait_ms="0")
@@ -286,6 +317,24 @@ asyncio.run(main())
     ]
 
 
+@pytest.mark.parametrize(
+    ("encoding", "written_as"), [("utf-16", "utf-16-be"), ("utf-16", "utf-16-le"), ("utf-8-sig", "utf-8")]
+)
+async def test_standard_input_with_a_byte_order_mark(
+    monkeypatch: pytest.MonkeyPatch, encoding: str, written_as: str
+) -> None:
+    read_end, write_end = os.pipe()
+    monkeypatch.setattr(task_module, "StandardInput", partial(StandardInput, read_end))
+    try:
+        async with Run(File, {"topic": "t", "file.encoding": encoding}) as run:
+            for byte in "\ufeff\u0a0a\ntwo\nlast".encode(written_as):
+                os.write(write_end, bytes([byte]))
+            os.close(write_end)
+            assert [record.value for record in await run.read(3)] == ["\u0a0a", "two", "last"]
+    finally:
+        os.close(read_end)
+
+
 async def test_a_read_that_is_under_way_outlives_the_task_and_then_closes() -> None:
     thread = _Thread()
     released, closed = asyncio.Event(), asyncio.Event()
@@ -347,6 +396,32 @@ async def test_offsets_of_deleted_files_are_deleted_and_new_files_of_the_name_re
         assert [record.value for record in await run.read(1)] == ["three is new"]
 
 
+@pytest.mark.parametrize("open_files", [128, 1])
+@pytest.mark.parametrize("leaves_empty", [False, True])
+async def test_a_directory_that_is_gone_for_a_while_is_not_read_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, open_files: int, leaves_empty: bool
+) -> None:
+    """Such as one that is not mounted, which leaves an empty one in its place: its files are not deleted."""
+    monkeypatch.setattr(reader_module, "_OPEN_FILES", open_files)
+    folder, aside = tmp_path / "logs", tmp_path / "aside"
+    folder.mkdir()
+    for name in ("a.log", "b.log"):
+        (folder / name).write_text("one\n")
+    async with Run(File, directory_config(folder)) as run:
+        await run.read(2)
+        folder.rename(aside)
+        if leaves_empty:
+            folder.mkdir()
+        assert await run.take(1) is None
+        assert len(run.offsets.items()) == 2
+        assert run.log.text().count("Couldn't find file") == 2
+        aside.rename(folder)
+        for name in ("a.log", "b.log"):
+            with (folder / name).open("a") as file:
+                file.write("two\n")
+        assert [record.value for record in await run.read(2)] == ["two", "two"]
+
+
 async def test_a_deleted_file_leaves_its_task_after_a_while(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(watch_module, "_GRACE_S", 0.3)
     for name in ("a.log", "b.log"):
@@ -370,19 +445,72 @@ async def test_a_file_replaced_while_nothing_runs_is_read_from_its_beginning(tmp
     assert await lines_of(config, 1, offsets) == ["another and longer"]
 
 
-async def test_few_files_are_held_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reader_module, "_OPEN_FILES", 3)
+async def test_a_file_whose_name_is_not_utf_8_is_left_out_and_logged_once(tmp_path: Path) -> None:
+    """An offset, which is JSON, can't name it."""
+    (tmp_path / os.fsdecode(b"b\xfcro.log")).write_text("unnamed\n")
+    (tmp_path / "a.log").write_text("one\n")
+    async with Run(File, directory_config(tmp_path)) as run:
+        assert [record.value for record in await run.read(1)] == ["one"]
+        assert await run.take(0.5) is None
+    assert run.log.text().count("UTF-8") == 1
+    assert "b\\xfcro.log" in run.log.text()
+
+
+def count_open(folder: Path) -> int:
+    """How many files of a folder this process has open."""
+    return sum(link.resolve().parent == folder for link in Path("/proc/self/fd").iterdir())
+
+
+@pytest.mark.parametrize("kind", ["lines", "gzip", "unfinished"])
+async def test_few_files_are_held_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    """Whatever is in them: text, gzip, or a last line whose end has not come."""
+    monkeypatch.setattr(reader_module, "_OPEN_FILES", 4)
     names = [tmp_path / f"{number:02}.log" for number in range(20)]
+    pack = gzip.compress if kind == "gzip" else bytes
+    unfinished = b"sec" if kind == "unfinished" else b""
     for name in names:
-        name.write_text("first\n")
+        name.write_bytes(pack(b"first\n" + unfinished))
     async with Run(File, directory_config(tmp_path)) as run:
         await run.read(20)
-        while sum(link.resolve().parent == tmp_path for link in Path("/proc/self/fd").iterdir()) > 3:
+        while count_open(tmp_path) > 4:
             assert await run.take(0.05) is None
         for name in names:
-            with name.open("a") as file:
-                file.write("second\n")
+            with name.open("ab") as file:
+                file.write(pack(b"second\n".removeprefix(unfinished)))
         assert [record.value for record in await run.read(20)] == ["second"] * 20
+        assert await run.take(0.3) is None
+
+
+async def test_more_files_than_descriptors_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A task that opened them all at its start would leave none for the connections of its process."""
+    monkeypatch.setattr(reader_module, "_OPEN_FILES", 8)
+    for number in range(100):
+        (tmp_path / f"{number:03}.log").write_text(f"{number}\n" * 2)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (len(list(Path("/proc/self/fd").iterdir())) + 40, hard))
+    try:
+        async with Run(File, directory_config(tmp_path)) as run:
+            records = await run.read(200)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert sorted(record.value for record in records) == sorted(str(number) for number in range(100) for _ in (1, 2))
+    assert run.log.text() == ""
+
+
+async def test_the_unfinished_line_of_a_closed_file_is_a_line_when_the_file_is_deleted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reader_module, "_OPEN_FILES", 1)
+    names = [tmp_path / f"{number}.log" for number in range(4)]
+    for name in names:
+        name.write_bytes(b"first\nlast")
+    async with Run(File, directory_config(tmp_path)) as run:
+        await run.read(4)
+        while count_open(tmp_path) > 1:
+            assert await run.take(0.05) is None
+        for name in names:
+            name.unlink()
+        assert [record.value for record in await run.read(4)] == ["last"] * 4
 
 
 def test_a_directory_that_is_not_there_has_no_files(tmp_path: Path) -> None:

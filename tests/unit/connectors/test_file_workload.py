@@ -244,8 +244,8 @@ class Reading:
 
     def park(self) -> None:
         """Close the file until it changes. An empty one that is closed and renamed is not known (docs/connectors/file.md)."""
-        if self._reader.idle_and_open and self._reader._current_position():
-            self._reader.park()
+        if self._reader.idle_and_open and self._reader.follower.head:
+            self._reader.follower.park()
 
     def finished_generations(self) -> int:
         """How many generations were read before the one of the last saved line."""

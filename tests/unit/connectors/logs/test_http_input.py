@@ -201,6 +201,17 @@ async def test_bodies_of_all_encodings() -> None:
             assert (status, len(rows), rows[-1]["line"]) == (200, 50_000, "line 49999")
 
 
+@pytest.mark.parametrize("size", [65_535, 65_536, 65_537, 131_072])
+@pytest.mark.parametrize("encoding", ["gzip", "deflate"])
+async def test_a_compressed_body_of_a_whole_number_of_blocks_is_taken(encoding: str, size: int) -> None:
+    """The decoder gives blocks of 64 KiB: the last one may be full."""
+    body = b"x" * (size - 1) + b"\n"
+    packed = gzip.compress(body) if encoding == "gzip" else zlib.compress(body)
+    async with client() as http:
+        rows, status, _ = await http.post("/lines", packed, 1, headers={"Content-Encoding": encoding})
+        assert (status, len(rows[0]["line"])) == (200, size - 1)
+
+
 async def test_documents_that_are_nested_too_deep_are_lines_or_refused() -> None:
     async with client() as http:
         deep = b'{"headers": ' + b"[" * 100_000
@@ -226,6 +237,7 @@ def otlp_request() -> ExportLogsServiceRequest:
     inner = record.attributes.add(key="list").value.array_value
     inner.values.add(double_value=0.5)
     inner.values.add(bool_value=True)
+    record.attributes.add(key="digest", value=AnyValue(bytes_value=b"\xfb\xff"))
     structured = scope.log_records.add(observed_time_unix_nano=1_795_690_800_000_000_000, severity_text="Warn")
     structured.body.kvlist_value.values.append(KeyValue(key="a", value=AnyValue(string_value="é")))
     return request
@@ -260,6 +272,7 @@ async def test_otlp_in_both_forms() -> None:
                                             "arrayValue": {"values": [{"doubleValue": 0.5}, {"boolValue": True}]}
                                         },
                                     },
+                                    {"key": "digest", "value": {"bytesValue": "+/8="}},
                                 ],
                             },
                             {
@@ -290,7 +303,7 @@ async def test_otlp_in_both_forms() -> None:
             ]
             assert json.loads(rows[0]["data"]) == {
                 "resource": {"host.name": "web-1", "service.name": "shop"},
-                "attributes": {"count": -5, "list": [0.5, True]},
+                "attributes": {"count": -5, "list": [0.5, True], "digest": "+/8="},
                 "scope": "logger",
                 "traceId": "01" * 16,
             }
@@ -475,6 +488,28 @@ async def test_a_connection_that_is_cut_within_a_request_is_no_error(caplog: pyt
         rows, _, _ = await http.post("/lines", b"next\n", 1)
     assert [row["line"] for row in rows] == ["next"]
     assert "Error handling request" not in caplog.text
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"POST /lines HTTP/1.1\r\nHost: x\r\nContent-Length: -5\r\n\r\n",
+        b"POST /lines HTTP/1.1\r\nHost: x\r\nX: " + b"x" * 20_000 + b"\r\n\r\n",
+        b"POST /lines HTTP/1.1\r\nContent-Length: 4\r\n\r\none\n",
+        b"<13>Nov 26 11:00:00 web-1 app: one\n",
+    ],
+    ids=["length", "header", "host", "syslog"],
+)
+async def test_what_is_no_http_request_is_refused_and_no_error(sent: bytes, caplog: pytest.LogCaptureFixture) -> None:
+    async with client() as http:
+        async with connected(http.listener.port) as (reader, writer):
+            writer.write(sent)
+            assert (await reader.read()).startswith(b"HTTP/1.0 400 ")
+        rows, _, _ = await http.post("/lines", b"next\n", 1)
+        assert [row["line"] for row in rows] == ["next"]
+        assert http.listener.run.metrics.series["logs_refused_total", (("reason", "form"),)] == 1
+    assert "Error handling request" not in caplog.text
+    assert "is no HTTP request" in http.listener.run.log.text()
 
 
 async def test_https(tmp_path: Path) -> None:

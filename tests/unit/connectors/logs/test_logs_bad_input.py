@@ -120,3 +120,27 @@ async def test_a_line_behind_a_bad_one_has_its_own_position(tmp_path: Path) -> N
     ]
     # A restart from any of these offsets gives the lines behind it the same identity.
     assert [record.value["log_id"].split(":")[-2] for record in records] == ["0", "17", "22"]
+
+
+async def test_a_restart_within_a_line_that_is_too_long_reports_it_once(tmp_path: Path) -> None:
+    """Heartbeats save the position, here while the end of the line has not come."""
+    path = tmp_path / "app.log"
+    path.write_bytes(b"good\n" + b"x" * 500)
+    config = {"file": str(path), "topic.prefix": "p", "rules": RULES, "line.max.bytes": "64"}
+    beats = {"heartbeat.interval.ms": "20", "poll.interval.max.ms": "10"}
+    async with Run(LogsConnector, config | beats) as run:
+        for _ in range(20):
+            await run.take(30)
+    offsets = run.offsets
+    with path.open("ab") as file:
+        file.write(b"x" * 10 + b"\nnext\n")
+    lines: list[str] = []
+    bad: list[BadRecord] = []
+    async with Run(LogsConnector, config, offsets=offsets) as run:
+        while "next" not in lines:
+            step = await run.take(30)
+            assert step is not None
+            lines += [record.value["line"] for record in step[1].records]
+            bad += step[1].bad
+    assert lines == ["next"]
+    assert [(len(item.raw), item.source_offset["position"]) for item in bad] == [(64, 516)]

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import re
 import socket
 import ssl
+from logging.handlers import SysLogHandler
 from typing import TYPE_CHECKING
 
 import pytest
@@ -104,6 +106,22 @@ async def test_messages_over_udp() -> None:
             for number in range(3):
                 client.sendto(b"<13>Nov 26 11:00:00 h app: %d\n" % number, (LOOPBACK, listener.port))
         assert [row["line"] for row in await listener.rows(3)] == ["0", "1", "2"]
+
+
+@pytest.mark.parametrize("kind", [socket.SOCK_DGRAM, socket.SOCK_STREAM], ids=["udp", "tcp"])
+async def test_the_handler_of_pythons_logging(kind: socket.SocketKind) -> None:
+    """As docs/connectors/logs.md says: over TCP its messages have no end unless it is set to write one."""
+    async with listening("syslog", "udp" if kind is socket.SOCK_DGRAM else "tcp") as listener:
+        await listener.wait_until_it_listens()
+        handler = SysLogHandler((LOOPBACK, listener.port), socktype=kind)
+        if kind is socket.SOCK_STREAM:
+            handler.append_nul = False
+            handler.setFormatter(logging.Formatter("%(message)s\n"))
+        for text in ("one", "zw\u00f6lf"):
+            handler.handle(logging.makeLogRecord({"msg": text, "levelname": "ERROR"}))
+        rows = await listener.rows(2)
+        handler.close()
+    assert [(row["line"], row["severity"]) for row in rows] == [("one", "err"), ("zw\u00f6lf", "err")]
 
 
 async def test_further_connections_are_refused() -> None:
