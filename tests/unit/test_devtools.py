@@ -66,6 +66,7 @@ def test_every_unit_test_folder_is_light_or_left_out_by_name() -> None:
         "test_devtools.py",
         "test_documented_configurations.py",
         "test_page_names.py",
+        "test_page_options.py",
         "test_pages.py",
         "test_reference_types.py",
         "test_site.py",

@@ -15,6 +15,7 @@ import yaml
 from spark_jobs.cli import COMMANDS, make_parser
 from worker.cli import build_parser, main
 from worker.development.commands import ROOT
+from worker.plugins import PluginRegistry
 from worker.rest.routes import ROUTES
 
 if TYPE_CHECKING:
@@ -151,6 +152,15 @@ def _entry_points() -> configparser.SectionProxy:
     parser = configparser.ConfigParser()
     parser.read(ROOT / "setup.cfg", encoding="utf-8")
     return parser["options.entry_points"]
+
+
+def test_metrics_of_connectors_on_the_pages_are_declared() -> None:
+    declared = {
+        name for kind in PluginRegistry("").builtin_connectors().values() for name in getattr(kind, "metrics", ())
+    }
+    named = set(re.findall(r"`((?:cassandra|debezium_metrics|logs|mysql|scylla)_\w*[a-zA-Z])[`{]", PROSE))
+    assert len(named) > 100
+    assert sorted(named - declared) == []
 
 
 def test_metrics_on_the_pages_are_in_the_reference() -> None:
