@@ -88,11 +88,12 @@ async def test_an_event_is_complete_when_its_file_was_quiet(tmp_path: Path, cloc
     assert record.value["line"] == "event\n  at somewhere"
 
 
-async def test_a_file_with_an_unfinished_event_stays_open(
+async def test_an_unfinished_event_continues_in_a_file_that_was_closed(
     tmp_path: Path, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reader_module, "_OPEN_FILES", 0)
+    monkeypatch.setattr(reader_module, "_OPEN_FILES", 1)
     path = tmp_path / "app.log"
+    (tmp_path / "other.log").touch()
     path.write_text("event\n")
     async with Run(LogsConnector, {"directory": str(tmp_path), **CONFIG}) as run:
         assert await run.take(0.2) is None
