@@ -211,8 +211,12 @@ def _session_statement(settings: ConnectionSettings, version: str) -> str:
     # A limit for interactive users must not end a snapshot.
     if "mariadb" in version.lower():
         parts.append("max_statement_time = 0")
-    elif parse_version(version) >= (5, 7, 8):
-        parts.append("max_execution_time = 0")
+    else:
+        if parse_version(version) >= (5, 7, 8):
+            parts.append("max_execution_time = 0")
+        if parse_version(version) >= (8, 0, 30):
+            # Else a primary key that the server has made is in the binlog and not in the catalog.
+            parts.append("show_gipk_in_create_table_and_information_schema = ON")
     return "SET SESSION " + ", ".join(parts)
 
 
