@@ -17,7 +17,6 @@ from tests.support.eventually import patience
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from compose.local.databases.mysql_debian import MySqlServer
     from connectors.api import SourceRecord
     from tests.conftest import HasMariaDb
 
@@ -156,7 +155,7 @@ async def test_a_snapshot_ends_although_transactions_are_prepared_all_the_time(s
     assert copies == Counter(source.sql("SELECT id, v FROM keyless"))
 
 
-async def test_the_log_names_the_right_that_an_account_lacks(mysql: MySqlServer, unique: Callable[[str], str]) -> None:
+async def test_the_log_names_the_right_that_an_account_lacks(mysql: HasMariaDb, unique: Callable[[str], str]) -> None:
     source = Source(mysql, f"xa_{unique('x')[-8:]}")
     source.sql(
         "CREATE TABLE t (id INT PRIMARY KEY, v INT)",
