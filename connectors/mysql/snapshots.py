@@ -103,7 +103,13 @@ class RunSnapshots:
                 self._requests[request] = asked
         self.reader = MySqlSnapshotReader(
             source.options,
-            SnapshotSource(source.connect, source.tables.find, source.tables.decoder, source.position.seen),
+            SnapshotSource(
+                source.connect,
+                source.tables.find,
+                source.tables.decoder,
+                source.position.seen,
+                self._server.prepared_transactions,
+            ),
             shard,
             partition=self._make_partition,
             saved=self._saved,

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+import asyncio
+import time
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
 from connectors.mysql.model import BinlogPosition
 from connectors.mysql.position import start
 from connectors.mysql.position.positions import FIRST
+from connectors.mysql.source import gtid
 from connectors.mysql.source.packets import PurgedError
 from connectors.snapshot.requests import INITIAL
 
@@ -19,6 +22,10 @@ if TYPE_CHECKING:
     from connectors.mysql.model import StreamSettings
     from connectors.mysql.source.connection import ServerInfo
     from connectors.mysql.source.server import SourceServer
+
+#: MySQL counts a transaction as executed after it is in the binlog: at the most this long, with replicas that acknowledge it.
+_EXECUTED_S: Final = 15.0
+_PAUSE_S: Final = 0.2
 
 
 class RunStart(NamedTuple):
@@ -82,9 +89,36 @@ async def find_start(
             "(binlog_expire_logs_seconds), and begin from the start: reset the connector's offsets, or set "
             "snapshot.mode=when_needed"
         )
+    if same and position.gtids and not by_gtid:
+        await _check_executed(position, server, info)
     if same and info.mariadb and not position.gtids:
         position = msgspec.structs.replace(position, gtids=await server.gtids_at(position))
     return RunStart(run_start, position, by_gtid, same, initial=takes_snapshot)
+
+
+async def _check_executed(position: BinlogPosition, server: SourceServer, info: ServerInfo) -> None:
+    """A server that was reset, or comes from a backup, has files of the same names with other events.
+
+    Raises:
+        PurgedError: it lacks transactions that the stream has read.
+    """
+    read = gtid.parse_gtids(info.flavor, position.gtids)
+    end_s = time.monotonic() + _EXECUTED_S
+    while True:
+        executed = gtid.parse_gtids(info.flavor, (await server.current_position(info)).gtids)
+        if info.mariadb:
+            # A domain may have been deleted from the binlog's state.
+            domains = {name.partition("-")[0] for name in executed.text().split(",")}
+            read = read.retain(lambda source, domains=domains: source.partition("-")[0] in domains)  # type: ignore[misc]
+        if not executed or read.is_subset(executed):
+            return
+        if info.mariadb or time.monotonic() > end_s:
+            raise PurgedError(
+                f"{info.address} has not executed all transactions that the stream has read ({position.gtids}), as after a "
+                f"RESET MASTER or from an older backup, so that {position.file}:{position.pos} is another place there: begin "
+                "from the start: reset the connector's offsets, or set snapshot.mode=when_needed"
+            )
+        await asyncio.sleep(_PAUSE_S)
 
 
 async def _new_position(settings: StreamSettings, server: SourceServer, info: ServerInfo) -> BinlogPosition:

@@ -13,6 +13,7 @@ from connectors.mysql.config.filters import compile_patterns, matches_any
 from connectors.mysql.model import Shard, TableName
 from connectors.mysql.snapshot import state
 from connectors.mysql.snapshot.model import SnapshotChunk
+from connectors.mysql.snapshot.prepared import PreparedTransactions
 from connectors.mysql.snapshot.reading.key_ranges import KeyRange, NumberDivider
 from connectors.mysql.snapshot.state import MySqlShareNote, MySqlTableNote
 from connectors.mysql.snapshot.watch import ChangeWatch
@@ -67,6 +68,7 @@ class MySqlSnapshotPlanner(SnapshotPlanner[TableSnapshot, KeyRange, RequestTable
         self._out_table: TableSnapshot | None = None
         #: What the stream tells goes here.
         self.watch = ChangeWatch()
+        self.xa = PreparedTransactions()
         #: Chunks read again, and rows left out, by table since the last look.
         self.repeated: dict[TableName, int] = {}
         #: Of chunks that are kept, or being sent.
@@ -271,7 +273,7 @@ class MySqlSnapshotPlanner(SnapshotPlanner[TableSnapshot, KeyRange, RequestTable
         if table is not None and not self.stale(job):
             table.high = high
             if past:
-                self.watch.let_go(table)
+                self.pass_view(table)
 
     def divided(self, job: TableReadJob, bound: Key | None) -> None:
         """Note that the first chunk of the range ends at ``bound``; None: the whole range is less than a chunk."""
@@ -378,10 +380,23 @@ class MySqlSnapshotPlanner(SnapshotPlanner[TableSnapshot, KeyRange, RequestTable
 
     # Chunks for the task.
 
+    def advance(self, reached: Callable[[BinlogPosition], bool]) -> None:
+        """The stream has finished a transaction."""
+        for table in self.watch.find_reached(reached):
+            self.pass_view(table)
+
+    def pass_view(self, table: TableSnapshot) -> None:
+        """The stream has come to the view of a table without a key: changes may be sent."""
+        if self.xa.any:
+            self.reset(table)  # the view lacks rows that the stream has passed
+        else:
+            self.watch.let_go(table)
+
     def ready(self, reached: Callable[[BinlogPosition], bool]) -> SnapshotChunk | None:
         """The next chunk that may be sent."""
         if self._out is not None:
             return None
+        self.advance(reached)
         for share in self.board.order:
             if not share.running:
                 continue
@@ -392,7 +407,6 @@ class MySqlSnapshotPlanner(SnapshotPlanner[TableSnapshot, KeyRange, RequestTable
             chunk = key_range.chunk
             if key_range.state != "held" or chunk is None or not reached(chunk.high):
                 continue
-            self.watch.advance(reached)
             del table.key_ranges[0]
             self._held_chunks -= 1
             chunk.first_of_table = not table.note.chunks

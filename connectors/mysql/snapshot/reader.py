@@ -79,8 +79,6 @@ class MySqlSnapshotReader(SnapshotEngine[MySqlSnapshotPlanner]):
         )
         #: The connections, by the number of the reader.
         self._readers: dict[int, MySqlChunkReader] = {}
-        #: XA transactions that are prepared.
-        self._prepared: set[str] = set()
 
     @property
     def watched(self) -> Mapping[TableName, object]:
@@ -143,7 +141,7 @@ class MySqlSnapshotReader(SnapshotEngine[MySqlSnapshotPlanner]):
             MillraceError: pulling is over for good.
         """
         self._raise_error()
-        return None if self._prepared else self._planner.ready(reached)
+        return self._planner.ready(reached)
 
     def done(self, chunk: SnapshotChunk) -> list[tuple[Position, Position]]:
         """The chunk was sent: what to save with its last record."""
@@ -182,11 +180,11 @@ class MySqlSnapshotReader(SnapshotEngine[MySqlSnapshotPlanner]):
                 if positions.position_number(position.file, position.pos) >= positions.position_number(
                     table.high.file, table.high.pos
                 ):
-                    self._planner.watch.let_go(table)
+                    self._planner.pass_view(table)
 
     def advance(self, reached: Callable[[BinlogPosition], bool]) -> None:
         """The stream has finished a transaction."""
-        self._planner.watch.advance(reached)
+        self._planner.advance(reached)
 
     def altered(self, name: TableName | None) -> None:
         """The stream came by a change of the table's structure, a TRUNCATE, a DROP or a RENAME; None: of any table."""
@@ -194,14 +192,14 @@ class MySqlSnapshotReader(SnapshotEngine[MySqlSnapshotPlanner]):
         self._wake()
 
     def hold(self, transaction: str) -> None:
-        """The stream has sent the rows of a prepared XA transaction: until its end what is read lacks them, and is not sent."""
-        self._prepared.add(transaction.lower())
+        """The stream comes by an XA transaction: until its end nothing is read, as it would lack its rows."""
+        self._planner.xa.hold(transaction)
 
     def release(self, transaction: str) -> None:
-        """The XA transaction has its end: what was read before is read again."""
-        if transaction.lower() in self._prepared:
-            self._prepared.remove(transaction.lower())
-            self.altered(None)
+        """The XA transaction has its end."""
+        self._planner.xa.release(transaction)
+        if not self._planner.xa.any:
+            self._wake()
 
     def database_altered(self, database: str) -> None:
         """The stream came by a DROP or a change of a whole database."""

@@ -68,12 +68,9 @@ class ChangeWatch:
         if self.withheld.get(table.name) is table:
             del self.withheld[table.name]
 
-    def advance(self, reached: Callable[[BinlogPosition], bool]) -> None:
-        """A transaction is over."""
-        if not self.unreached:
-            return
-        for table in [table for table in self.unreached if table.high is not None and reached(table.high)]:
-            self.let_go(table)
+    def find_reached(self, reached: Callable[[BinlogPosition], bool]) -> list[TableSnapshot]:
+        """The tables to whose view the stream has come."""
+        return [table for table in self.unreached if table.high is not None and reached(table.high)]
 
     def changed(self, name: TableName, op: str, rows: Sequence[Row | None]) -> list[Early]:
         """Rows of an event; what has to be sent before them."""

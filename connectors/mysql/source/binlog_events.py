@@ -166,8 +166,12 @@ def read_query(event: bytes) -> QueryEvent:
 def prepared_transaction(event: bytes) -> str:
     """The id of the XA transaction that an XA_PREPARE event prepares, as ``XA COMMIT`` has it; "" for one that it commits."""
     one_phase, form, size, _ = _XA_PREPARE.unpack_from(event, HEADER_SIZE)
-    data = event[HEADER_SIZE + _XA_PREPARE.size :]
-    return "" if one_phase else f"X'{data[:size].hex()}',X'{data[size:].hex()}',{form}"
+    return "" if one_phase else format_transaction(form, event[HEADER_SIZE + _XA_PREPARE.size :], size)
+
+
+def format_transaction(form: int, data: bytes, size: int) -> str:
+    """The id of an XA transaction as ``XA COMMIT`` has it; ``size`` is that of the first one of the two parts of ``data``."""
+    return f"X'{data[:size].hex()}',X'{data[size:].hex()}',{form}"
 
 
 def begin_thread(event: bytes) -> int | None:

@@ -22,6 +22,7 @@ from connectors.cql.cluster.tls import CqlTlsSettings as Stores
 from connectors.cql.cluster.tls import ssl_context as stores_context
 from connectors.errors import ConfigInvalid, Fatal, MillraceError, Retriable
 from connectors.mysql.model import MARIADB, MYSQL, BinlogPosition, ServerAddress
+from connectors.mysql.source import binlog_events as parse
 from connectors.mysql.source.driver import open_connection, socket_of
 
 if TYPE_CHECKING:
@@ -210,8 +211,12 @@ def _session_statement(settings: ConnectionSettings, version: str) -> str:
     # A limit for interactive users must not end a snapshot.
     if "mariadb" in version.lower():
         parts.append("max_statement_time = 0")
-    elif parse_version(version) >= (5, 7, 8):
-        parts.append("max_execution_time = 0")
+    else:
+        if parse_version(version) >= (5, 7, 8):
+            parts.append("max_execution_time = 0")
+        if parse_version(version) >= (8, 0, 30):
+            # Else a primary key that the server has made is in the binlog and not in the catalog.
+            parts.append("show_gipk_in_create_table_and_information_schema = ON")
     return "SET SESSION " + ", ".join(parts)
 
 
@@ -401,6 +406,21 @@ async def binary_logs(connection: Connection) -> list[tuple[str, int]]:
         Fatal: the binlog is off, or a privilege lacks.
     """
     return [(str(row[0]), int(row[1])) for row in await query_rows(connection, "SHOW BINARY LOGS")]
+
+
+async def prepared_transactions(connection: Connection) -> list[str]:
+    """The ids of the XA transactions that are prepared, as ``XA COMMIT`` has them.
+
+    Raises:
+        Retriable: the connection is lost.
+        Fatal: MySQL wants XA_RECOVER_ADMIN for that.
+    """
+    # MySQL gives an id as text, which its bytes need not be; MariaDB gives bytes.
+    convert = "" if "mariadb" in connection.server_version.lower() else " CONVERT XID"
+    return [
+        parse.format_transaction(form, bytes.fromhex(data[2:]) if isinstance(data, str) else data, size)
+        for form, size, _, data in await query_rows(connection, f"XA RECOVER{convert}")
+    ]
 
 
 def ssl_context(tls: MySqlTlsSettings | None) -> ssl.SSLContext | None:

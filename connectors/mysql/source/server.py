@@ -72,6 +72,15 @@ class SourceServer:
         value = rows[0][0] if rows else None
         return value.decode() if isinstance(value, bytes) else str(value or "")
 
+    async def prepared_transactions(self) -> list[str]:
+        """The ids of the XA transactions that are prepared.
+
+        Raises:
+            Fatal: the account may not ask.
+            Retriable: the server is unavailable.
+        """
+        return await self._ask_server(connection.prepared_transactions)
+
     async def definitions(self, names: Sequence[TableName]) -> Mapping[TableName, MySqlTable]:
         """Return the structures in ``information_schema`` of those tables that exist."""
         return await self._ask_server(lambda opened: catalog.read_definitions(opened, names))

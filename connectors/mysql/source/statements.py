@@ -62,6 +62,8 @@ _SELECT: Final = re.compile(
 _NOT_ROWS: Final = re.compile(r"\b(LIMIT|GROUP\s+BY|HAVING|UNION|PROCEDURE|INTO|FOR\s+UPDATE|WINDOW)\b", re.IGNORECASE)
 _SQL_LITERALS: Final = re.compile(r"'(?:[^'\\]|\\.|'')*'|\"(?:[^\"\\]|\\.|\"\")*\"|`[^`]*`", re.DOTALL)
 _ROWS: Final = frozenset({"INSERT", "UPDATE", "DELETE", "REPLACE", "LOAD"})
+#: Behind ANALYZE where it is about statistics.
+_TABLE_WORDS: Final = frozenset({"TABLE", "TABLES", "LOCAL", "NO_WRITE_TO_BINLOG"})
 
 
 class SqlStatement(NamedTuple):
@@ -133,14 +135,36 @@ def classify_statement(sql: str, schema: str, sql_mode: int = 0) -> SqlStatement
     if first in {"CREATE", "ALTER", "DROP"}:
         return _classify_definition(first, object_type, remainder, sql, schema, temporary=temporary)
     if first in _ROWS:
-        # The first table: the only one that an INSERT changes.
-        before = {"DELETE": "FROM", "LOAD": "TABLE"}.get(first, "INTO")
-        upper = [word.upper() for word in remainder]
-        after = remainder[upper.index(before) + 1 :] if before in upper else remainder if first != "LOAD" else []
-        return SqlStatement(sql, "rows", schema, _read_names(after, schema, 1))
+        return SqlStatement(sql, "rows", schema, _read_changed_table(first, remainder, schema))
+    if first == "SELECT":
+        # A stored function that changes rows, whatever statement has called it: ``SELECT `database`.`function`()``.
+        return SqlStatement(sql, "rows", next((name.database for name in _read_names(remainder, schema, 1)), schema))
+    if first == "WITH" or (first == "ANALYZE" and object_type not in _TABLE_WORDS):
+        changes = _find_change(tokens)
+        if changes:
+            names = _read_changed_table(changes[0].upper(), changes[1:], schema)
+            return SqlStatement(sql, "rows", schema, names)
     if first in {"GRANT", "REVOKE"} or (first in {"SET", "RENAME"} and object_type in {"PASSWORD", "USER"}):
         return SqlStatement(sql, "user", schema)
     return SqlStatement(sql, "other", schema)
+
+
+def _read_changed_table(first: str, remainder: list[str], schema: str) -> tuple[TableName, ...]:
+    """The first table of a statement that changes rows: the only one that an INSERT changes."""
+    before = {"DELETE": "FROM", "LOAD": "TABLE"}.get(first, "INTO")
+    upper = [word.upper() for word in remainder]
+    after = remainder[upper.index(before) + 1 :] if before in upper else remainder if first != "LOAD" else []
+    return _read_names(after, schema, 1)
+
+
+def _find_change(tokens: list[str]) -> list[str]:
+    """The part that changes rows, behind the common table expressions or MariaDB's ANALYZE; [] of one without it."""
+    depth = 0
+    for number, word in enumerate(tokens):
+        depth += (word == "(") - (word == ")")
+        if not depth and word.upper() in _ROWS:
+            return tokens[number:]
+    return []
 
 
 def _classify_definition(

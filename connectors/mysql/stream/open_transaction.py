@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from connectors.errors import ConfigInvalid
 from connectors.mysql.model import RowSource
+from connectors.mysql.snapshot.prepared import UNFINISHED
 from connectors.mysql.source import binlog_events as parse
 from connectors.mysql.source import event_types as types
 from connectors.mysql.source.gtid import MySqlGtids
@@ -57,6 +58,8 @@ class OpenTransaction:
         self.alter = ""
         self.complete: GtidSet | None = None
         self._commit_us = 0
+        #: Whether it is an XA transaction.
+        self._prepares = False
         #: The transactions before the present file, where the stream did not know which were executed before it began.
         self._before_file: GtidSet | None = None
         self._cursor = state.cursor
@@ -81,6 +84,7 @@ class OpenTransaction:
         gtid_name = parse.plain_gtid(raw)
         if gtid_name:
             self.thread, self._commit_us, self.framed, self.alter = None, 0, True, ""
+            prepares = False
         else:
             event = parse.read_gtid(raw)
             gtid_name = event.text
@@ -88,6 +92,7 @@ class OpenTransaction:
             self._commit_us = event.immediate_us
             self.alter = event.alter
             self.framed = mariadb and not event.standalone
+            prepares = event.prepared
         if self._before_file is not None:
             if gtid_name:
                 self._cursor.know_executed(self._before_file)
@@ -95,6 +100,8 @@ class OpenTransaction:
         if mariadb and self._delivered.half_done:
             self._delivered.check_domain(gtid_name)
         self._begin(at, gtid_name)
+        if prepares:
+            self.begin_prepared()
         wants_gtid = self._options.wants_gtid
         if wants_gtid is not None and gtid_name:
             self.captured = wants_gtid(gtid_name.rpartition("-")[0] if mariadb else gtid_name.partition(":")[0])
@@ -115,7 +122,8 @@ class OpenTransaction:
         """The last event of an XA transaction, which counts from here on although the server shows it only at its end."""
         del at, ts, size
         self.ended = True
-        if self._cursor.tx_rows and (transaction := parse.prepared_transaction(raw)):
+        transaction = parse.prepared_transaction(raw)
+        if self._cursor.tx_rows and transaction:
             self._snapshot.hold(transaction)
 
     def handle_description(self, raw: bytes, at: int, ts: int, size: int) -> None:
@@ -132,9 +140,19 @@ class OpenTransaction:
 
     # Begins and ends.
 
+    def begin_prepared(self) -> None:
+        """It is an XA transaction: the server does not show its rows when the stream has passed them."""
+        self.framed = True
+        self._prepares = True
+        self._snapshot.hold(UNFINISHED)
+
     def release_prepared(self, transaction: str) -> None:
         """An XA transaction has its end."""
         self._snapshot.release(transaction)
+
+    def roll_back_prepared(self) -> None:
+        """The XA transaction was rolled back: rows that were left out of chunks because of its rows count after all."""
+        self._snapshot.roll_back()
 
     def open_by_statement(self, thread: int, at: int) -> None:
         """A BEGIN opens it, if no event before has done so."""
@@ -183,6 +201,9 @@ class OpenTransaction:
         self.query = None
         self.maps.clear()
         output.settled = len(output.records)
+        if self._prepares:
+            self._prepares = False
+            self._snapshot.release(UNFINISHED)
         self._snapshot.end_transaction()
 
     def roll_back(self) -> None:

@@ -77,10 +77,11 @@ class StatementEvents:
                     self._cursor.file,
                     at,
                 )
+                transaction.roll_back_prepared()
         elif word == "ROLLBACK":
             transaction.roll_back()
         elif word.startswith("XA START"):
-            transaction.framed = True
+            transaction.begin_prepared()
         elif word.startswith("ROLLBACK "):
             self._check_partial_rollback()
         elif not word.startswith(("SAVEPOINT", "XA END", "RELEASE SAVE")):

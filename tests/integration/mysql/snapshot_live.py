@@ -21,7 +21,7 @@ from connectors.mysql.snapshot.reader import MySqlSnapshotReader
 from connectors.mysql.snapshot.reading.chunks import SnapshotSource
 from connectors.mysql.source import binlog_events, event_types, gtid
 from connectors.mysql.source.binlog import BinlogClient
-from connectors.mysql.source.connection import connect_first, current_place, server_info
+from connectors.mysql.source.connection import connect_first, current_place, prepared_transactions, server_info
 from connectors.mysql.source.statements import classify_statement
 from connectors.options import Password
 from tests.integration.mysql.dialect import spoken
@@ -30,7 +30,7 @@ from tests.support.eventually import patience
 from tests.support.settings import mysql_connection, mysql_values
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Collection, Sequence
 
     from connectors.api import Position
     from connectors.snapshot.requests import SnapshotRequest
@@ -80,6 +80,13 @@ class Live:
     def close(self) -> None:
         self.sql(f"DROP DATABASE IF EXISTS `{self.database}`")
         self.driver.close()
+
+    async def prepared(self) -> Collection[str]:
+        connection = await connect_first(self.settings)
+        try:
+            return await prepared_transactions(connection)
+        finally:
+            connection.close()
 
     def name(self, table: str) -> TableName:
         return TableName(self.database, table)
@@ -172,7 +179,7 @@ class Running:
         self.position = self.done = BinlogPosition(file="", pos=0)
         self.reader = MySqlSnapshotReader(
             settings,
-            SnapshotSource(self._connect, live.tables, live.decoder, lambda: self.position),
+            SnapshotSource(self._connect, live.tables, live.decoder, lambda: self.position, live.prepared),
             shard,
             partition=lambda request: {"snapshot": request},
             saved=live.saved,

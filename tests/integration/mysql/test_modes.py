@@ -140,6 +140,27 @@ async def test_a_purged_position_is_fatal_or_leads_to_a_new_snapshot(source: Sou
         assert read == [("r", number) for number in (1, 2, 3, 4)]
 
 
+async def test_the_position_of_a_server_that_was_reset_is_not_read(source: Source) -> None:
+    """Its files have the same names again, with other events at the position, or a part of one."""
+    saved = SavedOffsets()
+    async with Run(MySqlConnector, source.config(), offsets=saved) as run:
+        await until(run, lambda records: len(records) == 2)
+        source.run(*(f"UPDATE shop.a SET v = {number} WHERE id = 1" for number in range(100, 120)))
+        await until(run, lambda records: len(changes(records)) == 20)
+    source.run(
+        "RESET MASTER" if not is_mysql(source.server) else "RESET BINARY LOGS AND GTIDS",
+        f"INSERT INTO shop.a VALUES {', '.join(f'({number}, 1)' for number in range(1000, 3000))}",
+        "FLUSH BINARY LOGS",
+        "INSERT INTO shop.a VALUES (3, 3)",
+    )
+    async with Run(MySqlConnector, source.config(), offsets=saved.copy()) as run:
+        with pytest.raises(Fatal, match=r"has not executed .* RESET MASTER or .*when_needed"):
+            await until(run, lambda _records: False)
+    async with Run(MySqlConnector, source.config(**{"snapshot.mode": "when_needed"}), offsets=saved) as run:
+        read = changes(await until(run, lambda records: len(records) >= 2003))
+        assert read == [("r", number) for number in (1, 2, 3, *range(1000, 3000))]
+
+
 async def test_signals_progress_and_versions(source: Source) -> None:
     source.run(
         "CREATE TABLE shop.signals (id VARCHAR(64) PRIMARY KEY, type VARCHAR(32) NOT NULL, data TEXT)",

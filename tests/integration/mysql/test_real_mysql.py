@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from compose.local.databases.mysql_debian import MySqlServer
+    from connectors.api import SourceRecord
 
 PATIENCE = 30
 
@@ -154,3 +155,38 @@ async def test_cascades_of_foreign_keys_are_changes(mysql: MySqlServer, unique: 
             assert changes[:3] == [("d", "k", None), ("d", "p", None), ("u", "k", {"id": 1, "p": None})]
         finally:
             run_all(f"DROP DATABASE {name}")
+
+
+async def test_a_key_that_the_server_makes_and_hides_is_that_of_snapshots(
+    mysql: MySqlServer, unique: Callable[[str], str]
+) -> None:
+    name = f"gipk_{unique('x')[-8:]}"
+    with statements_on(mysql) as run_all:
+        run_all(
+            f"CREATE DATABASE {name}",
+            f"USE {name}",
+            "SET SESSION sql_generate_invisible_primary_key = ON",
+            "CREATE TABLE t (v INT)",
+            "INSERT INTO t VALUES (1)",
+            "SET GLOBAL show_gipk_in_create_table_and_information_schema = OFF",
+        )
+        try:
+            async with Run(MySqlConnector, source_of(mysql, name)) as run:
+                records: list[SourceRecord] = []
+                while len(records) < 2:
+                    batch = await run.take(PATIENCE)
+                    assert batch is not None, run.log.text()
+                    records += batch[1].records
+                    if len(records) == 1:
+                        run_all("UPDATE t SET v = 2")
+            assert [(record.key, record.value["op"]) for record in records] == [
+                ({"my_row_id": 1}, "r"),
+                ({"my_row_id": 1}, "u"),
+            ]
+            assert records[0].value["after"] == records[1].value["before"] == {"my_row_id": 1, "v": 1}
+            assert records[0].value_schema == records[1].value_schema
+        finally:
+            run_all(
+                "SET GLOBAL show_gipk_in_create_table_and_information_schema = ON",
+                f"DROP DATABASE {name}",
+            )

@@ -13,6 +13,7 @@ from connectors.mysql.config.filters import quote_expression
 from connectors.mysql.position import shards
 from connectors.mysql.schema.catalog import hold_table
 from connectors.mysql.snapshot.model import ReadRows
+from connectors.mysql.snapshot.prepared import wait_for_end
 from connectors.mysql.snapshot.reading import keys, lookup, split
 from connectors.mysql.snapshot.reading.rows import PacketRows
 from connectors.mysql.snapshot.work import make_key_finder
@@ -20,7 +21,7 @@ from connectors.mysql.source.connection import query_rows
 
 if TYPE_CHECKING:
     import logging
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Awaitable, Callable, Collection, Sequence
 
     from connectors.mysql.model import BinlogPosition, MySqlTable, Shard, TableName
     from connectors.mysql.snapshot.model import Row, SnapshotRowDecoder
@@ -56,12 +57,14 @@ class SnapshotSource:
         decoder: how rows of a table are read.
         seen_position: the newest position that the stream has taken anything from: file and position after the last event it
             was fed, GTIDs (needed on MySQL, and with a replica) with the open transaction.
+        prepared: the XA transactions that are prepared on the server that the stream reads.
     """
 
     connect: Callable[[], Awaitable[Any]]
     tables: Callable[[list[str]], Awaitable[Sequence[MySqlTable]]]
     decoder: Callable[[MySqlTable], SnapshotRowDecoder]
     seen_position: Callable[[], BinlogPosition]
+    prepared: Callable[[], Awaitable[Collection[str]]]
 
 
 @dataclass(frozen=True)
@@ -212,9 +215,17 @@ class MySqlChunkReader:
         await self._throttle.pause(time.monotonic() - started)
 
     async def _open_view(self, job: TableReadJob, name: TableName) -> BinlogPosition | None:
+        low = await self._open_window(job)
+        return await self._views.open(self.connection, low, transactional=self._transactional.get(name, True))
+
+    async def _open_window(self, job: TableReadJob) -> BinlogPosition:
+        """Let changes count from now on; return the newest position that the stream has taken anything from."""
+        transactions = self._planner.xa
+        while (transactions.any or not transactions.asked) and not self._planner.stale(job):
+            await wait_for_end(transactions, self._source.prepared, self._idle, self._log)
         low = self._source.seen_position()
         self._planner.open(job, low)
-        return await self._views.open(self.connection, low, transactional=self._transactional.get(name, True))
+        return low
 
     async def _check_shape(self, name: TableName) -> None:
         """Compare the table's structure with the known one: an open view prevents changes to the tables that it has read."""
@@ -324,8 +335,7 @@ class MySqlChunkReader:
     ) -> None:
         name, views = table.name, self._views
         while True:
-            low = self._source.seen_position()
-            self._planner.open(job, low)
+            low = await self._open_window(job)
             position = await self._whole_view(name, low, extra_connections, transactional=transactional)
             seen_position = self._source.seen_position()
             # A change that was withheld meanwhile has to be in the view.

@@ -45,6 +45,9 @@ class Replica:
     async def logs(self) -> list[tuple[str, int]]:
         return [(FILE, self.log.pos)]
 
+    async def current_position(self, info: ServerInfo) -> BinlogPosition:
+        return BinlogPosition(file=FILE, pos=self.log.pos, gtids=f"{UUID}:1-8", server_id=info.server_id)
+
     def events(self, begin: RunStart) -> list[bytes]:
         """The events that it sends from a start on: without the transactions that are done, or from a position."""
         if not begin.by_gtid:

@@ -232,7 +232,7 @@ class World:
             self.stream += 1
             if name is None:
                 self.done = self.saved_stream = self.stream
-                self.planner.watch.advance(self.reached)
+                self.planner.advance(self.reached)
             elif op in {"truncate", "alter"}:
                 self.planner.altered(name)
                 if op == "truncate":

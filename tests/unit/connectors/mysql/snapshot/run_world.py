@@ -11,13 +11,14 @@ from connectors.mysql.schema.known_tables import KnownTables
 from connectors.mysql.snapshot.model import SnapshotSettings
 from connectors.mysql.snapshot.tables import SnapshotAccess, SnapshotTables, StreamPosition
 from connectors.mysql.snapshots import RunSnapshots
+from connectors.mysql.source.server import SourceServer
 from connectors.testing.contexts import LogCapture, make_logger
+from tests.support.settings import mysql_connection
 from tests.unit.connectors.mysql.synthetic import FILE, PARTITION, reader
 
 if TYPE_CHECKING:
     from connectors.api import TaskMetrics
     from connectors.mysql.schema.tables import StreamTables
-    from connectors.mysql.source.server import SourceServer
 
 
 def settings(**options: str) -> StreamSettings:
@@ -43,7 +44,7 @@ def run_snapshots() -> RunSnapshots:
         source=SnapshotAccess(
             SnapshotSettings(),
             no_connection,
-            SnapshotTables(cast("SourceServer", None), cast("StreamTables", None), captured),
+            SnapshotTables(SourceServer(mysql_connection()), cast("StreamTables", None), captured),
             StreamPosition(reader().cursor, MYSQL, by_gtid=False),
         ),
         offsets=(),
