@@ -579,11 +579,14 @@ def build_flow(source: JobFile | Mapping[str, str]) -> list[Job]:
     Raises:
         ConfigInvalid: with every complaint, one a line, each with file and line where they are known.
     """
-    file, raw, problems = JobFile({}), source, []
+    problems: list[ConfigProblem] = []
     if isinstance(source, JobFile):
         file = source
-        raw, problems = resolve_references(file.properties)
-    jobs, complaints = check_flow(raw)
+        properties, problems = resolve_references(file.properties)
+    else:
+        properties = dict(source)
+        file = JobFile(properties)
+    jobs, complaints = check_flow(properties)
     unresolved = {problem.name for problem in problems}
     problems += [problem for problem in complaints if problem.name not in unresolved]
     if problems:

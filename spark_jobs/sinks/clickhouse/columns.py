@@ -50,7 +50,7 @@ _EXACT_IN: Final = {"Float32": ("Int8", "Int16"), "Float64": ("Int8", "Int16", "
 #: Digits of whole numbers.
 _DIGITS: Final = {"Int8": 3, "Int16": 5, "Int32": 10, "Int64": 19}
 #: Whatever divides the text of a type into parts; names and strings are skipped as a whole.
-_MARKS: Final = re.compile(r"`(?:\\.|[^`\\])*`|'(?:\\.|[^'\\])*'|[(),]", re.DOTALL)
+_BOUNDARIES: Final = re.compile(r"`(?:\\.|[^`\\])*`|'(?:\\.|[^'\\])*'|[(),]", re.DOTALL)
 _MEMBER: Final = re.compile(r"(`(?:\\.|[^`\\])*`|\w+) (.*)\Z", re.DOTALL)
 #: Beginnings of the types that a table may have where the sink would choose one with the beginning on the left.
 _SUITABLE: Final[Mapping[str, tuple[str, ...]]] = {
@@ -199,7 +199,7 @@ def _join_nested(new: str, old: str) -> str:
 def _split_parts(inner: str) -> list[str]:
     """The parts of a type, between its outermost commas."""
     parts, start, depth = [], 0, 0
-    for match in _MARKS.finditer(inner):
+    for match in _BOUNDARIES.finditer(inner):
         depth += {"(": 1, ")": -1}.get(match[0], 0)
         if match[0] == "," and not depth:
             parts.append(inner[start : match.start()].strip())

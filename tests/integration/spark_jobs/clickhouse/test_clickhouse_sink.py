@@ -189,8 +189,8 @@ def test_columns_grow_before_values_would_be_cut(rig: Callable[..., Rig]) -> Non
         ),
     }
     for number, columns in enumerate((old, new)):
-        own = [Column(name, kind) for name, (kind, _) in columns.items()]
-        table = TableSchema(analytics.table.namespace, (key_column("id", IntegerType()), *own))
+        values = [Column(name, kind) for name, (kind, _) in columns.items()]
+        table = TableSchema(analytics.table.namespace, (key_column("id", IntegerType()), *values))
         row = {name: value for name, (_, value) in columns.items()}
         data = analytics.feed.next([(table, [change("i", number, id=number, **row)])])
         assert analytics.sink.write(data.frames(analytics.spark)) == 1
