@@ -188,7 +188,9 @@ def test_a_snapshot_is_asked_for_once(view: View, shop: Shop) -> None:
     page = view.open(f"#/connectors/{shop.database}/snapshots")
     page.get_by_role("button", name="Start a snapshot").dblclick()
     assert wait_until(lambda: len(shop.worker.request("GET", path)[1]) > before, 60)
-    assert wait_until(lambda: all(each["state"] == "completed" for each in shop.worker.request("GET", path)[1]), 90)
+    assert wait_until(
+        lambda: all(snapshot["state"] == "completed" for snapshot in shop.worker.request("GET", path)[1]), 90
+    )
     assert len(shop.worker.request("GET", path)[1]) == before + 1
 
 

@@ -203,7 +203,9 @@ async def test_options_of_the_schedule_that_are_references_are_refused(
     infos = await validate_config(registry, config, None, WORKER, resolved={**CONFIG, option: value}, deadline_s=5)
     errors = {item["value"]["name"]: item["value"]["errors"] for item in infos["configs"]}
     (error,) = errors[option]
-    assert error.startswith(f"{option} can't be a reference to a config provider: the leader plans verifications by the")
+    assert error.startswith(
+        f"{option} can't be a reference to a config provider: the leader plans verifications by the"
+    )
     infos = await validate_config(registry, {**CONFIG, option: value}, None, WORKER, resolved=None, deadline_s=5)
     assert {item["value"]["name"]: item["value"]["errors"] for item in infos["configs"]}[option] == []
 
