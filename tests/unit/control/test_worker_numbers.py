@@ -10,10 +10,10 @@ import pytest
 
 from tests.support.clock import ManualClock
 from tests.support.eventually import eventually_async
-from worker.control import node as node_module
 from worker.control.group.membership import Contact
 from worker.control.herder.admin import AdminOperations
 from worker.control.node import WorkerNode
+from worker.control.placement.desired_runs import DesiredRuns
 from worker.control.placement.planning import INSTANCE, Unit
 from worker.control.placement.reconciler import DesiredRun, LocalRun, Reconciler
 from worker.logs import LoggerRegistry
@@ -91,7 +91,7 @@ def test_a_task_that_crashed_and_is_placed_elsewhere_or_deleted_leaves_no_series
     elsewhere, crashed = Unit("c", 1), Unit("c", 2)
     report = Stats([TaskStats(HostTaskId(*unit)) for unit in (TASK, elsewhere, crashed)], 0, 0, 0)
     node.tasks.observe(0, report, 0)
-    monkeypatch.setattr(node_module.DesiredRuns, "find", lambda *_: {crashed: DesiredRun({}, {}, 1)})
+    monkeypatch.setattr(DesiredRuns, "find", lambda *_: {crashed: DesiredRun({}, {}, 1)})
     empty = SimpleNamespace(table=SimpleNamespace(assigned_to=lambda _: {}), instructions=SimpleNamespace(encoded=None))
     monkeypatch.setattr(node, "placement", empty, raising=False)
     monkeypatch.setattr(node, "config", SimpleNamespace(snapshot=None), raising=False)

@@ -121,3 +121,10 @@ def test_unions_of_several_types_are_read_whole() -> None:
     avro["fields"][0]["type"][1]["fields"][1]["type"] = ["null", "string", "long"]
     text = json.dumps(avro)
     assert avro_reader(text, SETTINGS, ROW_EVENT_FIELDS).schema == avro_reader(text, SETTINGS).schema
+
+
+def test_a_type_that_a_field_which_is_left_out_defines() -> None:
+    point = {"type": "record", "name": "Point", "fields": [{"name": "x", "type": "long"}]}
+    fields = [{"name": "left_out", "type": point}, {"name": "kept", "type": ["null", "Point"]}]
+    text = json.dumps({"type": "record", "name": "Shape", "fields": fields})
+    assert avro_reader(text, SETTINGS, {"kept": None}).decode(b"\x02\x02\x04")["kept"] == {"x": 2}

@@ -107,8 +107,10 @@ def avro_reader(schema_text: str, settings: AvroSettings, fields: Fields | None 
 
     read: Callable[[bytes], Any] = read_whole
     if fields is not None:
-        with suppress(KeyError, TypeError, ValueError):  # a record of another form
+        # Else it is a record of another form, or one of them has a type that a field which is left out defines.
+        with suppress(KeyError, TypeError, ValueError, Skippable):
             kept = keep_fields(written, fields)
+            _AvroMapper(settings).map(kept, "")
             read = compile_fields(written, fields)
             written = kept
 
