@@ -27,6 +27,7 @@ from spark_jobs.control import (
 )
 from spark_jobs.job import control_folder
 from spark_jobs.spark.checkpoint import LocalFolder, local_path
+from tests.support.eventually import eventually
 
 HOLDER = """
 import sys
@@ -113,9 +114,19 @@ def test_whoever_locks_a_job_waits_for_the_jvm_of_a_run_that_was_killed(
     }
     job = build_job(properties)
     control = Control(job.folder)
-    with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(1)"]) as jvm:
-        control.write({"jvm": {"pid": jvm.pid, "age": process_age(jvm.pid)}})
+    with (
+        subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, stderr=subprocess.DEVNULL) as jvm,
+        ThreadPoolExecutor(1) as pool,
+    ):
         age = process_age(jvm.pid)
+        control.write({"jvm": {"pid": jvm.pid, "age": age}})
+
+        def end_jvm() -> None:
+            """End it when someone waits for it."""
+            eventually(control.running, "the job to be locked")
+            jvm.communicate()
+
+        pool.submit(end_jvm)
         with lock_job(job):
             assert not is_alive(jvm.pid, age)
             assert control.running()
