@@ -7,7 +7,6 @@ configuration: ``source: {topics: [a, b]}`` is ``source.topics: a,b``.
 from __future__ import annotations
 
 import difflib
-import json
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -16,12 +15,12 @@ from connectors.errors import ConfigInvalid
 from connectors.options import Config, ConfigDef, ConfigProblem
 from spark_jobs import registry
 from spark_jobs.config import schema_options
+from spark_jobs.config.json_text import flatten_json
 from spark_jobs.config.keys import (
     FRAME,
     GUARANTEES,
     MATERIALIZE,
     MERGE,
-    NAMED_LISTS,
     PASS_THROUGH,
     SEPARATE,
     SHARDS,
@@ -35,7 +34,7 @@ from spark_jobs.rows import masks
 from spark_jobs.steps import options as steps
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
     from spark_jobs.contract import Sink, Source
 
@@ -84,95 +83,13 @@ def parse_text(file_text: str, path: str = "", *, as_json: bool = False) -> JobF
     """``read_file`` for text that is at hand."""
     from spark_jobs.config.yaml_text import flatten_yaml
 
-    properties, lines = _flatten_json(file_text, path) if as_json else flatten_yaml(file_text, path)
+    properties, lines = flatten_json(file_text, path) if as_json else flatten_yaml(file_text, path)
     if not properties:
         raise ConfigInvalid(
             f"{path or 'the job'}: is empty; a job needs at least name, kafka.bootstrap.servers, "
             "source.topics, source.format and sink.type"
         )
     return JobFile(properties, path, lines)
-
-
-class _Pairs(list[tuple[str, Any]]):
-    """A JSON object as written: duplicates are still there."""
-
-
-def _flatten_json(json_text: str, path: str) -> tuple[dict[str, str], dict[str, int]]:
-    try:
-        document = json.loads(json_text, object_pairs_hook=_Pairs, parse_int=str, parse_float=str)
-    except json.JSONDecodeError as error:
-        raise ConfigInvalid(f"{path}:{error.lineno}: is not JSON: {error.msg} (column {error.colno})") from None
-    if not isinstance(document, _Pairs):
-        raise ConfigInvalid(f"{path}: must be an object with the job's options")
-    result: dict[str, str] = {}
-
-    def visit(prefix: str, pairs: _Pairs) -> None:
-        for key, value in pairs:
-            name = f"{prefix}{key}"
-            if isinstance(value, _Pairs):
-                visit(f"{name}.", value)
-                continue
-            if (
-                name in NAMED_LISTS
-                and isinstance(value, list)
-                and value
-                and all(isinstance(item, _Pairs) for item in value)
-            ):
-                value = [visit_named(name, item) for item in value]  # noqa: PLW2901 - the names of the steps or sinks
-            if name in result:
-                raise ConfigInvalid(f"{path}: {name} is given twice; remove one")
-            if value is not None:
-                result[name] = _format_plain(name, value, f"{path}: ")
-
-    def visit_named(option: str, pairs: _Pairs) -> str:
-        prefix, noun = NAMED_LISTS[option]
-        names = [str(value) for key, value in pairs if key == "name"]
-        if len(names) != 1:
-            raise ConfigInvalid(f"{path}: {option}: each {noun} of the list needs one name")
-        visit(f"{prefix}{names[0]}.", _Pairs(pair for pair in pairs if pair[0] != "name"))
-        return names[0]
-
-    visit("", document)
-    lines = json_text.splitlines()
-    return result, {name: line_number for name in result if (line_number := _line_of(name, lines))}
-
-
-def _line_of(name: str, lines: Sequence[str]) -> int:
-    """The line on which the last part of ``name`` is written as a key; 0 unless there is exactly one."""
-    parts = name.split(".")
-    for start in range(len(parts)):
-        quoted_name = f'"{".".join(parts[start:])}"'
-        line_numbers = [number for number, line in enumerate(lines, 1) if quoted_name in line]
-        if len(line_numbers) == 1:
-            return line_numbers[0]
-    return 0
-
-
-def _format_plain(name: str, value: Any, where: str) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, list) and not isinstance(value, _Pairs):
-        return ",".join(
-            list_item(name, _format_plain(name, item, where), where)
-            for item in value
-            if _format_scalar(name, item, where)
-        )
-    return str(value)
-
-
-def _format_scalar(name: str, item: Any, where: str) -> bool:
-    if isinstance(item, list) or item is None:
-        raise ConfigInvalid(f"{where}{name}: a list may hold strings, numbers and booleans only")
-    return True
-
-
-def list_item(name: str, item: str, where: str) -> str:
-    """``item`` of a list that will be joined by commas."""
-    if "," in item:
-        raise ConfigInvalid(
-            f"{where}{name}: the item {item!r} holds a comma, which separates items; write two items instead"
-        )
-    return item
 
 
 def resolve_references(properties: Mapping[str, str]) -> tuple[dict[str, str], list[ConfigProblem]]:

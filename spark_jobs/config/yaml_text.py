@@ -7,6 +7,7 @@ from typing import Any, Final
 import yaml
 
 from connectors.errors import ConfigInvalid
+from spark_jobs.config.json_text import list_item
 from spark_jobs.config.keys import NAMED_LISTS
 
 _NULL: Final = "tag:yaml.org,2002:null"
@@ -88,8 +89,6 @@ def _add_item_options(
     options.start_mark = node.start_mark
     name = _read_scalar(names[0], path)
     _visit_node(f"{prefix}{name}.", options, values, lines, path, depth + 1)
-    from spark_jobs.config.job_files import list_item
-
     return list_item(option, name, f"{path}:{node.start_mark.line + 1}: ")
 
 
@@ -109,8 +108,6 @@ def _join_surrogates(scalar_text: str, line: int, path: str) -> str:
 
 
 def _list_item_value(name: str, node: Any, path: str) -> str:
-    from spark_jobs.config.job_files import list_item
-
     where = f"{path}:{node.start_mark.line + 1}: "
     if not isinstance(node, yaml.ScalarNode) or node.tag in (_NULL, _BINARY):
         raise ConfigInvalid(f"{where}{name}: a list may hold strings, numbers and booleans only")
