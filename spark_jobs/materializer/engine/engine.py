@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
 #: After this number of events of one call the bucket gets a chance to commit.
 _EVENTS: Final = 2000
-FAILURES: Final = (ValueError, TypeError, KeyError, AttributeError, OverflowError, IndexError)
+FAILURES: Final = (ValueError, TypeError, KeyError, AttributeError, ArithmeticError, IndexError)
 
 
 def make_engine(

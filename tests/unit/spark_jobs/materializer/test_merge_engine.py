@@ -609,6 +609,16 @@ def test_bad_messages_change_nothing() -> None:
     assert set(engine_bench.store.values) <= {CATALOG}
 
 
+def test_a_decimal_of_a_key_that_is_no_number_is_a_bad_message() -> None:
+    engine_bench, written = bench([Column("pk", parse_type("decimal"), "partition_key", 0), PLAIN[1]])
+    good = written.record(PartitionUpdate(source=source(), key=("1.5",), write_time=100_000_000))
+    bad = good._replace(value=(good.value or b"").replace(b"1.5", b"1,5"))
+    with pytest.raises(Skippable, match="partition key at offset"):
+        engine_bench.engine.route(bad)
+    with pytest.raises(Skippable, match="not of its column's type"):
+        engine_bench.engine.apply(bad, engine_bench.store, [])
+
+
 def test_damaged_state_stops() -> None:
     engine_bench, written = bench(PLAIN)
     engine_bench.apply(written.record(plain("x", 100)))
