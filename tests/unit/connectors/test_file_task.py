@@ -589,7 +589,7 @@ def test_exactly_once_needs_a_file(options: Mapping[str, str], *, supported: boo
             "The value for the 'position' key in the offset should be a non-negative value",
         ),
         ({"other": "f"}, {"position": 1}, "Partition objects should contain the key 'filename'"),
-        ({}, {"position": 1}, "Partition objects cannot be null"),
+        ({}, {"position": 1}, "Partition objects should contain the key 'filename'"),
     ],
 )
 async def test_altered_offsets_are_checked_with_kafka_connects_words(
