@@ -295,6 +295,8 @@ class Delivery:
         if event.kind == "drain":
             action = self._drain(host, host.tasks)
         elif event.kind == "restart task":
+            # Not when it begins: a host that is paused is asked for one restart, as workers do it.
+            self._restarting.add(task.task)
             action = self._restart(host.tasks, task)
         else:
             action = self._pause(host.tasks, task, event.length_s)
@@ -308,7 +310,6 @@ class Delivery:
             self._start_host()
 
     async def _restart(self, tasks: TaskHost, task: HostTaskId) -> None:
-        self._restarting.add(task.task)
         await tasks.handle(StopTask(task, _STOP_S))
         await tasks.handle(self._start_message(task.task))
         self._restarting.discard(task.task)

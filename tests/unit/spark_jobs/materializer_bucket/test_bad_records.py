@@ -121,8 +121,9 @@ def static(value: int, ttl_s: int) -> UpdateRow:
 
 
 def bad(at: float) -> PartitionUpdate:
-    """A message with a row that can't be merged: its write times don't fit together."""
-    row = UpdateRow((50, 0), CellStamp(96), None, (Cell("v", None, "new", CellStamp(-(1 << 63) + 1)),))
+    """A message with a row that can't be merged: the key of an element of a list is no UUID."""
+    stamp = CellStamp(96_000_000)
+    row = UpdateRow((50, 0), stamp, None, (Cell("lf", "no uuid", {"a": "x", "b c": b""}, stamp),))
     return update(row, at=at)
 
 
