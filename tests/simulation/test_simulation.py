@@ -13,7 +13,7 @@ from typing import Final
 import pytest
 
 from tests.simulation.control import worker_properties
-from tests.simulation.delivery import run_delivery
+from tests.simulation.delivery import find_set_back, run_delivery
 from tests.simulation.run import Verdict, run_plan, run_seed
 from tests.simulation.schedule import Event, Plan, make_plan
 from tests.support.eventually import eventually
@@ -180,6 +180,15 @@ def test_a_record_that_overtakes_a_refused_one_is_found(monkeypatch: pytest.Monk
     monkeypatch.setattr("worker.host.delivery.producer.stop_sender", lambda _: None)
     broken = [run_delivery(seed).broken or "" for seed in (2, 6, 15)]
     assert any("is written before" in rule for rule in broken)
+
+
+def test_a_position_that_goes_back_is_found() -> None:
+    """Also behind one of another producer; not where that one has set it back."""
+    assert find_set_back([(1, 3), (1, 7), (2, 9), (2, 12)]) is None
+    assert find_set_back([(1, 3), (1, 7), (2, 5), (1, 6), (1, 8)]) is None, "a dead host's last request came late"
+    assert find_set_back([(1, 3), (1, 7), (1, 6)]) == 6
+    assert find_set_back([(1, 7), (2, 5), (1, 4)]) == 4
+    assert find_set_back([(1, 7), (2, 9), (1, 6)]) == 6
 
 
 def test_a_receipt_before_the_commit_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
