@@ -109,8 +109,12 @@ def test_flows_are_shown_as_they_change(view: View, cluster: MillraceWorker) -> 
     expect(page.locator("li", has_text=name).locator(".badge")).to_have_text("stopped")
     page.get_by_role("link", name=name).click()
     source = page.get_by_label("Source and sink")
-    source.fill("source.topics=typed")
-    page.go_back()
+    expect(source).not_to_have_value("")
+    source.evaluate("""(area) => {
+      area.value = "source.topics=typed";
+      area.dispatchEvent(new Event("input", { bubbles: true }));
+      history.back();
+    }""")
     page.get_by_role("button", name="Stay").click()
     expect(source).to_have_value("source.topics=typed")
     page.go_back()

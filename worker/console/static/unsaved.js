@@ -1,11 +1,12 @@
 /** Asks before a page with changes is left: by a link, by Back and Forward, by closing it. */
 import { go, whenLeft } from "./place.js";
-import { Button, Dialog, html, useEffect, useState } from "./ui.js";
+import { Button, Dialog, html, useLayoutEffect, useState } from "./ui.js";
 
 /** Asks while there are changes; returns the dialog, to be shown on the page. */
 export function useUnsaved(dirty) {
   const [leaving, setLeaving] = useState(null);
-  useEffect(() => {
+  // Not when the page has been painted: somebody may go back before that.
+  useLayoutEffect(() => {
     if (!dirty) return undefined;
     const unload = (event) => event.preventDefault();
     const follow = (event) => {
