@@ -2,7 +2,7 @@
 import { call, curl } from "./api.js";
 import { exact, shownExactly } from "./exact.js";
 import { go, placeHref } from "./place.js";
-import { Button, Calls, Copy, counted, Empty, html, Notice, useEffect, useLoaded, useMemo, useRef, useState } from "./ui.js";
+import { Button, Calls, Copy, counted, Empty, html, Notice, useEffect, useLayoutEffect, useLoaded, useMemo, useRef, useState } from "./ui.js";
 
 const LIMIT = 50;
 const FORMS = [["auto", "As written"], ["json", "JSON"], ["text", "Text"], ["bytes", "Bytes"]];
@@ -67,16 +67,17 @@ function Filters({ query, masked, users, set, busy }) {
   // What is typed goes with what is chosen.
   const ask = (change) => set({ key, where, ...change });
   const asked = [query.get("key") ?? "", query.get("where") ?? ""];
-  useEffect(() => {
+  // At once: later it would replace what has been typed in between.
+  useLayoutEffect(() => {
     setKey(asked[0]);
     setWhere(asked[1]);
   }, asked);
   return html`<form class="filters record-filters" onSubmit=${(event) => {
     event.preventDefault();
-    ask({});
+    ask(Object.fromEntries(new FormData(event.currentTarget)));
   }}>
-    ${!masked && html`<label class="field">Key contains <input value=${key} onInput=${(event) => setKey(event.target.value)} /></label>
-      <label class="field grow">Condition in CEL <input value=${where} list="cel-examples" spellcheck="false" autocomplete="off"
+    ${!masked && html`<label class="field">Key contains <input name="key" value=${key} onInput=${(event) => setKey(event.target.value)} /></label>
+      <label class="field grow">Condition in CEL <input name="where" value=${where} list="cel-examples" spellcheck="false" autocomplete="off"
         placeholder=${EXAMPLES[0]} onInput=${(event) => setWhere(event.target.value)} />
         <datalist id="cel-examples">${EXAMPLES.map((each) => html`<option key=${each} value=${each}></option>`)}</datalist></label>
       <label class="field">Shown <select value=${query.get("form") ?? "auto"} onChange=${(event) => ask({ form: event.target.value === "auto" ? "" : event.target.value })}>
