@@ -1,4 +1,4 @@
-"""From placement and configuration to what shall run on this worker, and how. Pure."""
+"""From placement and configuration to what shall run on this worker, and how."""
 
 from __future__ import annotations
 

@@ -17,7 +17,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from connectors.cql.types import CqlType, parse_type
-from connectors.errors import Fatal, Skippable
 from connectors.formats import timeuuid
 from connectors.formats.partition_update import (
     Cell,
@@ -372,17 +371,6 @@ def test_a_row_of_a_message_that_changes_its_partition_has_one_event(kind: str, 
     assert len(engine_bench.events) == (18 if kind == "range" else 30)
 
 
-def test_a_message_with_a_row_that_cannot_be_merged_changes_nothing_of_its_partition() -> None:
-    engine_bench, written = bench(WIDE)
-    filled(engine_bench, written)
-    before = dict(engine_bench.store.values)
-    row = UpdateRow((50, 0), stamp(96), None, (Cell("lf", "no uuid", {"a": "x", "b c": b""}, stamp(96)),))
-    static = UpdateRow((), None, None, (Cell("st", None, 5, stamp(96)),))
-    with pytest.raises(Skippable, match="not of its column's type"):
-        engine_bench.engine.apply(written.record(update(row, static=static, at=96)), engine_bench.store, [])
-    assert engine_bench.store.values == before
-
-
 @pytest.mark.parametrize("order", list(itertools.permutations(range(3))))
 def test_write_times_may_be_any_number_of_64_bits(order: tuple[int, ...]) -> None:
     """``USING TIMESTAMP``: the earliest and the latest that servers take, in one row and one static row."""
@@ -583,46 +571,3 @@ def test_the_state_is_read_without_the_messages_it_came_from() -> None:
 
 
 # What is refused
-
-
-def test_bad_messages_change_nothing() -> None:
-    engine_bench, written = bench(PLAIN)
-    good = written.record(plain("x", 100))
-    for value in (
-        b"",
-        b"nonsense",
-        b"{}",
-        b'{"source":{"schema":"1.2"}}',
-        (good.value or b"").replace(b'"x"', b"5"),
-        (good.value or b"").replace(b'{"pk":"a"}', b'{"pk":""}'),
-    ):
-        with pytest.raises(Skippable):
-            engine_bench.engine.apply(good._replace(value=value), engine_bench.store, [])
-    assert set(engine_bench.store.values) <= {CATALOG}
-    registry = MemoryRegistry()
-    engine_bench, written = bench(PLAIN, avro=True)
-    good = written.record(plain("x", 100))
-    for value in (b"", b"\x00\x00", b"{}", (good.value or b"")[:-3], (good.value or b"") + b"x"):
-        with pytest.raises(Skippable):
-            engine_bench.engine.apply(good._replace(value=value), engine_bench.store, [])
-    assert not registry.schemas
-    assert set(engine_bench.store.values) <= {CATALOG}
-
-
-def test_a_decimal_of_a_key_that_is_no_number_is_a_bad_message() -> None:
-    engine_bench, written = bench([Column("pk", parse_type("decimal"), "partition_key", 0), PLAIN[1]])
-    good = written.record(PartitionUpdate(source=source(), key=("1.5",), write_time=100_000_000))
-    bad = good._replace(value=(good.value or b"").replace(b"1.5", b"1,5"))
-    with pytest.raises(Skippable, match="partition key at offset"):
-        engine_bench.engine.route(bad)
-    with pytest.raises(Skippable, match="not of its column's type"):
-        engine_bench.engine.apply(bad, engine_bench.store, [])
-
-
-def test_damaged_state_stops() -> None:
-    engine_bench, written = bench(PLAIN)
-    engine_bench.apply(written.record(plain("x", 100)))
-    key = next(key for key in engine_bench.store.values if key != CATALOG)
-    engine_bench.store.values[key] = bytes(8) + b"\xc1"
-    with pytest.raises(Fatal, match="rebuild"):
-        engine_bench.apply(written.record(plain("y", 101)))
