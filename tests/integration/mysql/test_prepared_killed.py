@@ -5,12 +5,9 @@ from __future__ import annotations
 import os
 import secrets
 import signal
-from contextlib import closing
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import pymysql
-
-from compose.local.worker import MillraceWorker
+from tests.integration.mysql.captured_database import captured_database
 from tests.support.eventually import eventually
 from tests.support.verified import run_verify
 
@@ -22,45 +19,10 @@ if TYPE_CHECKING:
 
 def test_a_snapshot_after_the_kill_brings_no_row_back(mariadb: MariaDb, bootstrap: str, tmp_path: Path) -> None:
     name = f"xakill_{secrets.token_hex(4)}"
-    with (
-        closing(
-            pymysql.connect(
-                host="127.0.0.1",
-                port=int(mariadb.port or 0),
-                user=mariadb.user,
-                password=mariadb.password,
-                autocommit=True,
-            )
-        ) as connection,
-        connection.cursor() as cursor,
-        MillraceWorker(
-            tmp_path, bootstrap, group=name, port=None, processes=1, properties={"offset.flush.interval.ms": "300"}
-        ) as worker,
-    ):
-        for statement in (
-            f"CREATE DATABASE {name}",
-            f"USE {name}",
-            "CREATE TABLE t (id BIGINT PRIMARY KEY, v INT)",
-            "INSERT INTO t VALUES (1, 1), (2, 2), (3, 3)",
-        ):
-            cursor.execute(statement)
-        worker.create(
-            name,
-            {
-                "connector.class": "mysql",
-                "topic.prefix": name,
-                "database.hostname": "127.0.0.1",
-                "database.port": str(mariadb.port),
-                "database.user": mariadb.user,
-                "database.password": mariadb.password,
-                "database.include.list": name,
-            },
-        )
-
-        def ask(method: str, path: str, body: Any = None) -> Any:
-            status, answer = worker.request(method, f"/connectors/{name}/{path}", body)
-            assert status < 300, answer
-            return answer
+    statements = ("CREATE TABLE t (id BIGINT PRIMARY KEY, v INT)", "INSERT INTO t VALUES (1, 1), (2, 2), (3, 3)")
+    options = {"connector.class": "mysql"}
+    with captured_database(mariadb, bootstrap, tmp_path, name, statements, options) as database:
+        ask, cursor, worker = database.ask, database.cursor, database.worker
 
         def state(request: str) -> str:
             return next((snapshot["state"] for snapshot in ask("GET", "snapshots") if snapshot["id"] == request), "")
@@ -92,4 +54,3 @@ def test_a_snapshot_after_the_kill_brings_no_row_back(mariadb: MariaDb, bootstra
         code, output = run_verify("--connector", name, "--rest", worker.url, "--bootstrap", bootstrap)
         assert code == 0, output
         assert "equal, 2 rows in the source, 2 on the topic" in output
-        cursor.execute(f"DROP DATABASE {name}")

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import secrets
-from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-import pymysql
-
-from compose.local.worker import MillraceWorker
+from tests.integration.mysql.captured_database import captured_database
 from tests.support.eventually import eventually
 from tests.support.verified import run_verify
 
@@ -21,46 +18,13 @@ if TYPE_CHECKING:
 
 def test_snapshots_are_steered_and_the_topic_is_verified(mariadb: MariaDb, bootstrap: str, tmp_path: Path) -> None:
     name = f"live_{secrets.token_hex(4)}"
-    with (
-        closing(
-            pymysql.connect(
-                host="127.0.0.1",
-                port=int(mariadb.port or 0),
-                user=mariadb.user,
-                password=mariadb.password,
-                autocommit=True,
-            )
-        ) as connection,
-        connection.cursor() as cursor,
-        MillraceWorker(
-            tmp_path, bootstrap, group=name, port=None, processes=1, properties={"offset.flush.interval.ms": "300"}
-        ) as worker,
-    ):
-        for statement in (
-            f"CREATE DATABASE {name}",
-            f"USE {name}",
-            "CREATE TABLE t (id BIGINT PRIMARY KEY, a INT NOT NULL, d DECIMAL(12,2), e DATETIME(3))",
-            "INSERT INTO t SELECT seq, seq, seq / 7, NOW(3) FROM seq_1_to_5000",
-        ):
-            cursor.execute(statement)
-        worker.create(
-            name,
-            {
-                "connector.class": "io.debezium.connector.mariadb.MariaDbConnector",
-                "topic.prefix": name,
-                "database.hostname": "127.0.0.1",
-                "database.port": str(mariadb.port),
-                "database.user": mariadb.user,
-                "database.password": mariadb.password,
-                "database.include.list": name,
-                "snapshot.chunk.rows": "100",
-            },
-        )
-
-        def ask(method: str, path: str, body: Any = None) -> Any:
-            status, answer = worker.request(method, f"/connectors/{name}/{path}", body)
-            assert status < 300, answer
-            return answer
+    statements = (
+        "CREATE TABLE t (id BIGINT PRIMARY KEY, a INT NOT NULL, d DECIMAL(12,2), e DATETIME(3))",
+        "INSERT INTO t SELECT seq, seq, seq / 7, NOW(3) FROM seq_1_to_5000",
+    )
+    options = {"connector.class": "io.debezium.connector.mariadb.MariaDbConnector", "snapshot.chunk.rows": "100"}
+    with captured_database(mariadb, bootstrap, tmp_path, name, statements, options) as database:
+        ask, cursor, worker = database.ask, database.cursor, database.worker
 
         def state(request: str) -> dict[str, Any]:
             return next(snapshot for snapshot in ask("GET", "snapshots") if snapshot["id"] == request)
@@ -120,4 +84,3 @@ def test_snapshots_are_steered_and_the_topic_is_verified(mariadb: MariaDb, boots
         assert state(repair)["rows_done"] == 1
         code, output = run_verify(*command)
         assert code == 0, output
-        cursor.execute(f"DROP DATABASE {name}")
