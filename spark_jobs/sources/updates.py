@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from spark_jobs.contract import Batch, JobContext
+    from spark_jobs.sources.records.discovery import RecordGroup
 
 #: The columns: Kafka's key (the partition key in Cassandra's serialized form) and the update. There is no primary key: every
 #: update counts.
@@ -46,11 +47,12 @@ class PartitionUpdateSource(Source):
         self._schema_texts: dict[int, str] = {}
 
     def changes(self, batch: Batch) -> list[TableChanges]:
-        """See ``Source.changes``."""
+        """See ``Source.changes``; runs one Spark job that looks for schemas and heartbeats."""
         report = DeadLetters.of(self.context)
+        kinds = find_kinds(batch.raw, "avro" if self._avro else "bytes", "bytes", Heartbeats.of(self.context))
         rows = batch.raw.where(f.col("value").isNotNull())
         payload = (
-            self._from_avro(batch)
+            self._from_avro(kinds)
             if self._avro
             else f.when(f.is_valid_utf8(f.col("value").cast("string")), f.col("value").cast("string"))
         )
@@ -77,11 +79,11 @@ class PartitionUpdateSource(Source):
             for topic in sorted({topic for (topic, _), (first, end) in batch.ranges.items() if end > first})
         ]
 
-    def _from_avro(self, batch: Batch) -> Expression:
+    def _from_avro(self, kinds: list[RecordGroup]) -> Expression:
         if self._registry is None:
             raise Fatal("source.schema.registry.url is missing.")
         ids = set()
-        for kind in find_kinds(batch.raw, "avro", "bytes", Heartbeats.of(self.context)):
+        for kind in kinds:
             if len(kind.ref.value) == 2 * HEAD_SIZE and kind.ref.value.startswith("00"):
                 ids.add(int.from_bytes(bytes.fromhex(kind.ref.value)[1:], "big"))
         result: Expression = f.lit(None).cast("string")

@@ -1,6 +1,7 @@
 """Heartbeats of Cassandra's and Scylla's tables through a worker, Kafka and jobs: delays are measured, they are no rows.
 
-Cassandra's partition updates go through the materializer, and a Kafka sink copies their topic with the heartbeats.
+Cassandra's partition updates go through the materializer and into a history, and a Kafka sink copies their topic with the
+heartbeats.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ def _check_heartbeats(records: list[TopicRecord], last_change: float) -> None:
 
 
 @pytest.mark.slow
-def test_cassandra_through_the_materializer_and_as_copies(
+def test_cassandra_through_the_materializer_as_copies_and_as_a_history(
     millrace: Callable[..., MillraceWorker],
     cassandra: HasCassandra,
     cassandra_keyspace: Callable[[], str],
@@ -109,6 +110,12 @@ def test_cassandra_through_the_materializer_and_as_copies(
         "sink.type": "kafka",
         "sink.kafka.content": "records",
         "sink.kafka.topic": f"{topic}.copy",
+    }
+    jobs[f"{name}-history"] = {
+        "source.topics": topic,
+        "source.format": "partition-update",
+        "sink.type": "files",
+        "sink.files.path": str(tmp_path / "history"),
     }
     jobs[f"{name}-target"] = {
         "source.topics": f"{topic}.rows",
