@@ -10,10 +10,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Self
+from typing import Final, Self
 
 from compose.local.ports import LOOPBACK, free_ports
-from compose.local.process.jvm import Heap, java_command, write_log4j, write_properties
+from compose.local.process.jvm import Heap, java_command, write_log4j, write_log4j_1, write_properties
 from compose.local.process.service import Managed, Service, wait_until
 from compose.local.security.kafka_security import KafkaListener, KafkaSecurity
 from worker.fetch.artifacts import load_manifest
@@ -23,6 +23,8 @@ from worker.fetch.resolver import ArtifactResolver
 from worker.terminal import Say, drop_line
 
 DEFAULT_PORT = 9092
+#: The set of files of the manifest by version.
+VERSIONS: Final[Mapping[str, str]] = {"4.1": "kafka", "3.3": "kafka-33", "3.9": "kafka-39", "4.3": "kafka-43"}
 _METADATA = 3  # the API key of Kafka's Metadata request
 _METADATA_LIMIT = 1 << 20  # bytes; more than that did not come from a broker
 
@@ -187,6 +189,7 @@ class KafkaCluster:
         ports: Ports of all brokers, to start a cluster again where it was; empty to choose them.
         properties: Server properties that override the defaults, for all brokers.
         security: Listeners with logins and TLS, and permissions; see there. None for neither.
+        version: `4.1`, or one of the others in `VERSIONS`.
         heap: Heap of each broker.
         jvm_options: Further options of the JVM, see `jvm.FAST_START`.
         detached: Whether the brokers outlive this program.
@@ -200,6 +203,7 @@ class KafkaCluster:
     ports: Sequence[Ports] = ()
     properties: Mapping[str, str] = field(default_factory=dict)
     security: KafkaSecurity | None = None
+    version: str = "4.1"
     heap: Heap = field(default_factory=Heap)
     jvm_options: Sequence[str] = ()
     detached: bool = False
@@ -295,7 +299,9 @@ class KafkaCluster:
         if self.count < 1:
             raise StackError(f"a Kafka cluster needs at least one broker, not {self.count}")
         java = find_java(say=self.say)
-        jars = ArtifactResolver(say=self.say).fetch(load_manifest().members("kafka"), "Kafka")
+        jars = ArtifactResolver(say=self.say).fetch(
+            load_manifest().members(VERSIONS[self.version]), f"Kafka {self.version}"
+        )
         ports = list(self.ports) or self._choose_ports()
         cluster_id = self._cluster_id()
         kinds = self.security.listeners if self.security is not None else ()
@@ -321,6 +327,8 @@ class KafkaCluster:
             if not (data / "meta.properties").exists():
                 formats.append((folder, self._format_storage(java, jars, config, cluster_id)))
             options = [*self.jvm_options, f"-Dlog4j2.configurationFile={write_log4j(folder)}"]
+            if self.version.startswith("3."):
+                options.append(f"-Dlog4j.configuration=file:{write_log4j_1(folder)}")
             service = Service(
                 name=f"Kafka broker {node + 1} (port {ports[node].client})",
                 command=java_command(java, jars, "kafka.Kafka", [str(config)], self.heap, options),
