@@ -10,7 +10,7 @@ from connectors.errors import Fatal
 from connectors.options import ConfigKey, ConfigType, Importance, at_least, non_empty, one_of
 from spark_jobs.config.keys import STEP_PREFIX
 from spark_jobs.contract import KAFKA_COLUMNS, SYSTEM_COLUMNS, TableChanges
-from spark_jobs.spark.frames import number_columns
+from spark_jobs.spark.frames import number_columns, union_frames
 from spark_jobs.steps.contract import BadRows, StepTable
 from spark_jobs.steps.event_time.times import MS
 from spark_jobs.steps.planning.model import StepRefused
@@ -279,8 +279,6 @@ def count_rows(
     Returns:
         The counts by input, and whether they are of the batch; 0 where there are no rows.
     """
-    from functools import reduce
-
     from pyspark.sql import functions as f
 
     parts = [
@@ -295,7 +293,7 @@ def count_rows(
         for name, frame in frames.items()
     ]
     result = {(name, new): Count() for new, frames in ((True, batch), (False, state)) for name in frames}
-    totals = reduce(lambda first, second: first.unionAll(second), parts).groupBy("input", "new")
+    totals = union_frames(parts).groupBy("input", "new")
     for row in totals.agg(
         f.max(TIME).alias("newest"),
         f.count_if(f.col(TIME).isNotNull() & ~f.col("late")).alias("rows"),
