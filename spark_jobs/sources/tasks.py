@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from connectors.errors import Skippable
-from spark_jobs.sources.records.kinds import RecordSample, Rules, choose_sample, find_subject
+from spark_jobs.sources.records.events import find_subject
+from spark_jobs.sources.records.kinds import RecordSample, Rules, choose_sample
 from spark_jobs.sources.records.rows import Report, TableDecoder
 from spark_jobs.sources.records.search import Search
 from spark_jobs.spark.worker_memory import frozen_after
