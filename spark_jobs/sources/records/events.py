@@ -1,4 +1,4 @@
-"""What Debezium's events in JSON say without their table's schema: the subject and the rows, or why they give no row. Pure."""
+"""Debezium's events in JSON without their table's schema: subject and rows, and the reasons for which one gives no row. Pure."""
 
 from __future__ import annotations
 
