@@ -6,6 +6,7 @@ collected over messages of one schema and cast column by column by Arrow.
 
 from __future__ import annotations
 
+import gc
 from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar, Final
@@ -294,8 +295,6 @@ def _make_decoding_task(
     report: DeadLetters,
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        import gc
-
         gc.disable()
         decoder = UmsDecoder(schema, layouts, before=before, report=report.report)
         try:

@@ -1,4 +1,4 @@
-"""Debezium's events in JSON without their table's schema: subject and rows, and the reasons for which one gives no row. Pure."""
+"""Debezium's events in JSON without their table's schema: subject and rows, and why one gives no row. Pure."""
 
 from __future__ import annotations
 

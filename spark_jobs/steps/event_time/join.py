@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from connectors.options import ConfigDef, ConfigKey, ConfigType, Importance, at_least, non_empty, one_of
-from spark_jobs.contract import KAFKA_COLUMNS, SYSTEM_COLUMNS, TableChanges
+from spark_jobs.contract import KAFKA_COLUMNS, SYSTEM_COLUMNS, TableChanges, TableSchema
 from spark_jobs.spark.frames import union_frames
 from spark_jobs.steps.contract import Step, StepTable
 from spark_jobs.steps.event_time import rows as event_rows
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column as SparkColumn
     from pyspark.sql import DataFrame
 
-    from spark_jobs.contract import Column, TableSchema
+    from spark_jobs.contract import Column
     from spark_jobs.steps.contract import StepRun
     from spark_jobs.steps.planning.model import OutputTable
     from spark_jobs.steps.state.tables import StepState
@@ -268,9 +268,7 @@ class JoinStep(Step):
             replace(column, key=number < len(key), nullable=column.nullable and number >= len(key))
             for number, (column, _) in enumerate(order)
         ]
-        from spark_jobs.contract import TableSchema as Schema
-
-        return Joined(Schema(self.name, tuple(schema)), tuple(position for _, position in order), tuple(on))
+        return Joined(TableSchema(self.name, tuple(schema)), tuple(position for _, position in order), tuple(on))
 
     def _find_output_key(
         self, left: TableSchema, right: TableSchema, columns: Sequence[tuple[Column, tuple[int, int]]]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from connectors.errors import Fatal
@@ -363,8 +363,6 @@ def to_state(rows: DataFrame, schema: TableSchema) -> DataFrame:
 
 def late_table(namespace: str, rows: DataFrame, schema: TableSchema, *, present: bool) -> StepTable:
     """The late rows of an input as a table of their own."""
-    from dataclasses import replace
-
     frame = rows.drop(TIME).toDF(*(column.name for column in schema.columns), *SYSTEM_COLUMNS)
     return StepTable(TableChanges(replace(schema, namespace=namespace), frame), present)
 
