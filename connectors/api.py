@@ -32,6 +32,11 @@ Position = dict[str, Any]
 Instruction = Mapping[str, Any]
 #: The states of a snapshot (``SourceConnector.snapshots``) that has come to its end: none follows.
 SNAPSHOT_ENDED: Final = frozenset({"completed", "cancelled", "failed"})
+#: Keys with which the configuration of a connector or of a task asks for workers: the node, and labels as ``name=value``.
+NODE_KEY: Final = "millrace.node"
+LABELS_KEY: Final = "millrace.labels"
+#: The key by which a connector puts its task into a group: tasks of one group share something on their worker.
+TOGETHER_KEY: Final = "millrace.together"
 
 
 class Header(msgspec.Struct, frozen=True, gc=False):

@@ -177,7 +177,7 @@ def _validate_files(options: argparse.Namespace) -> int:
 
 def _print_plan(options: argparse.Namespace) -> int:
     from spark_jobs.config import job_files as config
-    from spark_jobs.flows.plan import plan_lines
+    from spark_jobs.flows.plan_lines import plan_lines
 
     running = config.resolve_file(options.running) if options.running else None
     if options.json:

@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
+from connectors.api import TOGETHER_KEY
 from connectors.errors import ConfigInvalid, Fatal, Retriable
 from connectors.job_api import JobConnector, JobPartition, JobTask
 from connectors.options import ConfigDef, ConfigProblem
@@ -24,7 +25,6 @@ from spark_jobs.flows.sinks import divide_sinks, selected_names, sink_names
 from spark_jobs.job import control_folder
 from spark_jobs.savepoints import SAVEPOINT
 from spark_jobs.supervisor import JobProcess, Predecessor
-from worker.control.placement.planning import TOGETHER_KEY
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -144,11 +144,6 @@ def run_text(configuration_json: str, stream: Any, attendance: Attendance) -> in
     return run_attended(jobs[0], stream, attendance) if jobs else 2
 
 
-def run_job(job: Job, stream: Any, *, supervised: bool = False) -> int:
-    """Run a checked job with its locks, its status file and its signals; blocks."""
-    return run_attended(job, stream, _of_process(supervised=supervised))
-
-
 def _of_process(*, supervised: bool) -> Attendance:
     """A run that is all that its process does: signals end it and, if it is supervised, the end of standard input."""
 

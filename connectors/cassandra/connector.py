@@ -6,7 +6,7 @@ import asyncio
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, Final
 
-from connectors.api import SourceConnector
+from connectors.api import NODE_KEY, SourceConnector
 from connectors.cassandra import lag
 from connectors.cassandra.config import keys
 from connectors.cassandra.config.checks import check_cluster, check_directories
@@ -78,7 +78,7 @@ class CassandraConnector(SourceConnector):
             if index < len(log_nodes):
                 task_options[keys.TASK_NODE] = log_nodes[index].name
                 if log_nodes[index].placed:
-                    task_options[keys.WORKER_NODE] = log_nodes[index].name
+                    task_options[NODE_KEY] = log_nodes[index].name
             configs.append(task_options)
         return configs
 

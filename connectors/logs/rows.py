@@ -69,6 +69,20 @@ class _Deleted(NamedTuple):
     row_number: int
 
 
+class _RowPlan(NamedTuple):
+    """How the rows of one table become records.
+
+    Attributes:
+        form: of keys and values.
+        is_timed: whether they have the column of time.
+        make_key: makes their keys by the template; None without one.
+    """
+
+    form: LogRowForm
+    is_timed: bool
+    make_key: Callable[[Record, LineOrigin], str] | None
+
+
 class RowMaker:
     """Makes the records of lines by a rule set, in one form.
 
@@ -93,7 +107,7 @@ class RowMaker:
         self._time_column: str = config[TIME_COLUMN] or ""
         self._is_ums = config[OUTPUT] == "ums"
         self.use(rules)
-        self.unknown_topic = self._plans[UNKNOWN_TABLE][0].topic
+        self.unknown_topic = self._plans[UNKNOWN_TABLE].form.topic
         self.counts = LineCounts(metrics)
         #: Is added to the order numbers of rows: rows of a replay must be newer than those before.
         self.order_base = 0
@@ -112,9 +126,8 @@ class RowMaker:
         schemas = {**rules.schemas, UNKNOWN_TABLE: UNKNOWN_ROWS}
         # The rows of unknown_table keep their identity as their key: replays delete them by it.
         keys = make_keys(config[KEY_TEMPLATE], rules.schemas, self._id_column)
-        #: Table -> its form, whether it has the column of time, and what makes its keys.
-        self._plans: dict[str, tuple[LogRowForm, bool, Callable[[Record, LineOrigin], str] | None]] = {
-            table: (
+        self._plans = {
+            table: _RowPlan(
                 make_form(config[OUTPUT], config[PREFIX], table, schema, self._id_column),
                 (field := schema.field(self._time_column)) is not None and field.schema.name == TIMESTAMP,
                 keys.get(table),
@@ -122,9 +135,9 @@ class RowMaker:
             for table, schema in schemas.items()
         }
         direct = {
-            table: TablePlan(form.topic, form.key_schema, form.value_schema, timed)
-            for table, (form, timed, make_key) in self._plans.items()
-            if config[OUTPUT] == "plain" and make_key is None
+            table: TablePlan(plan.form.topic, plan.form.key_schema, plan.form.value_schema, plan.is_timed)
+            for table, plan in self._plans.items()
+            if config[OUTPUT] == "plain" and plan.make_key is None
         }
         self._direct = DirectRows(rules, direct, self._id_column, self._time_column)
 
@@ -143,14 +156,14 @@ class RowMaker:
         return [
             speaker.record(
                 ums.INCREMENT_HEARTBEAT,
-                form.topic,
+                plan.form.topic,
                 ums_namespace(prefix, table, schemas[table]).text,
                 time_us,
                 at,
                 # By a template of keys the rows are in any partition.
-                behind=ums.INCREMENT if make_key is None else "",
+                behind=ums.INCREMENT if plan.make_key is None else "",
             )
-            for table, (form, _, make_key) in self._plans.items()
+            for table, plan in self._plans.items()
         ]
 
     def add_file_lines(
@@ -299,7 +312,7 @@ class RowMaker:
 
     def can_delete(self, table: str) -> bool:
         """Whether a row can be deleted: with a template of keys, other rows of the table may have its key."""
-        return self._is_ums or self._plans[table][2] is None
+        return self._is_ums or self._plans[table].make_key is None
 
     def make_delete(
         self,

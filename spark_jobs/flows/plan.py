@@ -1,4 +1,4 @@
-"""The plan of a job, and whether the systems that it needs can be reached. Reads, never writes; starts no Spark."""
+"""The parts of a job's plan, and whether the systems that it needs can be reached. Reads, never writes; starts no Spark."""
 
 from __future__ import annotations
 
@@ -8,12 +8,10 @@ import urllib.request
 from typing import TYPE_CHECKING, Final
 
 from connectors.errors import MillraceError
-from spark_jobs.config.keys import KAFKA, SOURCE_TYPE, STARTING_GROUP, TABLES
-from spark_jobs.control import Control, FileLock
-from spark_jobs.inputs.options import input_lines, most_per_batch
+from spark_jobs.config.keys import KAFKA, SOURCE_TYPE, STARTING_GROUP
 from spark_jobs.kafka import clients, ranges
 from spark_jobs.kafka.lag import KafkaView
-from spark_jobs.spark.checkpoint import local_path, open_local
+from spark_jobs.spark.checkpoint import open_local
 from spark_jobs.spark.filesystems import missing_clients
 from spark_jobs.spark.session import is_local
 from spark_jobs.steps.options import step_names
@@ -122,59 +120,8 @@ def _read_checkpoint_position(job: Job) -> ranges.Offsets | None:
     return ranges.start_of(folder, planned) if planned is not None else None
 
 
-def plan_lines(job: Job) -> list[str]:
-    """The lines of ``millrace job plan``. Blocks while it asks Kafka and the sink."""
-    config = job.config
-    lines = [f"job {job.name}" + (f" ({job.origin})" if job.origin else "")]
-    if job.membership is not None:
-        lines.append(f"  writes the sink {job.membership.sink} of the flow {job.membership.flow}")
-    running = Control(job.folder)
-    if running.running():
-        lines.append(f"  running now: process {running.status().get('pid', '?')}; a second run would be refused")
-    else:
-        lock = local_path(job.checkpoint)
-        if lock is not None and FileLock.is_locked(lock / "_millrace_lock"):
-            lines.append("  its checkpoint is in use by a run of another job: this one would be refused")
-    if config[SOURCE_TYPE] == KAFKA:
-        forms = f"{config['source.value.encoding']} values, {config['source.key.encoding']} keys"
-        lines.append(f"  reads {config['source.format']} ({forms}) from {config['kafka.bootstrap.servers']}:")
-        lines += [f"    {line}" for line in source_lines(job)]
-    else:
-        lines += [f"  {line}" for line in input_lines(config)]
-    if config[TABLES]:
-        lines.append(f"  tables: {', '.join(config[TABLES])}")
-    every = (
-        "what is there now, then ends"
-        if job.available_now
-        else f"a batch every {config['trigger.interval.ms']} ms"
-        if config["trigger.interval.ms"]
-        else "batch after batch"
-    )
-    lines += [
-        f"  trigger: {every}, {most_per_batch(config)} a batch",
-        f"  transformation: {config['transform.type']}",
-    ]
-    steps = _step_lines(job)
-    lines += ["  steps:", *(f"    {line}" for line in steps)] if steps else []
-    lines.append(f"  sink: {config['sink.type']}")
-    try:
-        lines += [f"    {line}" for line in job.sink_class().plan(config)]
-    except MillraceError as error:
-        lines.append(f"    {error}")
-    letters = config["errors.deadletterqueue.topic.name"]
-    bad = "stop the job" if config["errors.tolerance"] == "none" else f"to {letters or 'the log'}"
-    lines += [
-        f"  guarantee: {job.guarantee}: {guarantee_reason(job)}",
-        f"  bad records: {bad}",
-        f"  checkpoint: {job.checkpoint}",
-        f"  local caches: {config['state.dir']}",
-        *([f"  consumer group (shows the lag): {config['kafka.group.id']}"] if config[SOURCE_TYPE] == KAFKA else []),
-        f"  Spark master: {job.master}",
-    ]
-    return lines + [f"  note: {note}" for note in (*list_remarks(job), *_step_warnings(job))]
-
-
-def _step_lines(job: Job) -> list[str]:
+def list_step_lines(job: Job) -> list[str]:
+    """The lines of the steps of a job's flow, and why steps are refused; none where it has no steps."""
     if not step_names(job.config.raw):
         return []
     from spark_jobs.steps.planning.plans import step_lines  # imports types of Spark
@@ -182,16 +129,8 @@ def _step_lines(job: Job) -> list[str]:
     return step_lines(job.config)
 
 
-def _step_warnings(job: Job) -> list[str]:
-    if not step_names(job.config.raw):
-        return []
-    from spark_jobs.flows.planning import step_warnings  # imports types of Spark
-
-    return step_warnings(job)
-
-
 def _step_refusals(job: Job) -> list[str]:
-    lines = _step_lines(job)
+    lines = list_step_lines(job)
     if not lines:
         return []
     from spark_jobs.steps.planning.plans import refusal_in

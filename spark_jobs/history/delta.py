@@ -16,12 +16,12 @@ from pyspark.sql import functions as f
 
 from connectors.errors import Fatal
 from spark_jobs.history import formats
+from spark_jobs.history.known_rows import demand_known_rows, is_known
 from spark_jobs.history.log import Offsets, find_known_offsets, is_complete
 from spark_jobs.history.schema import follow_changes
 from spark_jobs.history.storage import open_storage
-from spark_jobs.history.table import is_known, look_up
 from spark_jobs.history.writing import Appended
-from spark_jobs.spark.frames import get_column
+from spark_jobs.spark.frames import get_column, union_frames
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -129,7 +129,7 @@ def append_changes(
     while True:
         behind_ = find_known_offsets(ranges, progress_before.offsets.get(source, {}))
         if behind_ and writing.check:
-            _look_up(spark, path, changes, behind_)
+            _demand_known_rows(spark, path, changes, behind_)
         if is_complete(ranges, behind_):
             return Appended(replayed=True), progress_before
         rows = _select_new_rows(spark, path, changes, behind_)
@@ -214,19 +214,17 @@ def _select_new_rows(
     if before is not None and any(schema[field.name].dataType != field.dataType for field in before.fields):
         # Only when it is needed: older readers refuse a table that has it.
         spark.sql(f"ALTER TABLE {quote_path(path)} SET TBLPROPERTIES ('delta.enableTypeWidening' = 'true')")
-    frames = [
-        formats.conform_frame(
-            table_changes.frame.where(~is_known(known_offsets)) if known_offsets else table_changes.frame, schema
-        )
-        for table_changes in changes
-    ]
-    rows = frames[0]
-    for each_frame in frames[1:]:
-        rows = rows.unionAll(each_frame)
-    return rows
+    return union_frames(
+        [
+            formats.conform_frame(
+                table_changes.frame.where(~is_known(known_offsets)) if known_offsets else table_changes.frame, schema
+            )
+            for table_changes in changes
+        ]
+    )
 
 
-def _look_up(
+def _demand_known_rows(
     spark: SparkSession, path: str, changes: Sequence[TableChanges], known_offsets: Mapping[tuple[str, int], int]
 ) -> None:
     table = spark.read.format("delta").load(path)
@@ -238,7 +236,7 @@ def _look_up(
             (f.col("ums_ts_") >= f.timestamp_micros(f.lit(low))) & (f.col("ums_ts_") <= f.timestamp_micros(f.lit(high)))
         )
 
-    look_up(path, [table_changes.frame for table_changes in changes], known_offsets, between)
+    demand_known_rows(path, [table_changes.frame for table_changes in changes], known_offsets, between)
 
 
 def optimize_table(spark: SparkSession, path: str) -> tuple[int, int]:

@@ -6,6 +6,7 @@ a listing of its directory shows: finished files.
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
@@ -171,8 +172,6 @@ class HiveTable:
 
 
 def _format_schema(schema: Any) -> dict[str, Any]:
-    import json
-
     fields: dict[str, Any] = json.loads(schema.json())
     return fields
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from connectors.errors import ConfigInvalid
 from spark_jobs.history.log import LOG, HistoryLog, HistoryState
 from spark_jobs.history.storage import Storage, open_storage
-from spark_jobs.spark.frames import quote_name
+from spark_jobs.spark.frames import get_column, quote_name, union_frames
 from spark_jobs.spark.gateway import jvm_of
 
 if TYPE_CHECKING:
@@ -140,12 +140,7 @@ def rows_of(spark: SparkSession, storage: Storage, state: HistoryState, files: I
         formats.conform_frame(formats.load_rows(spark, paths, kind, from_json(state.schemas[index])), schema)
         for (kind, index), paths in sorted(by_form.items())
     ]
-    if not frames:
-        return spark.createDataFrame([], schema)
-    whole = frames[0]
-    for frame in frames[1:]:
-        whole = whole.unionAll(frame)
-    return whole
+    return union_frames(frames) if frames else spark.createDataFrame([], schema)
 
 
 def current_files(path: str, *, spark: SparkSession | None = None, version: int | None = None) -> list[str]:
@@ -343,8 +338,6 @@ def select_newest(rows: DataFrame, key: Sequence[str]) -> DataFrame:
     """
     from pyspark.sql import functions as f
 
-    from spark_jobs.spark.frames import get_column
-
     whole = f.struct(*[get_column(name) for name in rows.columns])
     by_key = rows.where(f.col("ums_op_") != "b").groupBy(
         *[get_column(name).alias(f"key_{index}_") for index, name in enumerate(key)]
@@ -384,8 +377,6 @@ def make_zipper(rows: DataFrame, key: Sequence[str]) -> DataFrame:
     """The zipper table of the changes ``rows``; lazy. See ``zipper``."""
     from pyspark.sql import Window
     from pyspark.sql import functions as f
-
-    from spark_jobs.spark.frames import get_column
 
     keys = [get_column(name) for name in key]
     # Rows that repeat one change (same ums_id_): the one read last stands for all.

@@ -14,6 +14,7 @@ from pyspark.sql import functions as f
 
 from connectors.errors import Fatal, Fenced, Retriable
 from spark_jobs.history import formats
+from spark_jobs.history.known_rows import demand_known_rows, is_known
 from spark_jobs.history.log import (
     BATCH_PREFIX,
     SMALL,
@@ -24,13 +25,15 @@ from spark_jobs.history.log import (
     find_known_offsets,
     is_complete,
 )
+from spark_jobs.history.reader import prune_files, rows_of
 from spark_jobs.history.schema import follow_changes, from_json, to_json
 from spark_jobs.history.writing import Appended, HistoryWriter
+from spark_jobs.spark.frames import union_frames
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
     from spark_jobs.contract import TableChanges
@@ -41,11 +44,8 @@ if TYPE_CHECKING:
 _LOG: Final = logging.getLogger(__name__)
 #: Files in the making that nothing refers to are deleted when they are this old (ms); writers give up at half of it.
 ORPHAN_AGE: Final = 60 * 60_000
-#: Rows that are looked up in the table before a batch's known offsets are skipped.
-_SAMPLE: Final = 200
 #: Files of a batch below this together (bytes) are counted by one task, without a shuffle.
 _ONE_TASK: Final = 16 * 1024 * 1024
-_POSITION: Final = ("kafka_topic_", "kafka_partition_", "kafka_offset_")
 
 
 def now_ms() -> int:
@@ -206,7 +206,7 @@ class HistoryDirectory:
         frames = [frame.frame for frame in changes]
         if known_rows:
             if writing.check:
-                self._look_up(frames, known_rows, state)
+                self._demand_known_rows(frames, known_rows, state)
             if is_complete(ranges, known_rows):
                 return Appended(replayed=True)
             frames = [frame.where(~is_known(known_rows)) for frame in frames]
@@ -216,7 +216,7 @@ class HistoryDirectory:
         rows = (
             frames[0]
             if len(frames) == 1 and frames[0].schema == schema
-            else _union_frames([formats.conform_frame(frame, schema) for frame in frames])
+            else union_frames([formats.conform_frame(frame, schema) for frame in frames])
         )
         attempt = f"{writer.prefix}{batch}.{uuid.uuid4().hex[:12]}"
         where = f"{STAGING if writing.immediate else SMALL}/{attempt}"
@@ -338,12 +338,10 @@ class HistoryDirectory:
             for name, stats in sorted(file_stats.items())
         ]
 
-    def _look_up(
+    def _demand_known_rows(
         self, frames: Sequence[DataFrame], known_rows: Mapping[tuple[str, int], int], state: HistoryState
     ) -> None:
-        from spark_jobs.history.reader import prune_files, rows_of
-
-        look_up(
+        demand_known_rows(
             self.storage.root,
             frames,
             known_rows,
@@ -372,72 +370,6 @@ class HistoryDirectory:
         if count:
             _LOG.info("%s: removed %d directories that a crash left behind", self.storage.root, count)
         return count
-
-
-def is_known(known_rows: Mapping[tuple[str, int], int]) -> Column:
-    """The condition: a row's offset is below what ``known_rows`` says is in."""
-    condition = f.lit(False)
-    for (topic, partition), after in known_rows.items():
-        condition |= (
-            (f.col("kafka_topic_") == topic)
-            & (f.col("kafka_partition_") == partition)
-            & (f.col("kafka_offset_") < after)
-        )
-    return condition
-
-
-def look_up(
-    table: str,
-    frames: Sequence[DataFrame],
-    known_rows: Mapping[tuple[str, int], int],
-    between: Callable[[int | None, int | None], DataFrame],
-) -> None:
-    """Make sure that rows about to be left out are in the table: a recreated topic has the old offsets, but other rows.
-
-    Args:
-        table: named in the error.
-        frames: the batch's rows.
-        known_rows: what is about to be left out.
-        between: the table's rows with ``ums_ts_`` in a range (µs, both ends included); all of them for None.
-
-    Raises:
-        Fatal: some of a sample are not in.
-    """
-    want = [f.unix_micros("ums_ts_").alias("ts"), f.col("ums_id_").alias("id"), *map(f.col, _POSITION)]
-    rows = _union_frames([frame.where(is_known(known_rows)).select(*want) for frame in frames]).limit(_SAMPLE).collect()
-    if not rows:
-        return
-    times = [row["ts"] for row in rows]
-    low, high = (None, None) if None in times else (min(times), max(times))
-    offsets: dict[tuple[str, int], set[int]] = defaultdict(set)
-    for row in rows:
-        offsets[row["kafka_topic_"], row["kafka_partition_"]].add(row["kafka_offset_"])
-    condition = f.lit(False)
-    for (topic, partition), frame in offsets.items():
-        condition |= (
-            (f.col("kafka_topic_") == topic)
-            & (f.col("kafka_partition_") == partition)
-            & f.col("kafka_offset_").isin(sorted(frame))
-        )
-    missing = {tuple(row) for row in rows} - {
-        tuple(row) for row in between(low, high).where(condition).select(*want).collect()
-    }
-    if missing:
-        example = dict(zip(("ums_ts_ in us", "ums_id_", *_POSITION), min(missing, key=str), strict=True))
-        raise Fatal(
-            f"{table}: its log says that it holds offsets up to {dict(known_rows)}, but {len(missing)} of {len(rows)} rows "
-            "looked "
-            f"up are not in it, for example {example}. Was the topic deleted and recreated, or does the job read another "
-            "Kafka? Give the job another sink.files.source.id (its offsets count apart) or another sink.files.path; "
-            "sink.files.replay.check=false leaves such rows out"
-        )
-
-
-def _union_frames(frames: Sequence[DataFrame]) -> DataFrame:
-    whole_frame = frames[0]
-    for frame in frames[1:]:
-        whole_frame = whole_frame.unionAll(frame)
-    return whole_frame
 
 
 def _is_data(status: FileStatus) -> bool:

@@ -415,7 +415,8 @@ class EngineFactory:
 
     def __call__(self, sequence: int) -> Engine:
         """Make an engine that continues after ``sequence``."""
-        from spark_jobs.materializer.engine.engine import Resources, make_engine
+        from spark_jobs.materializer.engine.engines import make_engine
+        from spark_jobs.materializer.engine.resources import Resources
 
         if "resources" not in self.shared:
             self.shared["resources"] = Resources(self.options)

@@ -27,6 +27,7 @@ from spark_jobs.rows.masks import rules_of
 from spark_jobs.sources.table_filter import is_selected
 from spark_jobs.sources.tables import SchemaFiles, from_json
 from spark_jobs.spark.causes import cause_of, describe_error
+from spark_jobs.spark.frames import number_columns
 from spark_jobs.steps.contract import StepRun, StepTable
 from spark_jobs.steps.derive import try_expression
 from spark_jobs.steps.failures import REASON
@@ -359,8 +360,6 @@ class _Preview:
 
     def _condition_results(self, stage: LineageStage, table: _PreviewTable, run: StepRun) -> dict[str, dict[str, Any]]:
         """The values of the step's conditions for each row of a table, by its uid and the text of the condition."""
-        from spark_jobs.spark.frames import number_columns
-
         conditions = {
             part.text: part.sql
             for item in stage.planned

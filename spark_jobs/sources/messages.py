@@ -26,7 +26,7 @@ from spark_jobs.sources.declared import KEYS, declared_keys
 from spark_jobs.sources.records.flat import flat_of, op_of
 from spark_jobs.sources.records.reader import namespace_of
 from spark_jobs.sources.table_filter import is_selected
-from spark_jobs.sources.ums import layout_of
+from spark_jobs.sources.ums_layout import layout_of
 from worker.converters.avro import AvroConverter
 from worker.converters.json import JsonConverter
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 from typing import TYPE_CHECKING, Final
 
 from connectors.errors import Skippable
-from spark_jobs.sources.records.kinds import RecordSample, Rules, choose_sample, find_subject
+from spark_jobs.sources.records.events import find_subject
+from spark_jobs.sources.records.kinds import RecordSample, Rules, choose_sample
 from spark_jobs.sources.records.rows import Report, TableDecoder
 from spark_jobs.sources.records.search import Search
 from spark_jobs.spark.worker_memory import frozen_after
@@ -29,8 +31,6 @@ def make_decoding_task(
     """The task that makes a table's rows of records."""
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        import gc
-
         # Decoding makes no cycles, and looking for some costs as much as it does.
         gc.disable()
         decoder = TableDecoder(plan, report.report)
@@ -72,8 +72,6 @@ def make_search_task(
     """The task that looks for tables and columns; ``letters`` are those that ``report`` writes."""
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        import gc
-
         gc.disable()
         search = Search(known_types, rules, report)
         try:

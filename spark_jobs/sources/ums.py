@@ -6,23 +6,22 @@ collected over messages of one schema and cast column by column by Arrow.
 
 from __future__ import annotations
 
-import json
+import gc
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar, Final
 
 import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import functions as f
-from pyspark.sql import types as t
 
 from connectors.errors import Fatal, Skippable
-from connectors.formats.ums import INCREMENT_HEARTBEAT, SIGNALS, UID, WITH_ROWS, Namespace
+from connectors.formats.ums import INCREMENT_HEARTBEAT, SIGNALS, UID, WITH_ROWS
 from connectors.options import ConfigDef
 from spark_jobs.config.keys import REFUSE, SEPARATE, SHARDS, TABLES
 from spark_jobs.config.schema_options import SchemaPolicies
-from spark_jobs.contract import UMS_COLUMNS, Column, Source, TableChanges, TableSchema
+from spark_jobs.contract import Source, TableChanges, TableSchema
 from spark_jobs.dead_letters import DeadLetters
 from spark_jobs.metrics import JobMetric
 from spark_jobs.reports.heartbeats import Heartbeats
@@ -32,7 +31,6 @@ from spark_jobs.rows import shards
 from spark_jobs.rows.misfit import ColumnMisfit
 from spark_jobs.sources.decoding import frame_type
 from spark_jobs.sources.decoding_options import COMMON_KEYS
-from spark_jobs.sources.layout import check_names
 from spark_jobs.sources.records.columns import arrow_type, recast_array
 from spark_jobs.sources.records.system_columns import KAFKA_FIELDS, SYSTEM_TYPES, TIMESTAMP
 from spark_jobs.sources.table_filter import is_selected
@@ -46,6 +44,7 @@ from spark_jobs.sources.tables import (
     to_json,
 )
 from spark_jobs.sources.tasks import FIELDS
+from spark_jobs.sources.ums_layout import DECIMAL_SCALE, TYPES, UmsLayout, layout_of
 from spark_jobs.spark.worker_memory import frozen_after
 
 if TYPE_CHECKING:
@@ -57,20 +56,6 @@ if TYPE_CHECKING:
     from spark_jobs.sources.messages import MessageRows
     from spark_jobs.sources.records.rows import Report
 
-#: Digits after the point of UMS's decimal, whose messages don't say.
-DECIMAL_SCALE: Final = 18
-TYPES: Final[Mapping[str, t.DataType]] = {
-    "string": t.StringType(),
-    "int": t.IntegerType(),
-    "long": t.LongType(),
-    "float": t.FloatType(),
-    "double": t.DoubleType(),
-    "decimal": t.DecimalType(38, DECIMAL_SCALE),
-    "boolean": t.BooleanType(),
-    "date": t.DateType(),
-    "datetime": t.TimestampType(),
-    "binary": t.BinaryType(),
-}
 _KINDS: Final = "protocol string, schema binary, count long"
 _OPS: Final = frozenset("iudb")
 _BAD: Final = (msgspec.DecodeError, ValueError, TypeError, OverflowError, Skippable, KeyError)
@@ -93,81 +78,6 @@ class _UmsDocument(msgspec.Struct, gc=False):
 class _MessageHead(msgspec.Struct, gc=False):
     protocol: _Protocol
     schema: msgspec.Raw
-
-
-@dataclass(frozen=True, slots=True)
-class UmsLayout:
-    """The fields of one version of a table.
-
-    Attributes:
-        namespace: seven parts.
-        names: fields in order.
-        kinds: their UMS types.
-    """
-
-    namespace: str
-    names: tuple[str, ...]
-    kinds: tuple[str, ...]
-
-    @property
-    def table(self) -> str:
-        """The part of the namespace that is the same in all versions: the first four parts."""
-        return ".".join(self.namespace.split(".")[:4])
-
-    @property
-    def version(self) -> tuple[int, str]:
-        """The table version, for finding the newest."""
-        version_part = self.namespace.split(".")[4]
-        return (int(version_part) if version_part.isdigit() else -1, version_part)
-
-    @property
-    def shard(self) -> tuple[str, str]:
-        """The numbers of the database and the table partition, as they are written."""
-        database_part, two = self.namespace.split(".")[5:]
-        return database_part, two
-
-    def columns(self, keys: Sequence[str]) -> tuple[Column, ...]:
-        """The table's own columns, the key first.
-
-        Raises:
-            Skippable: a key column is not among them.
-        """
-        own_columns = {
-            name: TYPES[kind] for name, kind in zip(self.names, self.kinds, strict=True) if name not in UMS_COLUMNS
-        }
-        missing = [name for name in keys if name not in own_columns]
-        if missing:
-            raise Skippable(
-                f"source.key.columns: {self.namespace} has no column {', '.join(missing)}; it has {', '.join(own_columns)}"
-            )
-        return tuple(
-            Column(name, own_columns[name], nullable=name not in keys, key=name in keys)
-            for name in [*keys, *(name for name in own_columns if name not in keys)]
-        )
-
-
-def layout_of(schema: bytes) -> UmsLayout:
-    """The layout in a message's ``schema``.
-
-    Raises:
-        Skippable: it is not a layout.
-    """
-    try:
-        data = json.loads(schema)
-        Namespace.parse(data["namespace"])
-        names = tuple(str(field["name"]) for field in data["fields"])
-        kinds = tuple(str(field["type"]).lower() for field in data["fields"])
-    except (ValueError, KeyError, TypeError) as error:
-        raise Skippable(f"The message's schema is no UMS schema: {error}") from None
-    unknown = [kind for kind in kinds if kind not in TYPES]
-    if unknown:
-        raise Skippable(f"The UMS type {unknown[0]!r} is unknown; known are {', '.join(TYPES)}.")
-    # Older versions of DBus write no ums_uid_.
-    missing = [name for name in UMS_COLUMNS if name not in names and name != UID]
-    if missing:
-        raise Skippable(f"The message lacks the system fields {', '.join(missing)}.")
-    check_names(f"Table {data['namespace']}", (name for name in names if name not in UMS_COLUMNS))
-    return UmsLayout(data["namespace"], names, kinds)
 
 
 _KEYS: Final = tuple(key for key in COMMON_KEYS if key.name in {"source.before.rows", "source.key.columns"})
@@ -385,8 +295,6 @@ def _make_decoding_task(
     report: DeadLetters,
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        import gc
-
         gc.disable()
         decoder = UmsDecoder(schema, layouts, before=before, report=report.report)
         try:

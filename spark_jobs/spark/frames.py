@@ -6,6 +6,7 @@ which in small batches costs more than their rows.
 
 from __future__ import annotations
 
+from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 from spark_jobs.spark.gateway import java_column, java_columns, java_frame
@@ -69,6 +70,11 @@ def _wrap_frame(like: DataFrame, java: Any) -> DataFrame:
     from pyspark.sql.classic.dataframe import DataFrame as Classic
 
     return Classic(java, like.sparkSession)
+
+
+def union_frames(frames: Sequence[DataFrame]) -> DataFrame:
+    """The rows of all ``frames``, which have the same columns in the same order. Lazy."""
+    return reduce(lambda left, right: left.unionAll(right), frames)
 
 
 def number_columns(frame: DataFrame, count: int) -> DataFrame:

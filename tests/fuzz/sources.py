@@ -19,7 +19,7 @@ from connectors.mysql.model import ColumnPlan
 from connectors.mysql.rows import geometry, json_binary
 from connectors.mysql.rows.decode import compile_rows
 from connectors.mysql.schema import table_map
-from connectors.mysql.schema.types import field_schema
+from connectors.mysql.schema.fields import field_schema
 from connectors.mysql.source import binlog_events, gtid, payload, statements
 from connectors.mysql.source import event_types as codes
 from connectors.mysql.source.packets import Framer

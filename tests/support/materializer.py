@@ -24,8 +24,9 @@ from connectors.formats.partition_update import (
 from connectors.formats.partition_update_codec import make_encoder
 from connectors.schema import OPTIONAL_INT64
 from spark_jobs.materializer.contract import InputRecord, OutputRecord
-from spark_jobs.materializer.engine.engine import Resources, make_engine
+from spark_jobs.materializer.engine.engines import make_engine
 from spark_jobs.materializer.engine.model import MergeOptions
+from spark_jobs.materializer.engine.resources import Resources
 from tests.support.dict_store import DictStore
 from worker.converters.avro_form.compile import compile_avro
 from worker.converters.avro_form.schema import AvroSettings, avro_text

@@ -68,7 +68,7 @@ def materializer(plan: dict[str, Any]) -> None:
     from spark_jobs.materializer import passes, residents
     from spark_jobs.materializer.config import OPTIONS, MarkerOwner
     from spark_jobs.materializer.contract import InputRecord
-    from spark_jobs.materializer.job import prepare_topics
+    from spark_jobs.materializer.job_topics import prepare_topics
     from tests.support import last_write_engine
 
     name = plan["name"]

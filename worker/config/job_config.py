@@ -8,10 +8,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+from connectors.api import LABELS_KEY, NODE_KEY, TOGETHER_KEY
 from connectors.errors import ConfigInvalid
 from connectors.options import ConfigDef, ConfigProblem
 from worker.config.source_config import SOURCE_CONFIG
-from worker.control.placement.planning import LABELS_KEY, NODE_KEY, TOGETHER_KEY
 from worker.kafka import clients as kafka_clients
 
 if TYPE_CHECKING:

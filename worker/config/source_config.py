@@ -9,9 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
+from connectors.api import LABELS_KEY, NODE_KEY
 from connectors.options import ConfigDef, ConfigKey, ConfigType, Importance, Width, at_least, invalid, non_empty, one_of
 from offsets.creation import GROUPS_KEY
-from worker.control.placement.planning import LABELS_KEY, NODE_KEY
 from worker.control.state.verifications import VERIFY_KEYS
 from worker.host.options import CONNECTOR_KEYS
 from worker.transforms.options import PIPELINE_KEYS

@@ -93,6 +93,7 @@ LIGHT = (
             "test_command_help.py",
             "test_command_output.py",
             "test_guarantee_matrix.py",
+            "test_imports.py",
             "test_licenses.py",
             "test_schedule.py",
             "test_script_types.py",

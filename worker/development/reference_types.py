@@ -198,7 +198,7 @@ def _mysql_schema(declared: str, options: Mapping[str, str]) -> Schema:
     """The schema of a column, by its declaration and the options that are set."""
     from connectors.mysql.config.settings import CONFIG, value_options
     from connectors.mysql.schema.catalog_types import column_from_catalog
-    from connectors.mysql.schema.types import field_schema
+    from connectors.mysql.schema.fields import field_schema
 
     base = re.split(r"[ (]", declared)[0].lower()
     numbers = [int(number) for number in re.findall(r"\d+", declared.partition("(")[2])] or [0]

@@ -9,6 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from connectors.api import LABELS_KEY, NODE_KEY
 from connectors.cassandra import server
 from connectors.cassandra.config import keys
 from connectors.cassandra.config.rules import split_regexes
@@ -69,7 +70,7 @@ def check_directories(config: Config) -> list[ConfigProblem]:
     A task need not run on this worker: what is found here counts as an error only for a directory without a label.
     """
     problems = []
-    elsewhere = bool(config.raw.get(keys.WORKER_NODE) or config.raw.get(keys.WORKER_LABELS))
+    elsewhere = bool(config.raw.get(NODE_KEY) or config.raw.get(LABELS_KEY))
     for node in parse_nodes(config):
         complain = _make_warning if node.placed or elsewhere else _make_error
         directory = Path(node.directory)

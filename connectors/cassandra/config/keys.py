@@ -83,9 +83,6 @@ SNAPSHOT_THREADS: Final = "snapshot.max.threads"
 #: share of snapshots.
 TASK_NODE: Final = "cassandra.task.node"
 TASK_SHARD: Final = "cassandra.task.shard"
-#: The runtime's option by which a task asks for a worker.
-WORKER_NODE: Final = "millrace.node"
-WORKER_LABELS: Final = "millrace.labels"
 
 DEFAULT_PORT: Final = 9042
 OUTPUTS: Final = ("partition-update", "partition-update-raw", "debezium")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 from typing import TYPE_CHECKING, Any, Final
 
-from connectors.cassandra.events.debezium_types import class_text, field_types, map_has_entries
+from connectors.cassandra.events.debezium_types import class_text, debezium_type, field_types, map_has_entries
 from connectors.cql.encoding import make_encoder
 from connectors.cql.java_text import header_text
 from connectors.cql.types import quote_name
@@ -143,8 +143,6 @@ class _Multicell:
     """
 
     def __init__(self, column: CqlColumn, settings: CassandraEventSettings) -> None:
-        from connectors.cassandra.events.debezium_types import debezium_type
-
         kind = column.type
         self.shape = kind.name
         self._entries = kind.name == "map" and map_has_entries(kind, settings)

@@ -18,6 +18,7 @@ from uuid import UUID
 
 from connectors.errors import Fatal
 from connectors.mysql.rows.charsets import charset_of, make_decoder
+from connectors.mysql.rows.decimals import decimal_parts, decimal_size, digits_expression
 from connectors.mysql.rows.geometry import read_geometry, read_point
 from connectors.mysql.rows.json_binary import json_text
 from connectors.mysql.rows.type_values import EXACT, binary_value, decimal_value, set_value
@@ -28,7 +29,7 @@ from connectors.mysql.schema.types_defaults import missing_value
 from connectors.wire import unscaled_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     from connectors.mysql.model import MySqlColumn
     from connectors.mysql.schema.types import ValueOptions
@@ -65,9 +66,6 @@ _FORMATS: Final = {
     (codes.LONGLONG, False): "q",
     (codes.LONGLONG, True): "Q",
 }
-#: Bytes taken by the leading decimal digits, by their number.
-_DIGIT_BYTES: Final = (0, 1, 1, 2, 2, 3, 3, 4, 4, 4)
-_GROUP: Final = 9
 _SHORT_LENGTH: Final = 255
 _INET6: Final = Struct(">8H").unpack
 
@@ -88,60 +86,6 @@ def make_column_code(column: MySqlColumn, options: ValueOptions) -> ColumnCode:
     return make(column, options)
 
 
-def decimal_size(precision: int, scale: int) -> int:
-    """Bytes of a stored DECIMAL."""
-    whole = precision - scale
-    return whole // _GROUP * 4 + _DIGIT_BYTES[whole % _GROUP] + scale // _GROUP * 4 + _DIGIT_BYTES[scale % _GROUP]
-
-
-def _decimal_parts(precision: int, scale: int) -> list[tuple[int, int]]:
-    """A stored DECIMAL's groups of digits: the power of ten of a group's digits, and its bits."""
-    whole = precision - scale
-    widths = (
-        [(whole % _GROUP, _DIGIT_BYTES[whole % _GROUP])]
-        + [(_GROUP, 4)] * (whole // _GROUP + scale // _GROUP)
-        + [(scale % _GROUP, _DIGIT_BYTES[scale % _GROUP])]
-    )
-    return [(10**digits, size * 8) for digits, size in widths if size]
-
-
-def decimal_reader(precision: int, scale: int) -> Callable[[bytes], Decimal]:
-    """A function from a stored DECIMAL to its value, with all digits of its scale."""
-    parts = _decimal_parts(precision, scale)
-    left = bits = sum(size for _, size in parts)
-    top, full = 1 << (bits - 1), (1 << bits) - 1
-    steps: list[tuple[int, int, int]] = []
-    for power, size in parts:
-        left -= size
-        steps.append((power, left, (1 << size) - 1))
-    unit = Decimal((0, (1,), -scale))
-    multiply, from_bytes = EXACT.multiply, int.from_bytes
-
-    def read(stored: bytes) -> Decimal:
-        packed = from_bytes(stored) ^ top
-        negative = packed & top
-        if negative:
-            packed ^= full
-        digits = 0
-        for power, shift, mask in steps:
-            digits = digits * power + (packed >> shift & mask)
-        return multiply(-digits if negative else digits, unit)
-
-    return read
-
-
-def _digits_expression(parts: Sequence[tuple[int, int]], packed: str) -> str:
-    """An expression for the digits, as one whole number, of a stored DECIMAL without its sign in ``packed``."""
-    left = sum(bits for _, bits in parts)
-    expression = ""
-    for power, bits in parts:
-        shifted = f"{packed} >> {left - bits}" if left > bits else packed
-        group = f"({shifted} & {(1 << bits) - 1})" if expression else f"({shifted})"
-        expression = f"({expression} * {power} + {group})" if expression else group
-        left -= bits
-    return expression
-
-
 def _integer_code(column: MySqlColumn, options: ValueOptions) -> ColumnCode:
     if column.type == codes.INT24:
         return ColumnCode("HB" if column.unsigned else "Hb", 3, 2, "($1 << 16) + $0")
@@ -157,7 +101,7 @@ def _decimal_code(column: MySqlColumn, options: ValueOptions) -> ColumnCode:
     size = decimal_size(precision, scale)
     # In line: a call costs as much as the rest. A negative number has all its bits inverted.
     top, full = 1 << (8 * size - 1), (1 << 8 * size) - 1
-    digits = _digits_expression(_decimal_parts(precision, scale), "$t")
+    digits = digits_expression(decimal_parts(precision, scale), "$t")
     value = f"$m({digits}, $u) if ($t := $b($0) ^ {top}) < {top} else $m(-(($t := $t ^ {full}) and {digits}), $u)"
     names: dict[str, Any] = {"m": EXACT.multiply, "u": Decimal((0, (1,), -scale)), "b": int.from_bytes}
     if options.decimal_mode != "precise":
@@ -170,11 +114,11 @@ def unscaled_decimal(column: MySqlColumn) -> ColumnCode:
     precision, scale = codes.split_decimal(column.meta)
     size = decimal_size(precision, scale)
     top, full = 1 << (8 * size - 1), (1 << 8 * size) - 1
-    parts = _decimal_parts(precision, scale)
-    digits = _digits_expression(parts, "$t")
+    parts = decimal_parts(precision, scale)
+    digits = digits_expression(parts, "$t")
     low = sum(bits for _, bits in parts[-2:])
     if len(parts) > 2:  # the leading groups are mostly 0
-        digits = f"({_digits_expression(parts[-2:], '$t')} if $t < {1 << low} else {digits})"
+        digits = f"({digits_expression(parts[-2:], '$t')} if $t < {1 << low} else {digits})"
     value = (
         f"($y := {digits}).to_bytes(($y.bit_length() >> 3) + 1) if ($t := $b($0) ^ {top}) < {top} "
         f"else $n(-(($t := $t ^ {full}) and {digits}))"

@@ -15,6 +15,7 @@ from decimal import Decimal
 from struct import Struct
 from typing import Any, Final
 
+from connectors.mysql.rows.decimals import decimal_reader
 from connectors.mysql.schema import type_codes as codes
 
 
@@ -164,8 +165,6 @@ def _read_container(data: bytes, kind: int, base: int, left: list[int]) -> dict[
 def _read_opaque(kind: int, stored: bytes) -> Any:
     """A value of a type that JSON doesn't have: decimals are numbers, the rest is text as the server writes it."""
     if kind in (0, codes.DECIMAL):
-        from connectors.mysql.rows.decode_columns import decimal_reader
-
         return decimal_reader(stored[0], stored[1])(stored[2:])
     if kind in (
         codes.DATE,

@@ -13,6 +13,7 @@ from connectors.mysql.config.filters import column_filter, matches_any, parse_pa
 from connectors.mysql.events.names import field_name
 from connectors.mysql.model import ColumnPlan, MySqlColumn, MySqlTable
 from connectors.mysql.schema import types
+from connectors.mysql.schema.fields import field_schema
 from connectors.schema import Schema  # noqa: TC001 - annotations are read at run time
 
 if TYPE_CHECKING:
@@ -94,7 +95,7 @@ def make_layout(table: MySqlTable, settings: MySqlEventSettings, options: ValueO
         propagate = matches_any(sourced, f"{table.name}.{column.name}") or (
             bool(typed) and matches_any(typed, f"{table.name}.{types.declared(column).name}")
         )
-        schemas[column.name] = types.field_schema(column, options, propagate=propagate)
+        schemas[column.name] = field_schema(column, options, propagate=propagate)
     key = key_columns(table, settings)
     shown = {column.name for column in table.columns if included(table.name, column.name)}
     names = _field_names([column for column in table.columns if column.name in shown or column.name in key], settings)
@@ -106,7 +107,7 @@ def make_layout(table: MySqlTable, settings: MySqlEventSettings, options: ValueO
             mask := _mask_column(
                 column,
                 table,
-                types.field_schema(column, options),
+                field_schema(column, options),
                 settings,
                 in_key=column.name in key,
                 fields=tuple(name for column_name, name in names.items() if column_name in shown),
@@ -137,7 +138,7 @@ def make_layout(table: MySqlTable, settings: MySqlEventSettings, options: ValueO
             keys.append(FieldPlan(name, names[name], mask.schema, mask.convert, mask.nulls, mask.encoded))
         else:
             # Debezium gives a key no parameters that tell of the source's types.
-            plain = types.field_schema(table.column(name) or MySqlColumn(name=name, type=0), options)
+            plain = field_schema(table.column(name) or MySqlColumn(name=name, type=0), options)
             keys.append(FieldPlan(name, names[name], schemas[name] if plain == schemas[name] else plain))
     masker = row_masker([(names[name], mask) for name, mask in masks.items() if name in shown])
     row_masked = frozenset(names[name] for name, mask in masks.items() if mask.convert_row is not None)

@@ -36,7 +36,6 @@ DECIMAL_PRECISION: Final = "connect.decimal.precision"
 #: Decimal digits that a double keeps.
 _DOUBLE_DIGITS: Final = 15
 _MILLISECOND_DIGITS: Final = 3
-_SOURCE_TYPE: Final = "__debezium.source.column."
 _DECLARED: Final = re.compile(
     r"([a-z0-9_ ]+?)\s*(?:\((.*)\))?\s*((?:unsigned|zerofill|signed|\s)*)", re.IGNORECASE | re.DOTALL
 )
@@ -356,7 +355,7 @@ def allowed_members(column: MySqlColumn) -> str:
     return ",".join(member.replace(",", "\\,") for member in column.members)
 
 
-def _base_schema(column: MySqlColumn, options: ValueOptions) -> Schema:
+def base_schema(column: MySqlColumn, options: ValueOptions) -> Schema:
     """The schema without what all columns have (optional, default, comment)."""
     kind = kind_of(column)
     match kind:
@@ -381,46 +380,3 @@ def _base_schema(column: MySqlColumn, options: ValueOptions) -> Schema:
         case ColumnKind.DATETIME:
             return _datetime_schema(fraction(column), options)
     return _FIXED[kind]
-
-
-def source_parameters(column: MySqlColumn, options: ValueOptions) -> tuple[tuple[str, str], ...]:
-    """The parameters that ``column.propagate.source.type`` asks for: type, length, scale, comment, name."""
-    declaration = declared(column)
-    parameters = [(_SOURCE_TYPE + "type", declaration.name)]
-    if declaration.length >= 0:
-        parameters.append((_SOURCE_TYPE + "length", str(declaration.length)))
-    if declaration.scale >= 0:
-        parameters.append((_SOURCE_TYPE + "scale", str(declaration.scale)))
-    if options.comments and column.comment:
-        parameters.append((_SOURCE_TYPE + "comment", column.comment))
-    return (*parameters, (_SOURCE_TYPE + "name", column.name))
-
-
-def field_schema(column: MySqlColumn, options: ValueOptions, *, propagate: bool = False) -> Schema:
-    """The schema of the column's field, with the declared default where the catalog has it.
-
-    Args:
-        column: the column.
-        options: the modes.
-        propagate: whether ``column.propagate.source.type`` (or its data type form) names the column.
-    """
-    from connectors.mysql.schema.types_defaults import default_value
-
-    base = _base_schema(column, options)
-    parameters = base.parameters + source_parameters(column, options) if propagate else base.parameters
-    doc = column.comment if options.comments and column.comment else base.doc
-    default = default_value(column, options)
-    optional = column.nullable or base.optional
-    if not optional and default is None and parameters == base.parameters and doc == base.doc:
-        return base
-    return Schema(
-        base.type,
-        optional=optional,
-        default=default,
-        name=base.name,
-        version=base.version,
-        doc=doc,
-        parameters=parameters,
-        fields=base.fields,
-        value_schema=base.value_schema,
-    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from hashlib import blake2b
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
@@ -224,8 +225,6 @@ class SnapshotChunk:
 
 def row_digest(row: Mapping[str, Any]) -> bytes:
     """A digest of a row's values, for rows that have no key."""
-    from hashlib import blake2b
-
     return blake2b(repr(tuple(row.values())).encode("utf-8", "surrogatepass"), digest_size=16).digest()
 
 

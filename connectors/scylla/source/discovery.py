@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, Literal
 from weakref import WeakKeyDictionary
 
+from connectors.cql.cluster.session import SchemaChanged
 from connectors.errors import Fatal, Retriable
 from connectors.scylla.config.keys import HOSTS, TASK_GROUPS, USER
 from connectors.scylla.model import Generation, TableId
@@ -69,8 +70,6 @@ async def uses_tablets(session: CqlSession, keyspace: str) -> bool:
 
 async def _if_there(session: CqlSession, cql: str, parameters: tuple[Any, ...] = ()) -> list[dict[str, Any]]:
     """The rows of a query on a table of the server's own that not every server has; nothing if it is not there."""
-    from connectors.cql.cluster.session import SchemaChanged
-
     try:
         return await session.query(cql, parameters, consistency="ONE")
     except (SchemaChanged, Fatal):

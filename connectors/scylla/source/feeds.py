@@ -191,12 +191,6 @@ class TableFeed:
         """Those that were made."""
         return iter(list(self._builders.values()))
 
-    def version_at(self, time: bytes) -> TableVersion:
-        """The definition that rows of this ``cdc$time`` belong to."""
-        if len(self._versions) == 1:
-            return self._versions[0]
-        return self._versions[self._version_index(time)]
-
     def _version_index(self, time: bytes) -> int:
         ticks = ticks_of(time)
         for index in range(len(self._since) - 1, 0, -1):

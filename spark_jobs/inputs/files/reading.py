@@ -19,7 +19,7 @@ from spark_jobs.history.formats import CSV_READ, conform_frame
 from spark_jobs.inputs.files.options import AVRO, CSV, HEADER, JSON, ORC, PARQUET, READER, TEXT
 from spark_jobs.inputs.files.positions import FileProbe
 from spark_jobs.spark.causes import cause_of, describe_error, java_causes
-from spark_jobs.spark.frames import get_column
+from spark_jobs.spark.frames import get_column, union_frames
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -160,10 +160,7 @@ class FileRowReader:
             [field for name, field in fields.items() if name not in EXTRA_COLUMNS]
             + [fields[name] for name in EXTRA_COLUMNS]
         )
-        whole = conform_frame(frames[0], shape)
-        for frame in frames[1:]:
-            whole = whole.unionAll(conform_frame(frame, shape))
-        return whole
+        return union_frames([conform_frame(frame, shape) for frame in frames])
 
     def _group_files(self, files: Sequence[BatchFile]) -> Iterable[list[BatchFile]]:
         """The files that one reader reads: of CSV those with one header; of Avro one file, as its reader knows one schema."""

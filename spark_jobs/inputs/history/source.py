@@ -17,10 +17,10 @@ from pyspark.sql import functions as f
 
 from connectors.errors import Fatal
 from spark_jobs.contract import SYSTEM_COLUMNS, UMS_COLUMNS
+from spark_jobs.history.known_rows import is_known
 from spark_jobs.history.log import HistoryLog
 from spark_jobs.history.reader import HistoryTableEntry, find_tables, prune_files, read_range, time_bounds
 from spark_jobs.history.storage import open_storage
-from spark_jobs.history.table import is_known
 from spark_jobs.inputs.contract import Input, InputBatch
 from spark_jobs.inputs.files.listing import HEADERS, list_files
 from spark_jobs.inputs.files.log import is_log, log_files, move_entries, offset_of

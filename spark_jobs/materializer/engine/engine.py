@@ -6,7 +6,6 @@ Pure but for the clock and the schema registry: no Kafka, no files. One engine s
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING, Any, Final
 
 from msgspec.structs import astuple
@@ -36,12 +35,10 @@ from spark_jobs.materializer.events.fanout import change_partition, find_coverin
 from spark_jobs.materializer.stages import Stages
 from spark_jobs.reports.met_heartbeats import MetHeartbeats
 
-__all__ = ["Resources", "make_engine"]
-
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from spark_jobs.materializer.contract import Engine, InputRecord, LiveRow, OutputRecord, StateStore
+    from spark_jobs.materializer.contract import InputRecord, LiveRow, OutputRecord, StateStore
     from spark_jobs.materializer.decoding.bind import Binding
     from spark_jobs.materializer.engine.bucket_table import TableForm
     from spark_jobs.materializer.engine.model import MergeOptions
@@ -49,28 +46,6 @@ if TYPE_CHECKING:
 #: After this number of events of one call the bucket gets a chance to commit.
 _EVENTS: Final = 2000
 FAILURES: Final = (ValueError, TypeError, KeyError, AttributeError, ArithmeticError, IndexError)
-
-
-def make_engine(
-    options: MergeOptions,
-    *,
-    sequence: int = 0,
-    resources: Resources | None = None,
-    clock: Callable[[], int] = time.time_ns,
-) -> Engine:
-    """An engine for one bucket and pass.
-
-    Args:
-        options: see ``MergeOptions``.
-        sequence: the last ``ums_id_`` that the bucket has given out (its marker has it).
-        resources: compiled schemas of this process; None makes new ones.
-        clock: the time in ns since 1970.
-    """
-    if options.input_format != "partition-update":
-        from spark_jobs.materializer.engine.rows import RowEngine
-
-        return RowEngine(options, sequence, resources or Resources(options), clock)
-    return UpdateEngine(options, sequence, resources or Resources(options), clock)
 
 
 class UpdateEngine:

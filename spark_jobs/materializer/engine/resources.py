@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 from connectors.errors import Fatal
 from spark_jobs.materializer.decoding.versions import RegistryClient, SchemaIds, Writers
-from spark_jobs.materializer.events.forms import EventCodec, TableShape, make_codec
+from spark_jobs.materializer.events.codecs import make_codec
 
 if TYPE_CHECKING:
     from spark_jobs.materializer.engine.model import MergeOptions
     from spark_jobs.materializer.engine.rowstate import RowState
+    from spark_jobs.materializer.events.forms import EventCodec, TableShape
 
 
 class Resources:

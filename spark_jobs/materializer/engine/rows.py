@@ -10,7 +10,7 @@ from connectors.errors import Fatal, Skippable
 from spark_jobs.config.keys import SHARDS
 from spark_jobs.materializer.decoding.rows import RowEventReader, RowLayout, SourceRowChange, layout_text, read_layout
 from spark_jobs.materializer.engine.bucket_table import TableDescription
-from spark_jobs.materializer.engine.engine import FAILURES, Resources, UpdateEngine
+from spark_jobs.materializer.engine.engine import FAILURES, UpdateEngine
 from spark_jobs.materializer.engine.keys import ROW, partition_prefix
 from spark_jobs.materializer.engine.merge import position_of, replace_row
 from spark_jobs.materializer.engine.model import EventOrigin
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from spark_jobs.materializer.contract import InputRecord, OutputRecord, StateStore
     from spark_jobs.materializer.engine.bucket_table import BucketTable
     from spark_jobs.materializer.engine.model import MergeOptions
+    from spark_jobs.materializer.engine.resources import Resources
 
 
 class RowLayouts:

@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from connectors.formats.cql_schema import typed_schema
 from connectors.formats.names import schema_part
 from connectors.schema import INT64, OPTIONAL_INT64, STRING, Schema, struct
-from spark_jobs.materializer.events.field_names import NamedFieldsCodec, make_row_namer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from spark_jobs.materializer.engine.model import EventOrigin, MergeOptions, StateColumn
 
@@ -180,42 +179,3 @@ def source_constants(options: MergeOptions, shape: TableShape) -> dict[str, str]
 
 #: Yelp's message types.
 YELP_TYPES: Final = {CREATE: "create", UPDATE: "update", DELETE: "delete", READ: "refresh"}
-
-
-def make_codec(options: MergeOptions, shape: TableShape, register: Callable[[str, str], int]) -> EventCodec:
-    """The codec for one version of a table, which masks columns by ``options.masks``.
-
-    Args:
-        options: say form, encoding and masks.
-        shape: the table.
-        register: registers a schema: (subject, Avro text) -> id. Called for Avro only.
-
-    Raises:
-        Fatal: the form can't be written in the encoding (a schema is needed that the input does not tell), or a column that
-            a rule names can't be masked.
-        Retriable, Skippable: as ``register``.
-    """
-    codec = _masked_codec(options, shape, register) if options.masks else _plain_codec(options, shape, register)
-    if make_row_namer(shape.columns) is None:
-        return codec
-    return NamedFieldsCodec(codec, shape)
-
-
-def _masked_codec(options: MergeOptions, shape: TableShape, register: Callable[[str, str], int]) -> EventCodec:
-    from connectors.formats.masks.masking import parse_rules
-    from spark_jobs.materializer.events.masked import MaskedCodec, masked_shape, masks_of
-
-    masks = masks_of(shape, parse_rules(dict(options.masks), debezium=False))
-    return MaskedCodec(_plain_codec(options, masked_shape(shape, masks), register), shape, masks)
-
-
-def _plain_codec(options: MergeOptions, shape: TableShape, register: Callable[[str, str], int]) -> EventCodec:
-    from spark_jobs.materializer.events.avro import AvroCodec
-    from spark_jobs.materializer.events.json import JsonCodec
-    from spark_jobs.materializer.events.ums import UmsCodec
-
-    if options.output_format == "ums":
-        return UmsCodec(options, shape, register)
-    if options.output_encoding == "avro":
-        return AvroCodec(options, shape, register)
-    return JsonCodec(options, shape)

@@ -14,13 +14,8 @@ from spark_jobs.control import lock_job
 from spark_jobs.kafka import clients
 from spark_jobs.materializer import config as options
 from spark_jobs.materializer import topics
-from spark_jobs.materializer.job import (
-    input_topics,
-    prepare_topics,
-    raise_errors,
-    read_markers,
-    take_ownership,
-)
+from spark_jobs.materializer.job import raise_errors
+from spark_jobs.materializer.job_topics import input_topics, prepare_topics, read_markers, take_ownership
 from spark_jobs.materializer.pass_tasks import run_buckets
 from spark_jobs.materializer.passes import PassRange, Result
 from spark_jobs.materializer.per_topic import choose_topic, config_for

@@ -24,7 +24,7 @@ from spark_jobs.materializer.config import BucketOptions, EngineFactory, Marker,
 from spark_jobs.materializer.decoding.catalog import pack_catalog, unpack_catalog
 from spark_jobs.materializer.engine.keys import CATALOG
 from spark_jobs.materializer.engine.rescale import Renumbering, make_renumbering, merge_catalogs
-from spark_jobs.materializer.job import input_topics, prepare_topics
+from spark_jobs.materializer.job_topics import input_topics, prepare_topics
 from spark_jobs.materializer.per_topic import config_for
 from spark_jobs.materializer.residents import discard_resident, get_resident
 from spark_jobs.materializer.state.changelog import MARKER_KEY, Changelog

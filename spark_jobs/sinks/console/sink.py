@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from typing import TYPE_CHECKING, ClassVar, Final
 
@@ -182,6 +183,4 @@ def _as_text(raw: DataFrame) -> DataFrame:
 
 
 def _quote_name(name: str) -> str:
-    import json
-
     return json.dumps(name)

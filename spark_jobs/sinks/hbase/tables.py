@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from spark_jobs.contract import SchemaRefused
 from spark_jobs.sinks.hbase.client import system_columns, translate_errors
 from spark_jobs.sinks.hbase.config import PREFIX
-from spark_jobs.sinks.hbase.protocol import HbaseConnection, load_interface
+from spark_jobs.sinks.hbase.protocol import SECOND, HbaseConnection, load_interface
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -116,8 +116,6 @@ def check_server(settings: HbaseSettings) -> list[str]:
     Raises:
         Retriable, Fatal: it can't be asked.
     """
-    from spark_jobs.sinks.hbase.protocol import SECOND
-
     with translate_errors(settings), closing(HbaseConnection(settings)) as connection:
         version = connection.ask("getThriftServerType")
         if version != SECOND:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import reduce
 from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as f
@@ -19,8 +18,8 @@ from pyspark.sql.types import (
 
 from spark_jobs.contract import KAFKA_COLUMNS, SchemaRefused
 from spark_jobs.history.formats import conform_frame
+from spark_jobs.history.known_rows import is_known
 from spark_jobs.history.schema import find_wider_type, name_problem
-from spark_jobs.history.table import is_known
 from spark_jobs.sinks.lake.model import (
     BUCKET,
     INSERT_SYSTEM,
@@ -30,7 +29,7 @@ from spark_jobs.sinks.lake.model import (
     UPSERT_SYSTEM,
     LakeTableDefinition,
 )
-from spark_jobs.spark.frames import number_columns
+from spark_jobs.spark.frames import number_columns, union_frames
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -200,7 +199,7 @@ def frame_of(
             frame = frame.where(~is_known(written))
         active = f.when(f.col("ums_op_") == "d", 0).otherwise(1)
         frames.append(number_columns(conform_frame(frame.withColumn("ums_active_", active), shape), len(columns)))
-    rows = reduce(lambda left, right: left.unionAll(right), frames)
+    rows = union_frames(frames)
     if not table.buckets:
         return rows.coalesce(tasks)
     numbers = {field.name: number for number, field in enumerate(columns.fields)}

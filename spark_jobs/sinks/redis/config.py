@@ -37,7 +37,6 @@ STRING: Final = "string"
 SORTED_SET: Final = "sorted-set"
 STREAM: Final = "stream"
 FORMS: Final = (HASH, JSON, STRING, SORTED_SET, STREAM)
-MODULE: Final = "module"
 #: The key where none is given: of a row, or of the set or stream that rows of a table are in.
 _ROW_KEY: Final = "${namespace}:${key}"
 _TABLE_KEY: Final = "${namespace}"

@@ -19,8 +19,8 @@ from spark_jobs.contract import SYSTEM_COLUMNS
 from spark_jobs.rows.shards import NUMBERS, second_shard
 from spark_jobs.sources.avro.decimals import find_decimal_problem
 from spark_jobs.sources.avro.expressions import HEAD_SIZE, build_value, decode_column, encode_head
+from spark_jobs.sources.records.events import NO_AFTER, NO_KEY, TRUNCATE
 from spark_jobs.sources.records.flat import WORDS
-from spark_jobs.sources.records.rows import NO_AFTER, NO_KEY, TRUNCATE
 from spark_jobs.sources.types import suit_column
 
 if TYPE_CHECKING:

@@ -6,12 +6,9 @@ no row has, so each one is decoded as a task would do it before it counts.
 
 from __future__ import annotations
 
-import contextlib
 import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
-
-import msgspec
 
 from connectors.errors import Skippable
 from connectors.schema import Field
@@ -19,17 +16,17 @@ from spark_jobs.contract import TableSchema
 from spark_jobs.rows.shards import WHOLE, Shard, row_keys, shard_of
 from spark_jobs.sources.avro.expressions import HEAD_SIZE
 from spark_jobs.sources.layout import RecordLayout, envelope_layout, flat_layout, is_message
+from spark_jobs.sources.records.events import NO_AFTER, OPS, TRUNCATE
 from spark_jobs.sources.records.flat import Flat, flat_of
 from spark_jobs.sources.records.inference import is_enveloped, key_names
 from spark_jobs.sources.records.reader import (
     PAYLOAD,
     DecodePlan,
-    EnvelopeSource,
     ValueKind,
     classify_value,
     namespace_of,
 )
-from spark_jobs.sources.records.rows import NO_AFTER, TRUNCATE, TableDecoder
+from spark_jobs.sources.records.rows import TableDecoder
 from spark_jobs.sources.types import json_schema
 from worker.converters.avro_form.read import avro_reader
 from worker.converters.avro_form.schema import AvroSettings
@@ -41,7 +38,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import DataType
 
-_OPS: Final = frozenset("crudtm")
 #: Operations of events that have no row; a truncate's record has no key either, whatever the table's key is.
 _ROWLESS: Final = frozenset("tm")
 _MALFORMED: Final = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
@@ -106,58 +102,6 @@ class Rules:
     def declared_of(self, namespace: str) -> Mapping[str, DataType]:
         """The declared types of a table's columns."""
         return self.declared.get(namespace, self.declared.get("", {}))
-
-
-class LooseEvent(msgspec.Struct, gc=False):
-    """An envelope without a schema, as far as it does not depend on its table."""
-
-    op: str
-    after: dict[str, Any] | None = None
-    before: msgspec.Raw = msgspec.Raw(b"null")
-    source: EnvelopeSource = msgspec.field(default_factory=EnvelopeSource)
-
-
-_event: Final = msgspec.json.Decoder(LooseEvent)
-_image: Final = msgspec.json.Decoder(dict[str, Any] | None)
-
-
-def read_event(value: bytes) -> LooseEvent:
-    """The event in an envelope without a schema.
-
-    Raises:
-        Skippable: it is not an event, whatever its table looks like.
-    """
-    try:
-        event = _event.decode(value)
-    except (msgspec.DecodeError, ValueError, RecursionError) as error:
-        raise Skippable(f"The value is no Debezium envelope: {error}. Set source.format=plain for flat rows.") from None
-    if event.op not in _OPS:
-        raise Skippable(f"The event's op is {event.op!r}; known are c, r, u, d, t, m.")
-    if event.op in {"c", "r", "u"} and event.after is None:
-        raise Skippable(NO_AFTER)
-    return event
-
-
-def list_images(event: LooseEvent) -> list[dict[str, Any]]:
-    """The rows in an event, after and before the change; what is no row is left out."""
-    rows = [event.after]
-    with contextlib.suppress(msgspec.DecodeError, ValueError, RecursionError):  # a task that has to read it says so
-        rows.append(_image.decode(event.before))
-    return [row for row in rows if row is not None]
-
-
-def find_subject(value: bytes, topic: str, *, envelope: bool) -> tuple[ValueKind, str | bytes]:
-    """Find the subject of a JSON record: its table if it has no schema, else the text that represents its schema.
-
-    Raises:
-        Skippable: it has no subject; only the search for schemas reports such records.
-    """
-    kind, schema_text = classify_value(value)
-    if kind is ValueKind.SCHEMA:
-        return kind, schema_text
-    if kind is ValueKind.BAD:
-        raise Skippable("The value is no JSON object.")
-    return kind, namespace_of(read_event(value).source, topic) if envelope else topic
 
 
 def loose_layout(columns: Sequence[Any], flat: Flat | None, rules: Rules) -> RecordLayout:
@@ -264,7 +208,7 @@ def avro_subject(avro_text: str, data: bytes, topic: str, *, truncates: bool) ->
     if not isinstance(record, dict):
         return AvroSubject(topic, WHOLE, has_row=True)
     op = record.get("op")
-    if op not in _OPS:
+    if op not in OPS:
         raise Skippable(f"The event's op is {op!r}; known are c, r, u, d, t, m.")
     if op in {"c", "r", "u"} and record.get("after") is None:
         raise Skippable(NO_AFTER)

@@ -19,6 +19,7 @@ from connectors.errors import Fatal, Skippable
 from spark_jobs.rows.shards import LOGICAL, NUMBERS, second_shard, shard_of
 from spark_jobs.sources.layout import DATABASES, TABLES
 from spark_jobs.sources.records.columns import arrow_type, iso_timestamp
+from spark_jobs.sources.records.events import NO_AFTER, NO_KEY, TRUNCATE, find_subject
 from spark_jobs.sources.records.flat import Flat, op_of
 from spark_jobs.sources.records.misfits import find_misfit
 from spark_jobs.sources.records.reader import (
@@ -38,18 +39,6 @@ from spark_jobs.sources.records.system_columns import KAFKA_FIELDS, row_schema, 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
 
-TRUNCATE: Final = (
-    "The event is a TRUNCATE, which empties the table; no sink takes it as a change of rows. Empty the target by "
-    "hand and skip the event, or set source.truncates=ignore."
-)
-NO_AFTER: Final = (
-    "The event has no row after the change (after is null), so there is nothing to write. Let the connector send it "
-    "(Scylla: cdc.include.after=full)."
-)
-NO_KEY: Final = (
-    ", in the row and in the record's key. Such an event of Scylla is of a static column: use the materializer "
-    "(output.format=partition-update, transform.type=materialize), which gives whole rows."
-)
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
 _OPS: Final = {"c": "i", "r": "i", "u": "u", "d": "d"}
@@ -238,8 +227,6 @@ class TableDecoder:
 
     def _is_reported_here(self, value: bytes, batch: pa.RecordBatch, index: int) -> bool:
         """Whether a bad record is to be reported here: not what the search for schemas has reported, nor another table's."""
-        from spark_jobs.sources.records.kinds import find_subject
-
         topic = batch.column("topic")[index].as_py()
         try:
             kind, about = find_subject(value, topic, envelope=next(iter(self._readers.values())).flat is None)

@@ -13,16 +13,15 @@ from pyspark.sql import types as t
 from connectors.errors import Skippable
 from spark_jobs.contract import TableSchema
 from spark_jobs.rows.shards import WHOLE, row_keys, shard_of
+from spark_jobs.sources.records.events import list_images, read_event
 from spark_jobs.sources.records.inference import TableSighting, accepted_types, is_enveloped, key_names
 from spark_jobs.sources.records.kinds import (
     RecordSample,
     Rules,
     choose_sample,
     decode_problem,
-    list_images,
     loose_flat,
     loose_layout,
-    read_event,
 )
 from spark_jobs.sources.records.reader import ValueKind, classify_value, namespace_of
 from spark_jobs.sources.types import infer_type, type_json, wider_inferred

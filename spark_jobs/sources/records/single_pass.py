@@ -11,6 +11,7 @@ The JVM compares each record's beginning with the known schemas. Of JSON it hand
 
 from __future__ import annotations
 
+import gc
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final, Protocol
@@ -271,8 +272,6 @@ def _make_decoding_task(
     """The task that decodes records of these kinds."""
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        import gc
-
         import pyarrow as pa
 
         def row(number: int, data: Any, nulls: Collection[str], reason: str) -> pa.RecordBatch:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import reduce
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from connectors.options import ConfigDef, ConfigKey, ConfigType, Importance, at_least, non_empty, one_of
-from spark_jobs.contract import KAFKA_COLUMNS, SYSTEM_COLUMNS, TableChanges
+from spark_jobs.contract import KAFKA_COLUMNS, SYSTEM_COLUMNS, TableChanges, TableSchema
+from spark_jobs.spark.frames import union_frames
 from spark_jobs.steps.contract import Step, StepTable
 from spark_jobs.steps.event_time import rows as event_rows
 from spark_jobs.steps.event_time.rows import TIME, Count, EventInput
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column as SparkColumn
     from pyspark.sql import DataFrame
 
-    from spark_jobs.contract import Column, TableSchema
+    from spark_jobs.contract import Column
     from spark_jobs.steps.contract import StepRun
     from spark_jobs.steps.planning.model import OutputTable
     from spark_jobs.steps.state.tables import StepState
@@ -268,9 +268,7 @@ class JoinStep(Step):
             replace(column, key=number < len(key), nullable=column.nullable and number >= len(key))
             for number, (column, _) in enumerate(order)
         ]
-        from spark_jobs.contract import TableSchema as Schema
-
-        return Joined(Schema(self.name, tuple(schema)), tuple(position for _, position in order), tuple(on))
+        return Joined(TableSchema(self.name, tuple(schema)), tuple(position for _, position in order), tuple(on))
 
     def _find_output_key(
         self, left: TableSchema, right: TableSchema, columns: Sequence[tuple[Column, tuple[int, int]]]
@@ -436,7 +434,7 @@ class JoinStep(Step):
                 due = f"{letter}_{TIME} < {end}" + ("" if start is None else f" AND {letter}_{TIME} >= {start}")
                 alone = sides[side].all.where(due).join(other_side.all, on, "left_anti")
                 parts.append(_select_single_rows(joined, alone, side))
-        rows = reduce(lambda first, second: first.unionAll(second), parts)
+        rows = union_frames(parts)
         key = len(joined.schema.key)
         if self.context.options["key"]:
             names = [f"c{number}" for number in range(key)]

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from connectors.errors import Fatal
 from connectors.options import ConfigKey, ConfigType, Importance, at_least, non_empty, one_of
 from spark_jobs.config.keys import STEP_PREFIX
 from spark_jobs.contract import KAFKA_COLUMNS, SYSTEM_COLUMNS, TableChanges
-from spark_jobs.spark.frames import number_columns
+from spark_jobs.spark.frames import number_columns, union_frames
 from spark_jobs.steps.contract import BadRows, StepTable
 from spark_jobs.steps.event_time.times import MS
 from spark_jobs.steps.planning.model import StepRefused
@@ -279,8 +279,6 @@ def count_rows(
     Returns:
         The counts by input, and whether they are of the batch; 0 where there are no rows.
     """
-    from functools import reduce
-
     from pyspark.sql import functions as f
 
     parts = [
@@ -295,7 +293,7 @@ def count_rows(
         for name, frame in frames.items()
     ]
     result = {(name, new): Count() for new, frames in ((True, batch), (False, state)) for name in frames}
-    totals = reduce(lambda first, second: first.unionAll(second), parts).groupBy("input", "new")
+    totals = union_frames(parts).groupBy("input", "new")
     for row in totals.agg(
         f.max(TIME).alias("newest"),
         f.count_if(f.col(TIME).isNotNull() & ~f.col("late")).alias("rows"),
@@ -365,8 +363,6 @@ def to_state(rows: DataFrame, schema: TableSchema) -> DataFrame:
 
 def late_table(namespace: str, rows: DataFrame, schema: TableSchema, *, present: bool) -> StepTable:
     """The late rows of an input as a table of their own."""
-    from dataclasses import replace
-
     frame = rows.drop(TIME).toDF(*(column.name for column in schema.columns), *SYSTEM_COLUMNS)
     return StepTable(TableChanges(replace(schema, namespace=namespace), frame), present)
 

@@ -23,5 +23,5 @@ class _Sums(AccumulatorParam[list[float]]):
 
 
 def make_accumulator(spark: SparkSession) -> Any:
-    """An accumulator of ``store.Counts``; its value is a list of numbers in their order."""
+    """An accumulator of ``LookupCounts``; its value is a list of numbers in their order."""
     return spark.sparkContext.accumulator([0.0] * _NUMBERS, _Sums())

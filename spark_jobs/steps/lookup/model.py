@@ -6,10 +6,11 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from spark_jobs.steps.lookup.values import is_type
+from connectors.errors import Fatal
+from spark_jobs.steps.lookup.values import Unsuited, is_type
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from spark_jobs.sinks.jdbc.config import Login
 
@@ -104,6 +105,22 @@ class Spec:
         """The looked-up columns, as they are called there."""
         return tuple(column.field for column in self.columns)
 
+    def convert_values(
+        self, converters: Sequence[Callable[[Any], Any]], key: Sequence[Any], values: Sequence[Any]
+    ) -> tuple[Any, ...]:
+        """Values of the row of ``key`` as their columns take them; ``converters`` are those of ``columns``.
+
+        Raises:
+            Fatal: one does not fit.
+        """
+        try:
+            return tuple(convert(value) for convert, value in zip(converters, values, strict=True))
+        except Unsuited as error:
+            raise Fatal(
+                f"step {self.step}: {self.where}, row {self.describe_key(key)}: {error}. Correct the types in columns of the "
+                "step"
+            ) from None
+
     def describe_key(self, key: Sequence[Any]) -> str:
         """A key for messages, such as ``id=7, region=eu``."""
         return ", ".join(f"{name}={part}" for name, part in zip(self.on, key, strict=True))
@@ -180,3 +197,21 @@ def parse_on(items: Sequence[str]) -> list[tuple[str, str]]:
             raise ValueError(f"`{item}` is not `<column of the table> = <column there>`, or one name for both")
         pairs.append((parts[0], parts[-1]))
     return pairs
+
+
+@dataclass(slots=True)
+class LookupCounts:
+    """Numbers of what lookups did: keys answered from the cache, keys not found, requests, failed requests, seconds."""
+
+    hits: int = 0
+    misses: int = 0
+    requests: int = 0
+    errors: int = 0
+    seconds: float = 0.0
+
+    def take(self) -> list[float]:
+        """The numbers, which start again at 0."""
+        numbers = [self.hits, self.misses, self.requests, self.errors, self.seconds]
+        self.hits = self.misses = self.requests = self.errors = 0
+        self.seconds = 0.0
+        return numbers

@@ -7,14 +7,14 @@ import time
 from collections import OrderedDict
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from connectors.backoff import Backoff
-from connectors.errors import Fatal, Retriable
+from connectors.errors import Retriable
 from spark_jobs.steps.lookup.cache import LookupCache, Values
-from spark_jobs.steps.lookup.model import PLACEHOLDER, RETRY
-from spark_jobs.steps.lookup.values import Unsuited, make_converter, text_of
+from spark_jobs.steps.lookup.model import PLACEHOLDER, RETRY, LookupCounts
+from spark_jobs.steps.lookup.topic import TopicTable
+from spark_jobs.steps.lookup.values import make_converter, text_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -26,24 +26,6 @@ Key = tuple[Any, ...]
 _LONGEST_S: Final = 2.0
 #: The most lookups that a Python worker keeps connections and caches of.
 _STORES: Final = 32
-
-
-@dataclass(slots=True)
-class LookupCounts:
-    """Numbers of what lookups did: keys answered from the cache, keys not found, requests, failed requests, seconds."""
-
-    hits: int = 0
-    misses: int = 0
-    requests: int = 0
-    errors: int = 0
-    seconds: float = 0.0
-
-    def take(self) -> list[float]:
-        """The numbers, which start again at 0."""
-        numbers = [self.hits, self.misses, self.requests, self.errors, self.seconds]
-        self.hits = self.misses = self.requests = self.errors = 0
-        self.seconds = 0.0
-        return numbers
 
 
 class LookupStore:
@@ -136,7 +118,7 @@ class LookupStore:
             answers |= {
                 key: values for key in keys if key not in answers and (values := by_text.get(_key_strings(key)))
             }
-        return {key: convert_values(self.spec, self._convert, key, values) for key, values in answers.items()}
+        return {key: self.spec.convert_values(self._convert, key, values) for key, values in answers.items()}
 
     def _get_client(self) -> LookupClient:
         client: LookupClient | None = getattr(self._local, "client", None)
@@ -153,20 +135,6 @@ class LookupStore:
         for client in self._clients:
             with suppress(Exception):  # it may be broken
                 client.close()
-
-
-def convert_values(spec: Spec, converters: Sequence[Any], key: Key, values: Sequence[Any]) -> tuple[Any, ...]:
-    """Values as their columns take them.
-
-    Raises:
-        Fatal: one does not fit.
-    """
-    try:
-        return tuple(convert(value) for convert, value in zip(converters, values, strict=True))
-    except Unsuited as error:
-        raise Fatal(
-            f"step {spec.step}: {spec.where}, row {spec.describe_key(key)}: {error}. Correct the types in columns of the step"
-        ) from None
 
 
 def _key_strings(key: Key) -> tuple[str, ...]:
@@ -212,8 +180,6 @@ class Stores:
         """The store of a lookup, or the table of its topic."""
         store = self._stores.get(spec)
         if store is None:
-            from spark_jobs.steps.lookup.topic import TopicTable
-
             store = self._stores[spec] = TopicTable(spec) if spec.topic else LookupStore(spec)
         self._stores.move_to_end(spec)
         while len(self._stores) > _STORES:

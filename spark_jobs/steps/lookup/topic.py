@@ -13,8 +13,7 @@ from connectors.errors import Fatal, Retriable
 from connectors.formats.order_number import source_number
 from spark_jobs.spark.watchdog import limit
 from spark_jobs.steps.lookup.documents import field_of
-from spark_jobs.steps.lookup.model import RETRY
-from spark_jobs.steps.lookup.store import LookupCounts, convert_values
+from spark_jobs.steps.lookup.model import RETRY, LookupCounts
 from spark_jobs.steps.lookup.values import make_converter, text_of
 
 if TYPE_CHECKING:
@@ -156,7 +155,7 @@ class TopicTable:
                 )
             return  # a part of the key is null: nothing finds this row
         lookup_key = tuple(map(text_of, parts))
-        values = convert_values(spec, self._convert, lookup_key, [field_of(row, name) for name in spec.fields])
+        values = spec.convert_values(self._convert, lookup_key, [field_of(row, name) for name in spec.fields])
         current_row = self._rows.get(lookup_key)
         if current_row is not None and current_row[0] != key:
             self._owners.pop(current_row[0], None)

@@ -13,7 +13,7 @@ from connectors.mysql.rows.decode import compile_rows
 from connectors.mysql.rows.text_rows import compile_text, select_list
 from connectors.mysql.schema import table_map
 from connectors.mysql.schema.catalog import read_definitions
-from connectors.mysql.schema.types import ValueOptions, field_schema
+from connectors.mysql.schema.fields import field_schema
 from connectors.mysql.source import binlog_events, event_types
 from connectors.mysql.source.binlog import BinlogClient
 from connectors.mysql.source.connection import connect_first, current_place, server_info
@@ -23,6 +23,8 @@ from tests.support.settings import mysql_connection
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from connectors.mysql.schema.types import ValueOptions
 
 KINDS = {
     **dict.fromkeys(event_types.WRITES, "write"),

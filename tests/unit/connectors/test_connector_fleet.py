@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import ast
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -13,9 +11,6 @@ from connectors.testing import DECLARATION_CHECKS, WAIVERS, installed_connectors
 from connectors.testing.checks import CHECKS
 from connectors.testing.declarations import JOB_CHECKS
 from connectors.testing.fleet import installed_jobs
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 ROOT = Path(__file__).parents[3]
 OURS = {
@@ -69,67 +64,6 @@ def test_every_folder_reads_the_same(name: str) -> None:
     if name in DATABASES:
         assert {"events", "metrics", "model", "schema", "snapshot", "verify"} <= names
     assert (ROOT / "docs" / "connectors" / f"{name}.md").exists()
-
-
-@pytest.mark.parametrize("name", OURS)
-def test_no_connector_knows_the_worker_or_another_connector(name: str) -> None:
-    folder = ROOT / OURS[name].__module__.rpartition(".")[0].replace(".", "/")
-    allowed = {
-        "api",
-        "errors",
-        "options",
-        "schema",
-        "java_regex",
-        "linear_regex",
-        "regex_parser",
-        "formats",
-        "cql",
-        "snapshot",
-        "debezium_metrics",
-        "source_options",
-        "topic_names",
-        "backoff",
-        "codegen",
-        "text_files",
-        "tls",
-        "verify",
-        "encoded_parts",
-        "wire",
-        folder.name,
-    }
-    for path in folder.rglob("*.py"):
-        for package, *rest in imported_modules(path):
-            if package in {"worker", "offsets", "spark_jobs", "compose"}:
-                raise AssertionError(f"{path} imports {package}")
-            assert package != "connectors" or rest[0] in allowed, f"{path} imports connectors.{rest[0]}"
-
-
-def imported_modules(path: Path) -> Iterator[list[str]]:
-    """The dotted names that a file imports, in parts: of ``from a import b`` it is ``a.b``, whatever ``b`` is."""
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.Import):
-            yield from (alias.name.split(".") for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.module is not None:
-            yield from (f"{node.module}.{alias.name}".split(".") for alias in node.names)
-
-
-#: What the command line starts for people on their own machine.
-STACK_COMMANDS = {
-    "worker/cli.py",
-    *(str(path.relative_to(ROOT)) for path in (ROOT / "worker/development").glob("*.py")),
-}
-
-
-@pytest.mark.parametrize("package", ["worker", "spark_jobs", "connectors", "offsets"])
-def test_the_product_runs_without_the_local_stack(package: str) -> None:
-    """Executors and images need no ``compose``."""
-    importing = {
-        str(path.relative_to(ROOT))
-        for path in (ROOT / package).rglob("*.py")
-        for first, *_ in imported_modules(path)
-        if first == "compose"
-    }
-    assert importing - STACK_COMMANDS == set()
 
 
 @pytest.mark.parametrize("name", JOBS)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from connectors.mysql.model import ColumnPlan, MySqlTable, TableName
 from connectors.mysql.rows.decode import compile_rows
 from connectors.mysql.rows.text_rows import compile_text
-from connectors.mysql.schema.types import field_schema
+from connectors.mysql.schema.fields import field_schema
 from connectors.schema import INT32, OPTIONAL_STRING, Field, Schema, Type
 from connectors.scylla.model import INSERT, ScyllaColumn
 from tests.support.settings import mysql_values

@@ -28,6 +28,7 @@ from spark_jobs.sources.records.reader import DecodePlan, namespace_of
 from spark_jobs.sources.records.rows import TableDecoder
 from spark_jobs.sources.records.search import Search
 from spark_jobs.sources.tasks import make_record_batch
+from spark_jobs.sources.ums_layout import UmsLayout, layout_of
 from spark_jobs.spark.causes import JavaCause, known_cause
 from tests.support.materializer import Bench
 from tests.unit.spark_jobs.sources.support import envelope_schema, member, message, records
@@ -93,10 +94,10 @@ def ums_message(database: Any, table: Any, rows: list[tuple[int, str]]) -> bytes
     ).encode()
 
 
-def ums_layouts(values: list[bytes], report: Any = fail, *, numbers: bool = False) -> dict[bytes, ums.UmsLayout]:
+def ums_layouts(values: list[bytes], report: Any = fail, *, numbers: bool = False) -> dict[bytes, UmsLayout]:
     counts: dict[tuple[str, bytes], int] = {}
     ums.count_messages(records(values), counts, report, numbers=numbers)
-    return {schema: ums.layout_of(schema) for _, schema in counts}
+    return {schema: layout_of(schema) for _, schema in counts}
 
 
 # Names, numbers, columns.

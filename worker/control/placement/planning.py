@@ -15,16 +15,13 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from connectors.api import LABELS_KEY, NODE_KEY
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
 #: ``Unit.task`` of a connector's own instance.
 INSTANCE: Final = -1
-#: Configuration keys with which a connector or a task asks for workers.
-NODE_KEY: Final = "millrace.node"
-LABELS_KEY: Final = "millrace.labels"
-#: Configuration key by which a connector puts its task into a group: tasks of one group share something on their worker.
-TOGETHER_KEY: Final = "millrace.together"
 #: The label that ``millrace.node`` is compared with, in addition to the worker's host and id.
 _NODE_LABEL: Final = "node"
 #: Values by which a label says that the worker is not what the label's name says.

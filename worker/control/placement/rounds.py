@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from connectors.api import LABELS_KEY, NODE_KEY, TOGETHER_KEY
 from worker.control.placement.planning import (
     INSTANCE,
-    LABELS_KEY,
-    NODE_KEY,
-    TOGETHER_KEY,
     Unit,
     Worker,
     place_units,

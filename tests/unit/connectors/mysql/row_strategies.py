@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from hypothesis import strategies as st
 
 from connectors.mysql.model import MySqlColumn
-from connectors.mysql.rows.decode_columns import decimal_size
+from connectors.mysql.rows.decimals import decimal_size
 from connectors.mysql.schema import type_codes as codes
 from connectors.mysql.source import event_types as types
 

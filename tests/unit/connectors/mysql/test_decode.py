@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from decimal import Decimal
 from struct import pack
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -13,8 +13,11 @@ from connectors.mysql.model import BLOCK, ColumnPlan, MySqlColumn, MySqlTable, T
 from connectors.mysql.position.shards import shard_of_table
 from connectors.mysql.rows.decode import BadRow, compile_rows, count_rows
 from connectors.mysql.schema import type_codes as codes
-from connectors.mysql.schema.types import ValueOptions, field_schema
+from connectors.mysql.schema.fields import field_schema
 from tests.support.settings import mysql_values
+
+if TYPE_CHECKING:
+    from connectors.mysql.schema.types import ValueOptions
 
 OPTIONS = mysql_values()
 NAME = TableName("shop", "orders")

@@ -15,7 +15,7 @@ from connectors.mysql.rows.decode import BadRow, compile_rows
 from connectors.mysql.rows.json_binary import double_text, from_server_text, json_text, parse_document
 from connectors.mysql.rows.json_diff import Diff, apply_diffs, parse_path, read_diffs
 from connectors.mysql.schema import type_codes as codes
-from connectors.mysql.schema.types import field_schema
+from connectors.mysql.schema.fields import field_schema
 from tests.support.settings import mysql_values
 
 

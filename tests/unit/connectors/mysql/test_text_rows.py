@@ -9,7 +9,7 @@ import pytest
 from connectors.mysql.model import ColumnPlan, MySqlColumn, MySqlTable, TableName
 from connectors.mysql.rows.text_rows import BadTextRow, compile_text, select_expression, select_list
 from connectors.mysql.schema import type_codes as codes
-from connectors.mysql.schema.types import field_schema
+from connectors.mysql.schema.fields import field_schema
 from tests.support.settings import mysql_values
 
 OPTIONS = mysql_values()

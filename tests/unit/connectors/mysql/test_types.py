@@ -10,7 +10,8 @@ import pytest
 from connectors.mysql.model import MySqlColumn
 from connectors.mysql.schema import type_codes as codes
 from connectors.mysql.schema.catalog_types import column_from_catalog, members_of
-from connectors.mysql.schema.types import DeclaredType, ValueOptions, declared, field_schema
+from connectors.mysql.schema.fields import field_schema
+from connectors.mysql.schema.types import DeclaredType, ValueOptions, declared
 from connectors.mysql.schema.types_defaults import default_value, missing_value
 from connectors.schema import Schema, Type
 from tests.support.settings import mysql_values

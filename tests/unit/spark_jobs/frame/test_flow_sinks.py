@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from connectors.api import TOGETHER_KEY
 from connectors.errors import ConfigInvalid, Retriable
 from connectors.job_api import JobProgress
 from spark_jobs.cli import main
@@ -23,7 +24,6 @@ from spark_jobs.job import control_folder
 from spark_jobs.metrics import JobNumbers, JoinedNumbers
 from spark_jobs.spark.checkpoint import LocalFolder
 from worker.control.herder.progress import shown_progress
-from worker.control.placement.planning import TOGETHER_KEY
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -12,8 +12,9 @@ from spark_jobs.dead_letters import DeadLetters
 from spark_jobs.materializer import bucket as bucket_module
 from spark_jobs.materializer.bucket import Bucket
 from spark_jobs.materializer.config import BucketOptions, MarkerOwner
-from spark_jobs.materializer.engine.engine import Resources, make_engine
+from spark_jobs.materializer.engine.engines import make_engine
 from spark_jobs.materializer.engine.model import MergeOptions
+from spark_jobs.materializer.engine.resources import Resources
 from spark_jobs.materializer.passes import PassRange, Result
 from tests.support.materializer import WIDE, MemoryRegistry, Written, source
 

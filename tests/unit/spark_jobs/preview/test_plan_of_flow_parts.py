@@ -10,8 +10,8 @@ import pytest
 
 from connectors.errors import ConfigInvalid
 from spark_jobs.config import job_files as config
-from spark_jobs.flows.plan import plan_lines
 from spark_jobs.flows.plan_client import ask_plan
+from spark_jobs.flows.plan_lines import plan_lines
 from spark_jobs.flows.planning import merge_lines, plan_flow
 from spark_jobs.preview.client import describe_refusal, preview_flow
 from spark_jobs.preview.request import read_request

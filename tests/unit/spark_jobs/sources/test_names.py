@@ -18,7 +18,8 @@ from spark_jobs.sources.records.kinds import Rules, look_json
 from spark_jobs.sources.records.reader import DecodePlan
 from spark_jobs.sources.records.rows import TableDecoder
 from spark_jobs.sources.records.search import Search
-from spark_jobs.sources.ums import UmsDecoder, layout_of
+from spark_jobs.sources.ums import UmsDecoder
+from spark_jobs.sources.ums_layout import layout_of
 from tests.unit.spark_jobs.sources.support import Table, envelope_schema, member, message, records
 
 UNUSUAL_NAMES = (

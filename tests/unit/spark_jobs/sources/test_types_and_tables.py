@@ -24,6 +24,7 @@ from spark_jobs.sources.records.rows import TableDecoder
 from spark_jobs.sources.records.search import Search
 from spark_jobs.sources.tables import from_json, make_nullable, merge_schema, to_json
 from spark_jobs.sources.types import find_wider_type, json_schema, spark_type, type_from_json, type_json, wider_inferred
+from spark_jobs.sources.ums_layout import layout_of
 
 KEY = Column("id", t.LongType(), nullable=False, key=True)
 simple = st.sampled_from(
@@ -347,7 +348,7 @@ def _decode_ums(
         bad.append(offset)
 
     ums.count_messages(_batch(values), counts, report)
-    layouts = {schema: ums.layout_of(schema) for _, schema in counts if schema}
+    layouts = {schema: layout_of(schema) for _, schema in counts if schema}
     schema = None
     for layout in layouts.values():
         schema = merge_schema(schema, layout.namespace, layout.columns(["id"]), "")
@@ -433,4 +434,4 @@ def test_ums_versions_of_a_table_are_one() -> None:
 )
 def test_ums_schemas_that_are_none(schema: bytes, words: str) -> None:
     with pytest.raises(Skippable, match=words):
-        ums.layout_of(schema)
+        layout_of(schema)

@@ -17,7 +17,7 @@ from connectors.mysql.events.ums_signals import MySqlUmsSignals
 from connectors.mysql.events.ums_values import value_text
 from connectors.mysql.model import MySqlColumn, RowSource, Shard
 from connectors.mysql.schema import type_codes as codes
-from connectors.mysql.schema.types import field_schema
+from connectors.mysql.schema.fields import field_schema
 from tests.support.settings import mysql_values
 from tests.unit.connectors.mysql.events.making import (
     AFTER,
