@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
+from connectors.errors import Retriable
 from connectors.mysql.model import BinlogPosition
 from connectors.mysql.position import start
 from connectors.mysql.position.positions import FIRST
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from connectors.mysql.source.connection import ServerInfo
     from connectors.mysql.source.server import SourceServer
 
-#: MySQL counts a transaction as executed after it is in the binlog: at the most this long, with replicas that acknowledge it.
+#: MySQL counts a transaction as executed this long at the most after it is in the binlog, if it waits for no replica.
 _EXECUTED_S: Final = 15.0
 _PAUSE_S: Final = 0.2
 
@@ -101,6 +102,7 @@ async def _check_executed(position: BinlogPosition, server: SourceServer, info: 
 
     Raises:
         PurgedError: it lacks transactions that the stream has read.
+        Retriable: it may have them once a replica has acknowledged them.
     """
     read = gtid.parse_gtids(info.flavor, position.gtids)
     end_s = time.monotonic() + _EXECUTED_S
@@ -113,6 +115,11 @@ async def _check_executed(position: BinlogPosition, server: SourceServer, info: 
         if not executed or read.is_subset(executed):
             return
         if info.mariadb or time.monotonic() > end_s:
+            if not info.mariadb and await server.has_waiting_commits():
+                raise Retriable(
+                    f"commits at {info.address} wait for a replica's acknowledgement (semi-synchronous replication), and the "
+                    f"stream has read some of them: it continues at {position.file}:{position.pos} when they are done"
+                )
             raise PurgedError(
                 f"{info.address} has not executed all transactions that the stream has read ({position.gtids}), as after a "
                 f"RESET MASTER or from an older backup, so that {position.file}:{position.pos} is another place there: begin "

@@ -6,7 +6,8 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
 from connectors.errors import ConfigInvalid, Fatal
-from connectors.mysql.model import MySqlTable, TableName
+from connectors.mysql.model import MySqlColumn, MySqlTable, TableName
+from connectors.mysql.schema import type_codes
 from connectors.mysql.schema.table_map import column_from_catalog
 from connectors.mysql.source.connection import query_rows
 
@@ -41,6 +42,21 @@ COLUMNS: Final = (
     "COLUMN_COMMENT",
 )
 _TABLES: Final = "TABLE_TYPE IN ('BASE TABLE', 'SYSTEM VERSIONED')"
+#: The end of a row's time in a system-versioned table (MariaDB) that declares no period: it belongs to each unique index.
+HIDDEN_END: Final = "row_end"
+#: The columns behind all others of such a table: rows have them, and the catalog does not.
+_HIDDEN_COLUMNS: Final = tuple(
+    MySqlColumn(
+        name=name,
+        type=type_codes.TIMESTAMP2,
+        meta=6,
+        nullable=False,
+        visible=False,
+        declared="timestamp(6)",
+        extra="STORED GENERATED, INVISIBLE",
+    )
+    for name in ("row_start", HIDDEN_END)
+)
 
 
 async def table_names(connection: Connection, databases: Collection[str] | None = None) -> list[TableName]:
@@ -130,6 +146,7 @@ async def _query_definitions(connection: Connection, names: Sequence[TableName])
         if collations is None:
             collations = await _query_collations(connection)
         keys = await _query_keys(connection, batch)
+        versioned = await _query_hidden_periods(connection, batch)
         columns: dict[TableName, list[Any]] = {}
         keyed: set[TableName] = set()
         for row in rows:
@@ -148,6 +165,9 @@ async def _query_definitions(connection: Connection, names: Sequence[TableName])
             key, primary = keys.get(name, ((), True))
             if (name in keyed and name not in keys) or not {column.name for column in members}.issuperset(key):
                 continue  # altered between the two queries
+            if name in versioned:
+                members.extend(_HIDDEN_COLUMNS)
+                key = (*key, HIDDEN_END) if key else ()
             tables[name] = MySqlTable(name=name, columns=tuple(members), key=key, completed=True, primary=primary)
     return tables
 
@@ -179,6 +199,28 @@ async def _query_columns(connection: Connection, batch: Sequence[TableName]) -> 
         f"{_name_condition(len(batch))} ORDER BY TABLE_SCHEMA, TABLE_NAME, ORDINAL_POSITION",
         _flatten_names(batch),
     )
+
+
+async def _query_hidden_periods(connection: Connection, batch: Sequence[TableName]) -> set[TableName]:
+    """The tables that are system-versioned and declare no period (MariaDB)."""
+    if "mariadb" not in connection.server_version.lower():
+        return set()
+    condition, names = _name_condition(len(batch)), _flatten_names(batch)
+    versioned = await query_rows(
+        connection,
+        "SELECT TABLE_SCHEMA, TABLE_NAME FROM information_schema.TABLES "  # noqa: S608 - marks only
+        f"WHERE TABLE_TYPE = 'SYSTEM VERSIONED' AND {condition}",
+        names,
+    )
+    if not versioned:
+        return set()
+    declared = await query_rows(
+        connection,
+        "SELECT TABLE_SCHEMA, TABLE_NAME FROM information_schema.COLUMNS "  # noqa: S608 - marks only
+        f"WHERE GENERATION_EXPRESSION = 'ROW END' AND {condition}",
+        names,
+    )
+    return {TableName(_to_string(database), _to_string(table)) for database, table in {*versioned} - {*declared}}
 
 
 async def _query_collations(connection: Connection) -> dict[str, int]:

@@ -56,6 +56,8 @@ _PRIVILEGE: Final = frozenset({1142, 1143, 1227, 1370, 1419})
 _VERSION: Final = re.compile(r"(\d+)\.(\d+)(?:\.(\d+))?")
 #: How often the place is asked for again while the server writes on in between.
 _ATTEMPTS: Final = 3
+#: Bytes before the first event of an encrypted binlog file of MySQL.
+_ENCRYPTION_HEADER: Final = 512
 
 
 class ServerInfo(msgspec.Struct, frozen=True, kw_only=True):
@@ -399,13 +401,19 @@ async def _query_position(connection: Connection, info: ServerInfo) -> tuple[Any
 
 
 async def binary_logs(connection: Connection) -> list[tuple[str, int]]:
-    """Names and sizes of the binlog files that the server has, oldest first.
+    """Names and ends of the binlog files that the server has, oldest first.
 
     Raises:
         Retriable: the connection is lost.
         Fatal: the binlog is off, or a privilege lacks.
     """
-    return [(str(row[0]), int(row[1])) for row in await query_rows(connection, "SHOW BINARY LOGS")]
+    return [(str(row[0]), log_end(row)) for row in await query_rows(connection, "SHOW BINARY LOGS")]
+
+
+def log_end(row: Sequence[Any]) -> int:
+    """The position where a file of ``SHOW BINARY LOGS`` ends: positions do not count the header of an encrypted one (MySQL)."""
+    encrypted = len(row) > 2 and str(row[2]).upper() == "YES"
+    return int(row[1]) - _ENCRYPTION_HEADER * encrypted
 
 
 async def prepared_transactions(connection: Connection) -> list[str]:

@@ -81,6 +81,12 @@ class SourceServer:
         """
         return await self._ask_server(connection.prepared_transactions)
 
+    async def has_waiting_commits(self) -> bool:
+        """Whether transactions that are in the binlog wait for a replica's acknowledgement before they are executed (MySQL)."""
+        sql = "SHOW GLOBAL STATUS LIKE 'Rpl_semi_sync%wait_sessions'"
+        rows = await self._ask_server(lambda opened: connection.query_rows(opened, sql))
+        return any(int(count) for _, count in rows)
+
     async def definitions(self, names: Sequence[TableName]) -> Mapping[TableName, MySqlTable]:
         """Return the structures in ``information_schema`` of those tables that exist."""
         return await self._ask_server(lambda opened: catalog.read_definitions(opened, names))

@@ -177,7 +177,7 @@ def _classify_definition(
             renamed = _new_name(remainder, schema)
             if renamed is not None:
                 return SqlStatement(sql, "rename", schema, (*names, renamed), temporary)
-            return _classify_conversion(SqlStatement(sql, kind, schema, names, temporary), remainder)
+            return _name_second_table(SqlStatement(sql, kind, schema, names, temporary), remainder)
         absent = [word.upper() for word in remainder[1:4]] == ["IF", "NOT", "EXISTS"]
         return SqlStatement(sql, kind, schema, names, temporary, absent)
     if object_type in {"DATABASE", "SCHEMA"}:
@@ -201,10 +201,15 @@ def _new_name(words_left: list[str], schema: str) -> TableName | None:
     return None
 
 
-def _classify_conversion(statement: SqlStatement, words_left: list[str]) -> SqlStatement:
-    """The ALTER TABLE, with the table that a partition becomes or that becomes one (MariaDB's CONVERT)."""
+def _name_second_table(statement: SqlStatement, words_left: list[str]) -> SqlStatement:
+    """The ALTER TABLE, with the table that a partition is exchanged with, becomes, or is made of (MariaDB's CONVERT)."""
     words = [word.upper() for word in words_left]
     for number, word in enumerate(words[:-2]):
+        if word == "EXCHANGE" and words[number + 1] == "PARTITION" and "WITH" in words[number + 3 :]:
+            start = words.index("WITH", number + 3) + 2
+            return statement._replace(
+                tables=(*statement.tables, *_read_names(words_left[start:], statement.database, 1))
+            )
         if word == "CONVERT" and words[number + 1] in {"PARTITION", "TABLE"} and "TO" in words[number + 3 :]:
             out = words[number + 1] == "PARTITION"
             start = words.index("TO", number + 3) + 2 if out else number + 2

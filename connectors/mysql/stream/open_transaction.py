@@ -60,6 +60,8 @@ class OpenTransaction:
         self._commit_us = 0
         #: Whether it is an XA transaction.
         self._prepares = False
+        #: Those that are prepared and have no row of the task.
+        self._prepared_without_rows: set[str] = set()
         #: The transactions before the present file, where the stream did not know which were executed before it began.
         self._before_file: GtidSet | None = None
         self._cursor = state.cursor
@@ -125,6 +127,8 @@ class OpenTransaction:
         transaction = parse.prepared_transaction(raw)
         if self._cursor.tx_rows and transaction:
             self._snapshot.hold(transaction)
+        elif transaction:
+            self._prepared_without_rows.add(transaction.lower())
 
     def handle_description(self, raw: bytes, at: int, ts: int, size: int) -> None:
         """The server has started, or begins a file: never in the middle of a transaction that has an end."""
@@ -146,9 +150,12 @@ class OpenTransaction:
         self._prepares = True
         self._snapshot.hold(UNFINISHED)
 
-    def release_prepared(self, transaction: str) -> None:
-        """An XA transaction has its end."""
+    def release_prepared(self, transaction: str) -> bool:
+        """An XA transaction has its end; return whether it may have had rows of the task."""
         self._snapshot.release(transaction)
+        without_rows = transaction.lower() in self._prepared_without_rows
+        self._prepared_without_rows.discard(transaction.lower())
+        return not without_rows
 
     def roll_back_prepared(self) -> None:
         """The XA transaction was rolled back: rows that were left out of chunks because of its rows count after all."""

@@ -67,9 +67,8 @@ class StatementEvents:
             transaction.open_by_statement(query.thread, at)
         elif word.startswith(("COMMIT", "XA COMMIT", "XA ROLLBACK")):
             transaction.ended = True
-            if word.startswith("XA"):
-                transaction.release_prepared(query.statement.split(" ", 2)[2])
-            if word == "XA ROLLBACK ":
+            had_rows = word.startswith("XA") and transaction.release_prepared(query.statement.split(" ", 2)[2])
+            if had_rows and word == "XA ROLLBACK ":
                 self._log.error(
                     "%s at %s:%d takes back a transaction whose rows were sent when it was prepared, as replicas "
                     "do it: start a new snapshot of the tables that it has changed",

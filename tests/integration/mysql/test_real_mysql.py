@@ -12,7 +12,10 @@ import pymysql
 import pytest
 
 from connectors.mysql.connector import MySqlConnector
+from connectors.mysql.position import begin
+from connectors.mysql.source.server import SourceServer
 from connectors.testing.driver import Run
+from tests.support.eventually import patience
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -188,5 +191,50 @@ async def test_a_key_that_the_server_makes_and_hides_is_that_of_snapshots(
         finally:
             run_all(
                 "SET GLOBAL show_gipk_in_create_table_and_information_schema = ON",
+                f"DROP DATABASE {name}",
+            )
+
+
+async def test_a_restart_waits_for_commits_that_wait_for_a_replica(
+    mysql: MySqlServer, unique: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The stream has read them, and the server does not count them as executed: that is no server that was reset."""
+    asked: list[bool] = []
+    ask_server = SourceServer.has_waiting_commits
+
+    async def ask_and_note(server: SourceServer) -> bool:
+        asked.append(await ask_server(server))
+        return asked[-1]
+
+    monkeypatch.setattr(SourceServer, "has_waiting_commits", ask_and_note)
+    monkeypatch.setattr(begin, "_EXECUTED_S", 0.5)
+    name = f"semi_{unique('x')[-8:]}"
+    with statements_on(mysql) as run_all, statements_on(mysql) as run_waiting:
+        run_all(
+            f"CREATE DATABASE {name}",
+            f"CREATE TABLE {name}.t (id INT PRIMARY KEY)",
+            "INSTALL PLUGIN rpl_semi_sync_source SONAME 'semisync_source.so'",
+            "SET GLOBAL rpl_semi_sync_source_timeout = 1000000000",
+        )
+        config = source_of(mysql, name, **{"snapshot.mode": "no_data"})
+        try:
+            async with Run(MySqlConnector, config) as run:
+                assert await run.take(PATIENCE) is not None
+                run_all("SET GLOBAL rpl_semi_sync_source_enabled = ON")
+                waiting = asyncio.create_task(asyncio.to_thread(run_waiting, f"INSERT INTO {name}.t VALUES (1)"))
+                assert [record.key for record in await run.read(1)] == [{"id": 1}]
+                saved = run.offsets
+            async with Run(MySqlConnector, config, offsets=saved) as run:
+                async with patience(PATIENCE):
+                    while not asked:
+                        assert await run.take(0.1) is None
+                assert all(asked)
+                run_all("SET GLOBAL rpl_semi_sync_source_enabled = OFF", f"INSERT INTO {name}.t VALUES (2)")
+                await waiting
+                assert [record.key for record in await run.read(1)] == [{"id": 2}]
+        finally:
+            run_all(
+                "SET GLOBAL rpl_semi_sync_source_enabled = OFF",
+                "UNINSTALL PLUGIN rpl_semi_sync_source",
                 f"DROP DATABASE {name}",
             )

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from connectors.errors import ConfigInvalid
 from connectors.java_regex import compile_java
 from connectors.mysql.position import shards
+from connectors.mysql.schema.catalog import HIDDEN_END
 from connectors.mysql.snapshot.reading import keys, split
 from connectors.mysql.snapshot.reading.keys import KeyColumn, quote_name
 from connectors.mysql.snapshot.reading.rows import PacketRows
@@ -144,6 +145,8 @@ def key_order(table: MySqlTable, decoder: SnapshotRowDecoder, surrogate: str, co
     key_columns = []
     for name in names:
         row = columns_by_name.get(name.lower())
+        if row is None and name == HIDDEN_END:
+            continue  # equal in all present rows, which alone are read
         if row is None:
             return ()
         key_columns.append(KeyColumn(str(row[0]), str(row[1]).lower(), str(row[2] or "")))

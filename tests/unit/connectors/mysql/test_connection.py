@@ -17,6 +17,7 @@ from connectors.mysql.source.connection import (
     driver_password,
     explain_failure,
     info_of,
+    log_end,
     parse_version,
     ssl_context,
     variables_sql,
@@ -133,3 +134,8 @@ async def test_a_cancellation_as_the_socket_opens_is_not_forgotten(monkeypatch: 
     server.close()
     assert not forgotten
     assert connecting.cancelled()
+
+
+def test_the_end_of_a_binlog_file_does_not_count_the_header_of_an_encrypted_one() -> None:
+    assert log_end(("binlog.000001", 1874, "Yes")) == 1362  # as MySQL 9.7 tells it, with its position at 1362
+    assert log_end(("binlog.000001", 1874, "No")) == log_end(("binlog.000001", 1874)) == 1874

@@ -33,6 +33,8 @@ CASES = [
     ("DROP TABLE a, b WAIT 5", "drop", [T("d", "a"), T("d", "b")]),
     ("ALTER TABLE IF EXISTS a NOWAIT RENAME TO b", "rename", [T("d", "a"), T("d", "b")]),
     ("ALTER TABLE t CONVERT PARTITION `p` TO TABLE x.b", "alter", [T("d", "t"), T("x", "b")]),
+    ("ALTER TABLE t EXCHANGE PARTITION `with` WITH TABLE x.b", "alter", [T("d", "t"), T("x", "b")]),
+    ("alter table x.t exchange partition p with table b without validation", "alter", [T("x", "t"), T("d", "b")]),
     ("ALTER TABLE t CONVERT TABLE b TO PARTITION p VALUES LESS THAN (9)", "alter", [T("d", "t"), T("d", "b")]),
     ("ALTER TABLE t CONVERT TO CHARACTER SET utf8mb4", "alter", [T("d", "t")]),
     ("CREATE UNIQUE INDEX i ON t (a)", "index", [T("d", "t")]),
