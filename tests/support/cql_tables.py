@@ -107,7 +107,7 @@ class RandomTable:
         return {}
 
     def _ttl(self, time: dict[str, Any]) -> dict[str, Any]:
-        """A time to live; next to a write time a long one: what an expired cell does at an equal time depends on when it was read."""
+        """A time to live; a long one next to a write time: at equal times an expired cell acts by when it was read."""
         ttls = [ttl for ttl in self.ttls if not time or ttl >= LONG_TTL]
         return {"ttl": self.chance.choice(ttls)} if ttls and self.chance.random() < 0.2 else {}
 

@@ -104,8 +104,8 @@ class IcebergSink(Sink):
         nested = [column for column in schema.columns if column.name in keys and column.type.typeName() in NESTED]
         if nested:
             return (
-                f"table {schema.namespace}: the column {nested[0].name} of the key has the type {nested[0].type.typeName()}, and "
-                "Iceberg takes no nested types in keys. Make text of it in a step (to_json), or use sink.iceberg.mode=insert"
+                f"table {schema.namespace}: the column {nested[0].name} of the key has the type {nested[0].type.typeName()}, "
+                "and Iceberg takes no nested types in keys. Make text of it in a step (to_json), or use sink.iceberg.mode=insert"
             )
         return describe_refusal(self._settings, schema)
 

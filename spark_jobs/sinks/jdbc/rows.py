@@ -55,8 +55,8 @@ def spell_nested(rows: pa.Table, names: Sequence[str]) -> pa.Table:
     """The rows, with text instead of structs, arrays and maps in some columns: Arrow neither compares nor sorts these. Pure."""
     for name in names:
         if pa.types.is_nested(rows.column(name).type):
-            texts = [None if value is None else repr(value) for value in rows.column(name).to_pylist()]
-            rows = rows.set_column(rows.schema.get_field_index(name), name, pa.array(texts, pa.large_string()))
+            spelled = [None if value is None else repr(value) for value in rows.column(name).to_pylist()]
+            rows = rows.set_column(rows.schema.get_field_index(name), name, pa.array(spelled, pa.large_string()))
     return rows
 
 
