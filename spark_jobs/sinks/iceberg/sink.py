@@ -105,7 +105,7 @@ class IcebergSink(Sink):
         if nested:
             return (
                 f"table {schema.namespace}: the column {nested[0].name} of the key has the type {nested[0].type.typeName()}, "
-                "and Iceberg takes no nested types in keys. Make text of it in a step (to_json), or use sink.iceberg.mode=insert"
+                "and Iceberg takes no nested types in keys. Make it text in a step (to_json), or use sink.iceberg.mode=insert"
             )
         return describe_refusal(self._settings, schema)
 
