@@ -22,7 +22,7 @@ class OutputRecord(NamedTuple):
     Attributes:
         key: the encoded primary key.
         value: the encoded event, or None for a tombstone.
-        timestamp_ms: Kafka's timestamp: the source's write time.
+        timestamp_ms: Kafka's timestamp: the source's write time, where brokers take it.
         headers: in order.
     """
 

@@ -20,6 +20,10 @@ if TYPE_CHECKING:
 #: Write times that clients give: few, in the past, so that they meet and come out of order; µs.
 PAST_US: Final = 1_700_000_000_000_000
 PAST_TIMES: Final = 4
+#: Seconds; cells with it live on when a test ends.
+LONG_TTL: Final = 1000
+#: The earliest and the latest write times that servers take, some before 1970 and in the future; µs.
+EXTREME_TIMES: Final = (2 - (1 << 63), -1, 0, 4_000_000_000_000_000, 4_000_000_000_000_001, (1 << 63) - 1)
 
 
 @dataclass(slots=True)
@@ -45,6 +49,7 @@ class RandomTable:
         chance: what everything follows from.
         ttls: seconds that some cells live.
         past: share of writes with a write time in the past.
+        extreme: share of inserts and updates with one of ``EXTREME_TIMES``.
     """
 
     chance: random.Random
@@ -56,6 +61,7 @@ class RandomTable:
     others: list[RandomColumn]
     ttls: tuple[int, ...] = (3600,)
     past: float = 0.15
+    extreme: float = 0.0
 
     @property
     def full(self) -> str:
@@ -90,7 +96,10 @@ class RandomTable:
             makers += [self._delete_range, self._delete_range]
         if statics:
             makers.append(self._static)
-        return self.chance.choice(makers)({} if plain else self._time())
+        maker = self.chance.choice(makers)
+        if not plain and self.extreme and maker in {self._insert, self._update} and self.chance.random() < self.extreme:
+            return maker({"timestamp_us": self.chance.choice(EXTREME_TIMES)})
+        return maker({} if plain else self._time())
 
     def _time(self) -> dict[str, Any]:
         if self.chance.random() < self.past:
@@ -98,8 +107,9 @@ class RandomTable:
         return {}
 
     def _ttl(self, time: dict[str, Any]) -> dict[str, Any]:
-        """A time to live; not next to a write time: what an expired cell does at an equal time depends on when it was read."""
-        return {"ttl": self.chance.choice(self.ttls)} if not time and self.chance.random() < 0.2 else {}
+        """A time to live; a long one next to a write time: at equal times an expired cell acts by when it was read."""
+        ttls = [ttl for ttl in self.ttls if not time or ttl >= LONG_TTL]
+        return {"ttl": self.chance.choice(ttls)} if ttls and self.chance.random() < 0.2 else {}
 
     def _of_kind(self, kind: str) -> list[RandomColumn]:
         return [column for column in self.others if column.kind == kind]

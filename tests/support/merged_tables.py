@@ -10,6 +10,7 @@ from spark_jobs.materializer.events.images import live_rows
 from tests.support.materializer import Bench, MemoryRegistry
 from worker.converters.avro_form.compile import compile_avro
 from worker.converters.avro_form.schema import AvroSettings, avro_text
+from worker.converters.json import JsonConverter
 
 if TYPE_CHECKING:
     import random
@@ -23,13 +24,23 @@ Rows = list[dict[str, Any]]
 
 
 class Messages:
-    """Records as Avro messages, whose schemas have ids in the order in which they came."""
+    """Records as messages: Avro, whose schemas have ids in the order in which they came, or JSON with or without its schema."""
 
-    def __init__(self, records: Iterable[SourceRecord]) -> None:
+    def __init__(self, records: Iterable[SourceRecord], form: str = "avro") -> None:
         self.registry = MemoryRegistry()
+        self._json = JsonConverter({"schemas.enable": str(form == "json with schemas").lower()})
+        self._form = form
         self._encoders: dict[int, tuple[Any, Callable[[Any], bytes | None]]] = {}
         for record in records:
             self.encode(record, 0)
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The options of the materializer that reads them."""
+        if self._form == "avro":
+            return {"registry": self.registry, "input_encoding": "avro"}
+        schemas = [avro_text(schema, _AVRO) for schema, _ in self._encoders.values()] if self._form == "json" else []
+        return {"input_encoding": "json", "input_schemas": tuple(schemas)}
 
     def encode(self, record: SourceRecord, offset: int) -> InputRecord:
         """A record as the materializer reads it."""
@@ -37,7 +48,12 @@ class Messages:
         assert schema is not None
         if id(schema) not in self._encoders:
             number = self.registry.register("in-value", avro_text(schema, _AVRO))
-            self._encoders[id(schema)] = schema, compile_avro(schema, _AVRO, b"\x00" + number.to_bytes(4, "big"))
+            self._encoders[id(schema)] = (
+                schema,
+                compile_avro(schema, _AVRO, b"\x00" + number.to_bytes(4, "big"))
+                if self._form == "avro"
+                else self._json.encoder("t", schema),
+            )
         return InputRecord(record.key, self._encoders[id(schema)][1](record.value), offset, record.timestamp or 0)
 
 
@@ -67,14 +83,14 @@ def unlike_rows(
     """
     if not records:
         return [], rows
-    messages = Messages(records)
+    messages = Messages(records, chance.choice(["avro", "avro", "json", "json with schemas"]))
     orders = [list(records)]
     if not altered:
         orders += [orders[0][::-1], chance.sample(orders[0], len(records))]
     extra: Rows = []
     missing: Rows = []
     for order in orders:
-        bench = Bench(limit=chance.choice([1, 3, 1000]), registry=messages.registry, input_encoding="avro")
+        bench = Bench(limit=chance.choice([1, 3, 1000]), **messages.options)
         if altered:
             bench.folds = False
         bench.now_s = chance.choice([0, int(time.time())])

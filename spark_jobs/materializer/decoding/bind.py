@@ -104,6 +104,7 @@ def _bind_part(part: ColumnPart, slots: dict[str, int], count: int, live: frozen
     names: dict[str, tuple[int, str]] = {}
     complex_: dict[str, int] = {}
     serialize: dict[int, Callable[[Any], bytes]] = {}
+    signed_zeros: set[int] = set()
     plain = True
     for index, column in enumerate(part.columns):
         slot = slots.get(describe_column(column), -1)
@@ -121,6 +122,8 @@ def _bind_part(part: ColumnPart, slots: dict[str, int], count: int, live: frozen
         simple.append((index, slot, read))
         names[column.name] = (slot, column.field)
         serialize[slot] = make_serializer(kind)
+        if _has_floats(kind):
+            signed_zeros.add(slot)
     return BoundColumns(
         count,
         tuple(simple),
@@ -129,7 +132,12 @@ def _bind_part(part: ColumnPart, slots: dict[str, int], count: int, live: frozen
         tuple(multi),
         complex_,
         serialize,
+        frozenset(signed_zeros),
     )
+
+
+def _has_floats(kind: CqlType) -> bool:
+    return kind.name in {"float", "double"} or any(map(_has_floats, kind.arguments))
 
 
 def _bind_multicell(index: int, slot: int, kind: CqlType, part: ColumnPart) -> Multi:

@@ -153,7 +153,7 @@ class UpdateEngine:
         update: Any,
         row: Any,
         key: bytes,
-        keys: tuple[Any, ...],
+        partition_key: tuple[Any, ...],
         clustering: tuple[Any, ...],
         origin: EventOrigin,
         store: StateStore,
@@ -170,8 +170,9 @@ class UpdateEngine:
             before = None
             lapsed = False
         else:
-            state, before, lapsed = self._load(blob, keys, no_static, emit, now_s)
+            state, before, lapsed = self._load(blob, partition_key, no_static, emit, now_s)
         if merge_row(state, row, update.write_time, expires, binding.regular, NO_LIMIT, now_s, self._grace) or lapsed:
+            keys = (*partition_key, *state.clustering)
             self._finish(key, state, before, keys, no_static, no_static, origin, store, emit, now_s)
         return True
 
@@ -230,8 +231,7 @@ class UpdateEngine:
         if blob is None and not concerns_partition and rows is not None and len(rows) == 1:
             clustering = _read_clustering_key(binding, rows[0])
             row_key = prefix + ROW + binding.clustering(clustering)
-            keys = (*key, *clustering)
-            return self._apply_row(binding, update, rows[0], row_key, keys, clustering, origin, store, emit, now_s)
+            return self._apply_row(binding, update, rows[0], row_key, key, clustering, origin, store, emit, now_s)
         if blob is not None:
             partition = self._table.read_partition(blob)
             due = record_due(blob)
@@ -305,7 +305,7 @@ class UpdateEngine:
                     prefix + ROW + part,
                     work.state,
                     work.before,
-                    (*key, *work.clustering),
+                    (*key, *work.state.clustering),
                     static_before,
                     static,
                     origin,
@@ -334,16 +334,19 @@ class UpdateEngine:
         blob = store.get(key)
         if blob is None:
             table = self._table
-            return Work(new_row(table.era, list(clustering), base, table.view.count), None, clustering)
-        state, before, lapsed = self._load(blob, (*partition_key, *clustering), static, emit, now_s)
-        work = Work(state, before, clustering)
+            return Work(new_row(table.era, list(clustering), base, table.view.count), None)
+        state, before, lapsed = self._load(blob, partition_key, static, emit, now_s)
+        work = Work(state, before)
         work.changed = lapsed
         return work
 
     def _load(
-        self, blob: bytes, keys: tuple[Any, ...], static: list[Any], emit: list[OutputRecord], now_s: int
+        self, blob: bytes, partition_key: tuple[Any, ...], static: list[Any], emit: list[OutputRecord], now_s: int
     ) -> tuple[RowState, list[Any] | None, bool]:
-        """A row and how it was last shown; what has run out by now is shown first. The last: whether that changed it."""
+        """A row and how it was last shown; what has run out by now is shown first. The last: whether that changed it.
+
+        Its key is the state's: to Cassandra 1.0 and 1.00 are one clustering value, and a row has one key.
+        """
         state = unpack_row(blob)
         table = self._table
         view = table.view
@@ -354,6 +357,7 @@ class UpdateEngine:
         if not due or due > now_s or not lapse_row(state, now_s, self._grace):
             return state, before, False
         image = view.image(state)
+        keys = (*partition_key, *state.clustering)
         self._events.show_change(
             state, before, image, keys, static, static, EventOrigin(due * 1_000_000, False, None, "expiry"), emit
         )
@@ -453,9 +457,8 @@ class UpdateEngine:
                 store.put(prefix + PARTITION, pack_partition(partition))
                 return False
             done = True
-            clustering = tuple(unpack_row(blob).clustering)
-            keys = (*key, *clustering)
-            state, shown, lapsed = self._load(blob, keys, before, emit, now_s)
+            state, shown, lapsed = self._load(blob, key, before, emit, now_s)
+            keys = (*key, *state.clustering)
             limit = find_covering_deletion(partition, row_key[key_start:])
             changed = limit is not NO_LIMIT and hide_cells(state, limit)
             if changed or (moved and shown is not None):
@@ -512,8 +515,7 @@ class UpdateEngine:
         record = store.get(prefix + PARTITION) if self._table.clustered else None
         partition = None if record is None else self._table.read_partition(record)
         static = self._table.static_of(partition, part)
-        keys = (*values, *unpack_row(blob).clustering)
-        state, _, _ = self._load(blob, keys, static, emit, now_s)
+        state, _, _ = self._load(blob, values, static, emit, now_s)
         store.put(key, None if is_empty(state) else pack_row(state))
         return True
 

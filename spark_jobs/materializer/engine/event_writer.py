@@ -74,7 +74,7 @@ class EventWriter:
         latency.total += delay
         latency.largest = max(latency.largest, delay)
         key = codec.key(keys)
-        time_ms = max(time_ms, 0)
+        time_ms = max(0, min(time_ms, now_ms))  # brokers refuse other times
         emit.append(OutputRecord(key, codec.event(operation, was, now, key, origin, sequence, now_ms), time_ms))
         if now is None and self._tombstones:
             emit.append(OutputRecord(key, None, time_ms))

@@ -52,6 +52,7 @@ class BoundColumns(NamedTuple):
         multi: multicell columns that are still there.
         complex: column -> slot, of these.
         serialize: by slot, value to serialized form.
+        signed_zeros: the slots whose values may have floating-point numbers: 0.0 equals -0.0, but is serialized otherwise.
     """
 
     slots: int
@@ -61,6 +62,7 @@ class BoundColumns(NamedTuple):
     multi: tuple[Multi, ...]
     complex: Mapping[str, int]
     serialize: Mapping[int, Callable[[Any], bytes]]
+    signed_zeros: frozenset[int]
 
 
 #: A deletion that covers a row from outside (a range, the partition): write time, time to forget.
@@ -143,7 +145,7 @@ def _simple_cells(state: RowState, cells: Sequence[Any], time: int, expires: int
                     values[slot] = value
                     times[slot] = delta
                     changed = True
-                elif delta == known_time and value != values[slot]:
+                elif delta == known_time and (value != values[slot] or slot in bound.signed_zeros):
                     serialize = bound.serialize[slot]
                     if serialize(value) > serialize(values[slot]):
                         values[slot] = value

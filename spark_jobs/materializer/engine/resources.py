@@ -62,12 +62,11 @@ class Resources:
 class Work:
     """One row under way: its state, and how it was last shown (None: it was not)."""
 
-    __slots__ = ("before", "changed", "clustering", "state")
+    __slots__ = ("before", "changed", "state")
 
-    def __init__(self, state: RowState, before: list[Any] | None, clustering: Any) -> None:
+    def __init__(self, state: RowState, before: list[Any] | None) -> None:
         self.state = state
         self.before = before
-        self.clustering = clustering
         self.changed = False
 
 

@@ -98,8 +98,15 @@ class IcebergSink(Sink):
 
     def refusal(self, schema: TableSchema) -> str:
         """See ``Sink``."""
-        from spark_jobs.sinks.lake.rows import describe_refusal
+        from spark_jobs.sinks.lake.rows import NESTED, describe_refusal, key_of
 
+        keys = key_of(self._settings, schema)
+        nested = [column for column in schema.columns if column.name in keys and column.type.typeName() in NESTED]
+        if nested:
+            return (
+                f"table {schema.namespace}: the column {nested[0].name} of the key has the type {nested[0].type.typeName()}, "
+                "and Iceberg takes no nested types in keys. Make it text in a step (to_json), or use sink.iceberg.mode=insert"
+            )
         return describe_refusal(self._settings, schema)
 
     def write(self, batch: Batch) -> int:

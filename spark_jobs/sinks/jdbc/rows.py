@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 #: Columns with a row's position in Kafka, in addition to those that are written.
 TOPIC, PARTITION, OFFSET = "kafka_topic_", "kafka_partition_", "kafka_offset_"
 POSITION: Final = (TOPIC, PARTITION, OFFSET)
+_NUMBER: Final = "row_number_"
 #: Nanoseconds of a day.
 DAY_NS: Final = 86_400 * 10**9
 _HOUR_US: Final = 3_600 * 10**6
@@ -34,6 +35,10 @@ def select_newest(rows: pa.Table, keys: Sequence[str], version: str = "ums_id_")
     if rows.num_rows < 2:
         return rows
     rows = rows.combine_chunks()
+    plain = spell_nested(rows, keys)
+    if plain is not rows:
+        numbered = plain.append_column(_NUMBER, pa.array(np.arange(rows.num_rows)))
+        return rows.take(select_newest(numbered, keys, version).column(_NUMBER))
     order = [*((key, "ascending") for key in keys), (version, "ascending")]
     ordered = rows.take(pc.sort_indices(rows, sort_keys=order))
     differs = _find_changes(ordered, keys)
@@ -44,6 +49,15 @@ def select_newest(rows: pa.Table, keys: Sequence[str], version: str = "ums_id_")
     if differs.all():
         return ordered
     return ordered.filter(pa.array(np.concatenate((differs, [True]))))
+
+
+def spell_nested(rows: pa.Table, names: Sequence[str]) -> pa.Table:
+    """The rows, with text instead of structs, arrays and maps in some columns: Arrow neither compares nor sorts these. Pure."""
+    for name in names:
+        if pa.types.is_nested(rows.column(name).type):
+            spelled = [None if value is None else repr(value) for value in rows.column(name).to_pylist()]
+            rows = rows.set_column(rows.schema.get_field_index(name), name, pa.array(spelled, pa.large_string()))
+    return rows
 
 
 def _find_changes(rows: pa.Table, columns: Sequence[str]) -> np.ndarray[Any, np.dtype[np.bool_]]:

@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from connectors.errors import Fatal, Retriable
+from spark_jobs.sinks.jdbc.rows import spell_nested
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -170,6 +171,7 @@ def may_hold(file: pq.ParquetFile, name: str, low: Any, high: Any) -> bool:
 
 def match_rows(left: pa.Table, right: pa.Table, keys: Sequence[str]) -> tuple[Any, Any]:
     """Numbers of rows of both tables with equal keys, pair by pair, as arrays of numpy. Keys of ``right`` are unique. Pure."""
+    left, right = spell_nested(left, keys), spell_nested(right, keys)
     if len(keys) == 1:
         match = pc.index_in(left.column(keys[0]), value_set=right.column(keys[0]).combine_chunks())
         match = match.combine_chunks() if isinstance(match, pa.ChunkedArray) else match

@@ -59,7 +59,8 @@ _STORED: Final = frozenset(
         *("binary", "date", "timestamp", "timestamp_ntz", "array", "map", "struct"),
     )
 )
-_NESTED: Final = frozenset(("array", "map", "struct"))
+#: Types that have no order in Arrow, and that no key of Iceberg has.
+NESTED: Final = frozenset(("array", "map", "struct"))
 _WHOLE: Final = (ByteType, ShortType, IntegerType, LongType)
 
 
@@ -216,7 +217,7 @@ def packed_rows(changes: Sequence[TableChanges], table: LakeTableDefinition) -> 
         return None
     (only,) = changes
     flat = all(
-        column.type.typeName() in _STORED - _NESTED and stored_type(column.type) == table.columns[column.name].dataType
+        column.type.typeName() in _STORED - NESTED and stored_type(column.type) == table.columns[column.name].dataType
         for column in only.schema.columns
     )
     return only.packed if flat else None

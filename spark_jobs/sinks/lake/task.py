@@ -257,9 +257,10 @@ def merge_rows(
     """
     orders = rows.column(_ORDER).to_numpy()
     write = np.ones(rows.num_rows, dtype=bool)
-    bounds = pc.min_max(rows.column(keys[0])).as_py() if rows.num_rows else {"min": None, "max": None}
-    # The statistics of a file say nothing of nulls.
-    bounded = not part.target.by_id and not rows.column(keys[0]).null_count
+    first = rows.column(keys[0])
+    # The statistics of a file say nothing of nulls, nor of structs and arrays as a whole.
+    bounded = not (part.target.by_id or first.null_count or pa.types.is_nested(first.type))
+    bounds = pc.min_max(first).as_py() if bounded and rows.num_rows else {"min": None, "max": None}
     small = part.small(bucket)
     copies: dict[str, Any] = {}
     for file in part.files.get(bucket, ()):

@@ -128,6 +128,7 @@ class CassandraHistory:
 
     def _draw_table(self, name: str, udts: list[CqlType]) -> RandomTable:
         table = draw_table(self.chance, self.keyspace, name, udts, ttls=self.ttls, vectors=self._vectors)
+        table.extreme = 0.0 if self.snapshots else 0.04
         if self.snapshots:
             table.past = 0
             for column in table.others:

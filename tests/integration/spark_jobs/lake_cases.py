@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
+from pyspark.sql.types import ArrayType, IntegerType, LongType, StringType, StructField, StructType
 
 from connectors.errors import Fatal
 from spark_jobs.contract import Column, SchemaRefused, TableSchema
@@ -190,6 +190,39 @@ def nested_columns_grow(lakes: Lakes) -> None:
     assert rows[3] == {"a": "x", "b": None}
     assert rows[2**40] is None
     assert len(rows) == 7
+
+
+def nested_key(kind: Any) -> TableSchema:
+    """A table whose key has a number and a column of a nested type."""
+    return TableSchema(
+        "conformance.nestedkey", (key_column("k", IntegerType()), key_column("c", kind), Column("v", LongType()))
+    )
+
+
+def keys_may_be_nested(lakes: Lakes) -> None:
+    """A row is known by a struct or an array in its key, also by nulls in it; a delete of it is remembered."""
+    struct = StructType([StructField("a", IntegerType()), StructField("b", StringType())])
+    for kind, keys in (
+        (struct, [{"a": 1, "b": "x"}, {"a": 1, "b": None}, {"a": 2, "b": None}]),
+        (ArrayType(IntegerType()), [[1], [1, 2], []]),
+    ):
+        kit = lakes.kit(**{"delete.mode": "real", "buckets": "1"})
+        table = replace(nested_key(kind), namespace=f"conformance.by{kind.typeName()}")
+        kit.write((table, [change("i", 10, k=1, c=key, v=number) for number, key in enumerate(keys)]))
+        kit.write(
+            (
+                table,
+                [
+                    change("u", 20, k=1, c=keys[0], v=10),
+                    change("u", 21, k=1, c=keys[0], v=11),
+                    change("d", 22, k=1, c=keys[1], v=1),
+                    change("i", 23, k=2, c=keys[1], v=2),
+                ],
+            )
+        )
+        kit.write((table, [change("u", 15, k=1, c=keys[1], v=5)]))
+        rows = [(row["k"], row["c"], row["v"]) for row in kit.target.rows(table)]
+        assert sorted(rows, key=lambda row: row[2]) == [(1, keys[2], 2), (2, keys[1], 2), (1, keys[0], 11)]
 
 
 def check_names_the_option(kit: Kit, prefix: str) -> None:

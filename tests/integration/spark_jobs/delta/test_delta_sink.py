@@ -79,6 +79,10 @@ def test_nested_columns_grow(lakes: Lakes) -> None:
     lake_cases.nested_columns_grow(lakes)
 
 
+def test_keys_may_be_nested(lakes: Lakes) -> None:
+    lake_cases.keys_may_be_nested(lakes)
+
+
 def test_spark_reads_the_same_rows(lakes: Lakes, spark: SparkSession) -> None:
     """Delta's own implementation understands log, statistics, buckets and names."""
     kit = lakes.kit()

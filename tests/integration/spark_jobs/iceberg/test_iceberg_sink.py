@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+from pyspark.sql.types import ArrayType, IntegerType
 
 from spark_jobs.sinks.iceberg.table import IcebergTable
 from spark_jobs.testing.kit import Kit
@@ -64,6 +65,13 @@ def test_types_that_no_type_holds_are_refused(lakes: Lakes) -> None:
 
 def test_other_keys_and_modes_are_refused(lakes: Lakes) -> None:
     lake_cases.other_keys_and_modes_are_refused(lakes)
+
+
+def test_nested_keys_are_refused(lakes: Lakes) -> None:
+    """An identifier field is of a primitive type."""
+    table = lake_cases.nested_key(ArrayType(IntegerType()))
+    assert "the column c of the key has the type array" in lakes.kit().make().refusal(table)
+    assert lakes.kit(mode="insert").make().refusal(table) == ""
 
 
 def test_nested_columns_grow(lakes: Lakes) -> None:

@@ -220,6 +220,23 @@ def test_the_newest_row_of_each_key_in_key_order(rows: list[tuple[str, int, int]
     assert [((row["k"], row["l"]), (row["ums_id_"], row["kafka_offset_"])) for row in newest] == sorted(best.items())
 
 
+def test_the_newest_row_of_keys_with_structs_and_arrays() -> None:
+    """Clustering columns of Cassandra may be user-defined types and frozen collections."""
+    structs = [{"a": 1}, {"a": None}, None, {"a": 1}, {"a": None}, None]
+    data = placed(
+        list(range(6)),
+        k=pa.array([1] * 6, pa.int32()),
+        s=pa.array(structs, pa.struct([("a", pa.int32())])),
+        l=pa.array([[1, 2]] * 6, pa.list_(pa.int32())),
+        ums_id_=pa.array([9, 8, 7, 1, 2, 7], pa.int64()),
+    )
+    newest = select_newest(data, ["k", "s", "l"])
+    assert newest.schema == data.schema
+    assert sorted((row["kafka_offset_"], row["s"], row["l"]) for row in newest.to_pylist()) == [
+        (offset, structs[offset], [1, 2]) for offset in (0, 1, 5)
+    ]
+
+
 @settings(deadline=None)  # the first call loads libraries
 @given(st.lists(st.integers(0, 4)))
 def test_records_are_cut_between_offsets(offsets: list[int]) -> None:

@@ -321,6 +321,20 @@ def test_a_column_is_dropped_and_added_again_while_changes_come(raw: bool) -> No
     assert engine_bench.table() == {"('a',)": [{"pk": "a", "n": 2, "v": "new"}]}
 
 
+@pytest.mark.parametrize("order", [(0.0, -0.0), (-0.0, 0.0)])
+def test_of_vectors_with_one_write_time_the_one_with_the_larger_bytes_counts(order: tuple[float, ...]) -> None:
+    columns = [PLAIN[0], Column("v", parse_type("vector<float, 1>"), "regular")]
+    engine_bench, raw, _ = bench(columns, avro=True)
+    when = CellStamp(T)
+    for zero in order:
+        row_of_vector = UpdateRow((), when, None, (Cell("v", None, [zero], when),))
+        engine_bench.apply(
+            raw.record(PartitionUpdate(source=raw.source, key=("a",), write_time=T, rows=(row_of_vector,)))
+        )
+    (merged,) = engine_bench.rows.values()
+    assert repr(merged["v"]) == "[-0.0]"
+
+
 def test_what_can_not_be_read_says_why() -> None:
     raw = RawWritten(define(PLAIN))
 

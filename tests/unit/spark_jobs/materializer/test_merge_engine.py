@@ -245,6 +245,15 @@ def test_tombstones_are_kept_for_the_grace_and_no_longer() -> None:
     assert operations(engine_bench) == "cudc"
 
 
+def test_events_of_writes_of_the_future_have_the_time_of_the_clock() -> None:
+    """Brokers refuse records whose time is later than theirs (``message.timestamp.after.max.ms``)."""
+    engine_bench, written = bench(PLAIN)
+    engine_bench.now_s = 100
+    engine_bench.apply(written.record(plain("x", 100_000)))
+    assert [output.timestamp_ms for output in engine_bench.output] == [100_000]
+    assert engine_bench.events[0]["source"]["ts_ms"] == 100_000_000
+
+
 def test_a_deletion_of_the_future_is_kept_from_then_on() -> None:
     engine_bench, written = bench(PLAIN, grace_s=50)
     engine_bench.now_s = 100
@@ -369,6 +378,36 @@ def test_a_row_of_a_message_that_changes_its_partition_has_one_event(kind: str, 
     assert len(engine_bench.events) == (18 if kind == "range" else 30)
     engine_bench.apply(message)
     assert len(engine_bench.events) == (18 if kind == "range" else 30)
+
+
+def test_a_row_has_one_key_however_its_clustering_values_are_written() -> None:
+    """To Cassandra 1.0 and 1.00 are one clustering value."""
+    engine_bench, written = bench([PLAIN[0], Column("x", parse_type("decimal"), "clustering", 0), PLAIN[2]])
+    engine_bench.now_s = 100
+    engine_bench.apply(written.record(update(UpdateRow(("1.0",), stamp(90, 50)), at=90)))
+    engine_bench.apply(written.record(update(UpdateRow(("1.00",), stamp(91)), at=91)))
+    several = (UpdateRow(("1.000",), None, None, (Cell("v", None, "a", stamp(92)),)), UpdateRow(("2",), stamp(92)))
+    engine_bench.apply(written.record(update(*several, at=92)))
+    engine_bench.expire(150)
+    engine_bench.apply(written.record(update(UpdateRow(("1.00",), None, UpdateDeletion(93_000_000, 93)), at=93)))
+    assert [(key, value is None) for key, value, *_ in engine_bench.output] == [
+        (b'{"pk":"a","x":"1.0"}', False),
+        (b'{"pk":"a","x":"1.0"}', False),
+        (b'{"pk":"a","x":"2"}', False),
+        (b'{"pk":"a","x":"1.0"}', False),
+        (b'{"pk":"a","x":"1.0"}', True),
+    ]
+
+
+@pytest.mark.parametrize("order", [(0.0, -0.0), (-0.0, 0.0)])
+def test_of_zeros_with_one_write_time_the_negative_one_counts(order: tuple[float, ...]) -> None:
+    """Cassandra compares bytes."""
+    engine_bench, written = bench([PLAIN[0], Column("d", parse_type("double"), "regular")])
+    for zero in order:
+        row = UpdateRow((), stamp(100), None, (Cell("d", None, zero, stamp(100)),))
+        engine_bench.apply(written.record(update(row)))
+    (merged,) = engine_bench.rows.values()
+    assert repr(merged["d"]) == "-0.0"
 
 
 @pytest.mark.parametrize("order", list(itertools.permutations(range(3))))
