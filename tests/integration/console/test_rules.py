@@ -74,6 +74,10 @@ def test_each_step_shows_what_it_makes_of_the_samples(view: View) -> None:
     result = page.get_by_role("region", name="Result")
     expect(result.locator(".matched")).to_contain_text("67 %")
     expect(result.locator(".matched")).to_contain_text("2 of 3 lines")
+    expect(result.locator(".group-result h3")).to_contain_text("2 of 3 lines, 67 %")
+    page.get_by_label("Lines", exact=True).fill("GET /cart\nGET /basket")
+    expect(result.locator(".group-result h3")).to_contain_text("2 of 2 lines, 100 %")
+    page.get_by_label("Lines", exact=True).fill("GET /cart\nGET /basket\nPOST /cart")
     step = result.locator(".step-results li").first
     expect(step).to_contain_text("1 error")
     step.locator("summary").click()

@@ -30,7 +30,7 @@ export function TablesTab({ name }) {
   const found = tables.filter((table) => table.table.toLowerCase().includes(q.toLowerCase()));
   return html`<div class="filters"><label class="search"><span class="hidden">Filter</span>
       <input type="search" placeholder="Filter by table" value=${q} onInput=${(event) => setQ(event.target.value)} /></label></div>
-    <div class="table-box short" tabindex="0" role="region" aria-label="Tables"><table class="grid">
+    <div class="table-box short" tabindex="0" role="region" aria-label="List of tables"><table class="grid">
       <thead><tr><th scope="col">Table</th><th scope="col">Version</th>${more.map((key) => html`<th key=${key} scope="col">${key.replaceAll("_", " ")}</th>`)}</tr></thead>
       <tbody>${found.slice(0, MOST).map((table) => html`<tr key=${table.table}><th scope="row" class="long">${table.table}</th><td>${shown(table.version)}</td>
         ${more.map((key) => html`<td key=${key} class="long">${shown(table[key])}</td>`)}</tr>`)}</tbody></table></div>
