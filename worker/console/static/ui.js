@@ -83,12 +83,13 @@ export function Calls({ calls, open = false }) {
   </details>`;
 }
 
-/** Opens a dialog over the page, and gives the focus back to what had it before once the dialog is gone. */
+/** Opens a dialog over the page; when it is gone, what had the focus before has it. */
 export function useModal(ref) {
+  // A layout effect ends while the dialog is still in the page: closed there, a dialog gives the focus back.
   useLayoutEffect(() => {
-    const before = /** @type {HTMLElement} */ (document.activeElement);
-    ref.current.showModal();
-    return () => before.focus({ preventScroll: true });
+    const dialog = ref.current;
+    dialog.showModal();
+    return () => dialog.close();
   }, []);
 }
 
