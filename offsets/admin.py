@@ -32,6 +32,8 @@ _TOPIC_RESOURCE: Final = 2
 #: Seconds between two looks whether a broker knows a new topic.
 _LOOK_AGAIN_S: Final = 0.05
 _DENIED: Final = (ClusterAuthorizationFailedError, TopicAuthorizationFailedError)
+#: What a controller says while brokers start or stop; the error's code is that of a wrong replication factor.
+_NONE_RUNS: Final = "All brokers are currently fenced"
 
 
 class TopicRefused(KafkaError):  # type: ignore[misc]  # aiokafka's errors are untyped
@@ -165,7 +167,7 @@ class TopicAdmin:
 
         Raises:
             TopicRefused: the broker will not have it so.
-            Retriable: it did not answer, or a broker does not know the new topic in time.
+            Retriable: it did not answer, can't create topics now, or a broker does not know the new topic in time.
         """
         answer = await self._send_request(
             CreateTopicsRequest(
@@ -181,6 +183,8 @@ class TopicAdmin:
             return "exists" if code else "created"
         if kind in _DENIED:
             return "denied"
+        if kind.retriable or _NONE_RUNS in (message or ""):
+            raise Retriable(f"the brokers can't create topic {topic} now: {message or kind.__name__}")
         raise TopicRefused(kind, message or kind.__name__)
 
     async def settings(self, topic: str) -> dict[str, str]:

@@ -334,6 +334,14 @@ def test_a_verification_that_can_not_work_says_why(view: View, shop: Shop) -> No
     view.check()
 
 
+def test_the_tables_of_a_connector_are_listed(view: View, shop: Shop) -> None:
+    shop.sql("INSERT INTO customers VALUES (9, 'Zoe')", "DELETE FROM customers WHERE id = 9")
+    assert wait_until(lambda: bool(shop.worker.request("GET", f"/connectors/{shop.database}/tables")[1]), 60)
+    page = view.open(f"#/connectors/{shop.database}/tables")
+    expect(page.get_by_role("rowheader", name=f"{shop.database}.customers")).to_be_visible()
+    view.check()
+
+
 def test_a_reader_may_not_verify(closed: Closed, show: Callable[..., View]) -> None:
     closed.write(USERS)
     view = show(closed.worker.url)

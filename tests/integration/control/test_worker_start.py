@@ -15,7 +15,8 @@ from aiokafka import AIOKafkaConsumer
 from compose.local.connect import worker_properties
 from compose.local.ports import free_port
 from compose.local.process.jvm import write_properties
-from compose.local.process.service import PATIENCE
+from compose.local.process.service import PATIENCE, wait_until
+from compose.local.worker import MillraceWorker
 from offsets.admin import TopicAdmin
 from tests.integration.control._cluster import wait_for
 
@@ -152,3 +153,19 @@ def test_a_connector_file_without_a_name_is_refused(tmp_path: Path, unique: Call
     assert process.returncode == 2
     assert "the property 'name' is missing" in output
     wait_for(lambda: process.poll() is not None, "it has ended")
+
+
+def test_another_cluster_with_the_same_group_is_named(
+    bootstrap: str, tmp_path: Path, unique: Callable[[str], str]
+) -> None:
+    group = unique("g")
+    others = {f"{kind}.storage.topic": f"{group}-other-{kind}" for kind in ("config", "offset", "status")}
+    with (
+        MillraceWorker(tmp_path / "first", bootstrap, group=group, processes=1) as first,
+        MillraceWorker(tmp_path / "second", bootstrap, group=group, processes=1, properties=others) as second,
+    ):
+        for worker, stranger in ((first, second), (second, first)):
+            message = (
+                f"Worker {stranger.worker_id} is a member of the group {group} too, but its config.storage.topic is"
+            )
+            assert wait_until(lambda worker=worker, message=message: message in worker.log_path.read_text(), 60)

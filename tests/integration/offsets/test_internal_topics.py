@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from typing import TYPE_CHECKING
 
 import pytest
 
+from compose.local.kafka import KafkaCluster
 from compose.local.ports import free_port
 from connectors.errors import ConfigInvalid, Fatal, Retriable
 from offsets.admin import TopicAdmin
 from offsets.creation import TopicCreator, creation_groups
 from offsets.topics import TUNING, InternalTopic, ensure_internal_topic, internal_topic
 from tests.integration.offsets.topic_tools import create_topic
+from worker.fetch.java import FAST_START
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
 
 async def test_a_missing_internal_topic_is_made_compacted_and_tuned(
@@ -130,6 +134,25 @@ async def test_a_source_topic_that_cannot_be_made_fails_the_task(bootstrap: str,
     with pytest.raises(Fatal, match=r"group 'default'.*retention\.ms"):
         await creator.ensure(unique("t"))
     assert not creator.is_known(unique("t"))
+
+
+async def test_a_source_topic_waits_for_brokers_that_are_being_stopped(tmp_path: Path) -> None:
+    groups = creation_groups(
+        {"topic.creation.default.replication.factor": "1", "topic.creation.default.partitions": "1"}
+    )
+    with KafkaCluster(tmp_path / "kafka", port=None, jvm_options=FAST_START) as kafka:
+        creator = TopicCreator({"bootstrap_servers": kafka.bootstrap}, groups)
+        await creator.ensure("before")
+
+        async def create_until_refused(client: int) -> None:
+            for number in itertools.count():
+                await creators[client].ensure(f"topic-{client}-{number}")
+
+        creators = [TopicCreator({"bootstrap_servers": kafka.bootstrap}, groups) for _ in range(8)]
+        creating = [asyncio.create_task(create_until_refused(client)) for client in range(len(creators))]
+        await asyncio.to_thread(kafka.stop)
+        outcomes = await asyncio.gather(*creating, return_exceptions=True)
+    assert {type(outcome) for outcome in outcomes} == {Retriable}, outcomes
 
 
 async def test_without_groups_or_when_switched_off_nothing_is_created(

@@ -17,11 +17,11 @@ const ACTIONS = [
     effect: "Their tasks stay where they are and read nothing." },
   { id: "restart", label: "Restart", role: "operate", method: "POST",
     rest: "/restart?includeTasks=true&onlyFailed=false", idle: ["STOPPED"],
-    effect: "The connector and all of its tasks start anew, from their saved offsets." },
+    effect: "The connector and all of its tasks are restarted, from their saved offsets." },
   { id: "stop", label: "Stop", role: "operate", method: "PUT", rest: "/stop", idle: ["STOPPED"],
     effect: "Their tasks end. Offsets stay, and can be edited." },
   { id: "delete", label: "Delete", role: "admin", method: "DELETE", rest: "", idle: [], danger: true,
-    effect: "Configurations go. Offsets stay in Kafka: a new connector of the same name goes on from there." },
+    effect: "Configurations are deleted. Offsets stay in Kafka: a new connector of the same name continues from there." },
 ];
 
 /** Those that the cluster's version has. */
@@ -86,7 +86,7 @@ export function ActionDialog({ action, names, onClose }) {
   const failed = failures ?? [];
   return html`<${Dialog} title=${`${action.label} ${what}?`} onClose=${() => (done === null || failures) && onClose(false)}>
     ${failures === null &&
-    html`<p>${names.length === 1 ? action.effect.replace(/\btheir\b/g, "its").replace(/^Their\b/, "Its").replace(/^They run/, "It runs").replace(/^Configurations go/, "Its configuration goes") : action.effect}</p>
+    html`<p>${names.length === 1 ? action.effect.replace(/\btheir\b/g, "its").replace(/^Their\b/, "Its").replace(/^They run/, "It runs").replace(/^Configurations are/, "Its configuration is") : action.effect}</p>
       ${names.length > 1 &&
       html`<ul class="names" tabindex="0" aria-label="Connectors">${names.map((name) => html`<li key=${name}>${name}</li>`)}</ul>`}
       <${Calls} calls=${names.slice(0, 100).map((name) => curl(action.method, connectorPath(name, restOf(action))))} />

@@ -6,7 +6,7 @@ import { lazy } from "./lazy.js";
 import { Login, LoginDialog } from "./login.js";
 import { OverviewPage } from "./overview.js";
 import { placeHref, usePlace } from "./place.js";
-import { Button, Fragment, html, Notice, render, useEffect, useRef, useState } from "./ui.js";
+import { Button, Fragment, html, Notice, render, useCurrentInSight, useEffect, useRef, useState } from "./ui.js";
 
 const AuditPage = lazy(() => import("./audit.js"), "AuditPage");
 const ConnectorPage = lazy(() => import("./connector.js"), "ConnectorPage");
@@ -55,6 +55,12 @@ function Theme() {
 const PART_OF = { new: "connectors", "new-flow": "flows", "new-rules": "rules", unknown: "rules" };
 const OPTIONAL = ["overview", "flows", "topics", "rules", "verify", "metrics", "audit"];
 
+/** The page of the menu that a place belongs to. */
+function sectionOf(place) {
+  const [first = start()] = place.segments;
+  return PART_OF[first] ?? first;
+}
+
 /** Whether this console has a page; what is no page at all is found out elsewhere. */
 function isShown(page) {
   const whole = PART_OF[page] ?? page;
@@ -67,6 +73,7 @@ function start() {
 }
 
 function Header({ session, section, onLogout }) {
+  const menu = useCurrentInSight(section);
   const links = [
     ["overview", "Overview"],
     ["connectors", "Connectors"],
@@ -79,7 +86,7 @@ function Header({ session, section, onLogout }) {
   ].filter(([id]) => isShown(id));
   return html`<header class="top">
     <a class="brand" href=${placeHref([start()])}><img src="console/icon.svg" alt="" width="26" height="26" />Millrace</a>
-    <nav aria-label="Pages">
+    <nav aria-label="Pages" ref=${menu}>
       ${links.map(
         ([id, label]) =>
           html`<a key=${id} href=${placeHref([id])} aria-current=${section === id ? "page" : undefined}>${label}</a>`,
@@ -175,6 +182,13 @@ function App() {
     const [first, second] = place.segments;
     document.title = `${second ?? names[first ?? start()] ?? "Overview"} · Millrace`;
   }, [place, session]);
+  const shown = place.segments.join("/");
+  const first = useRef(shown);
+  useEffect(() => {
+    // The button that led here is gone.
+    if (shown !== first.current && document.activeElement === document.body) document.getElementById("main")?.focus({ preventScroll: true });
+    first.current = shown;
+  }, [shown]);
   const logout = async () => {
     await call("DELETE", "console/session").catch(() => {});
     known.current = null;
@@ -195,7 +209,7 @@ function App() {
     event.preventDefault();
     document.getElementById("main").focus();
   }}>To the content</a>
-    <${Header} session=${session} section=${place.segments[0] ?? start()} onLogout=${logout} />
+    <${Header} session=${session} section=${sectionOf(place)} onLogout=${logout} />
     <main id="main" tabindex="-1"><${Page} session=${session} place=${place} /></main>
     ${expired && html`<${LoginDialog} onKnown=${begin} />`}
   </${Fragment}>`;

@@ -1,6 +1,6 @@
 /** The login form: its credentials go with one request, which makes a session of them. */
 import { call } from "./api.js";
-import { Button, html, Notice, useRef, useState, useEffect } from "./ui.js";
+import { Button, html, Notice, useEffect, useModal, useRef, useState } from "./ui.js";
 
 const WAYS = JSON.parse(document.querySelector('meta[name="millrace-login"]').getAttribute("content") || "[]");
 
@@ -11,12 +11,7 @@ function base64(text) {
 /** The form over a page whose session has ended. */
 export function LoginDialog({ onKnown }) {
   const ref = useRef(null);
-  useEffect(() => {
-    const dialog = ref.current;
-    dialog.showModal();
-    // Closed before it is removed, a dialog gives the focus back.
-    return () => dialog.close();
-  }, []);
+  useModal(ref);
   const stay = () => ref.current?.isConnected && !ref.current.open && ref.current.showModal();
   return html`<dialog ref=${ref} class="login-over" aria-label="Log in" onCancel=${(event) => event.preventDefault()} onClose=${stay}>
     <${LoginForm} expired onKnown=${onKnown} />

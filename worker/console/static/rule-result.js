@@ -69,7 +69,7 @@ export function Result({ shown, error, busy, onGolden }) {
       <${GoldenFailures} failures=${shown.golden} />
       ${shown.conflicts?.length > 0 && html`<${Notice} tone="warning" title="The schema registry would refuse this">${shown.conflicts.join("\n")}</${Notice}>`}
       ${shown.groups.map(
-        (group, number) => html`<div class="group-result" key=${number}><h3 class="long">${group.table} / ${group.group} <span class="muted">${group.accepted} of ${group.tried} lines, ${Math.round(group.percent)} %</span></h3>
+        (group, number) => html`<div class="group-result" key=${number}><h3 class="long">${group.table} / ${group.group} <span class="muted">${group.accepted} of ${group.tried} lines, ${Math.round(Number(shownExactly(group.percent)))} %</span></h3>
           <ol class="step-results">${group.steps.map((step) => html`<${Step} key=${step.step} step=${step} lines=${lines} />`)}</ol></div>`,
       )}
       <h3>Rows</h3>

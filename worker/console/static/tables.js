@@ -25,12 +25,12 @@ export function TablesTab({ name }) {
   if (error) return html`<${Notice} title="The tables can't be listed now">${error.message}</${Notice}>${calls}`;
   if (tables === undefined) return html`<p class="muted" aria-busy="true">One moment …</p>`;
   if (tables === null) return html`<${Empty} title="No tables">A connector of this kind has none, or does not tell.</${Empty}>${calls}`;
-  if (tables.length === 0) return html`<${Empty} title="No tables yet">It has found none that its configuration chooses.</${Empty}>${calls}`;
+  if (tables.length === 0) return html`<${Empty} title="No tables yet">It has not read a change of a table that its configuration chooses.</${Empty}>${calls}`;
   const more = [...new Set(tables.flatMap((table) => Object.keys(table)))].filter((key) => key !== "table" && key !== "version").slice(0, 4);
   const found = tables.filter((table) => table.table.toLowerCase().includes(q.toLowerCase()));
   return html`<div class="filters"><label class="search"><span class="hidden">Filter</span>
       <input type="search" placeholder="Filter by table" value=${q} onInput=${(event) => setQ(event.target.value)} /></label></div>
-    <div class="table-box short" tabindex="0" role="region" aria-label="Tables"><table class="grid">
+    <div class="table-box short" tabindex="0" role="region" aria-label="List of tables"><table class="grid">
       <thead><tr><th scope="col">Table</th><th scope="col">Version</th>${more.map((key) => html`<th key=${key} scope="col">${key.replaceAll("_", " ")}</th>`)}</tr></thead>
       <tbody>${found.slice(0, MOST).map((table) => html`<tr key=${table.table}><th scope="row" class="long">${table.table}</th><td>${shown(table.version)}</td>
         ${more.map((key) => html`<td key=${key} class="long">${shown(table[key])}</td>`)}</tr>`)}</tbody></table></div>

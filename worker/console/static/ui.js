@@ -16,14 +16,14 @@ export function Badge({ state, title }) {
 }
 
 /**
- * A button; `kind` is primary, danger or plain. It takes no click while it is busy, or while what a click has called is
- * under way; it is not disabled then, because a disabled button loses the focus.
+ * A button; `kind` is primary, danger or plain. It takes no click while it is disabled or busy, or while what a click has
+ * called is under way. The attribute is never `disabled`: a button that gets it loses the focus.
  */
 export function Button({ kind = "plain", busy = false, disabled = false, onClick = undefined, children, ...rest }) {
   const [running, setRunning] = useState(false);
   const waits = busy || running;
   const click = async (event) => {
-    if (waits) {
+    if (waits || disabled) {
       // A form is not sent either.
       event.preventDefault();
       return;
@@ -33,7 +33,7 @@ export function Button({ kind = "plain", busy = false, disabled = false, onClick
     setRunning(true);
     await work.finally(() => setRunning(false));
   };
-  return html`<button type="button" class=${`button ${kind}`} disabled=${disabled} aria-disabled=${waits || undefined} aria-busy=${waits} ...${rest} onClick=${click}>
+  return html`<button type="button" class=${`button ${kind}`} aria-disabled=${waits || disabled || undefined} aria-busy=${waits} ...${rest} onClick=${click}>
     ${children}
   </button>`;
 }
@@ -54,16 +54,19 @@ export function Empty({ title, children }) {
 /** Copies a text; says for a moment that it did. */
 export function Copy({ text, label = "Copy" }) {
   const [done, setDone] = useState(false);
-  const copy = async () => {
+  const copy = async (event) => {
+    const button = event.currentTarget;
     try {
       await navigator.clipboard.writeText(text);
     } catch {
       const area = document.createElement("textarea");
       area.value = text;
-      document.body.append(area);
+      // Next to the button: while a dialog is open, nothing outside of it can be selected.
+      button.after(area);
       area.select();
       document.execCommand("copy");
       area.remove();
+      button.focus();
     }
     setDone(true);
     setTimeout(() => setDone(false), 1500);
@@ -80,15 +83,21 @@ export function Calls({ calls, open = false }) {
   </details>`;
 }
 
+/** Opens a dialog over the page; when it is gone, what had the focus before has it. */
+export function useModal(ref) {
+  // A layout effect ends while the dialog is still in the page: closed there, a dialog gives the focus back.
+  useLayoutEffect(() => {
+    const dialog = ref.current;
+    dialog.showModal();
+    return () => dialog.close();
+  }, []);
+}
+
 /** A dialog over the page; Escape and the backdrop close it. */
 export function Dialog({ title, onClose, children, wide = false }) {
   const ref = useRef(null);
   const pressed = useRef(null);
-  useEffect(() => {
-    const dialog = ref.current;
-    if (!dialog.open) dialog.showModal();
-    return () => dialog.open && dialog.close();
-  }, []);
+  useModal(ref);
   return html`<dialog
     ref=${ref}
     class=${wide ? "dialog wide" : "dialog"}
@@ -115,9 +124,21 @@ export function Dialog({ title, onClose, children, wide = false }) {
   </dialog>`;
 }
 
+/** Keeps the link to what is shown in sight, in a menu that is wider than the window. */
+export function useCurrentInSight(shown) {
+  const menu = useRef(null);
+  useLayoutEffect(() => {
+    const link = menu.current.querySelector("[aria-current]");
+    // Only sideways: scrollIntoView may move the page as well.
+    if (link) menu.current.scrollLeft = link.offsetLeft - menu.current.offsetLeft - (menu.current.clientWidth - link.offsetWidth) / 2;
+  }, [shown]);
+  return menu;
+}
+
 /** Tabs as links, so that each has an address. */
 export function Tabs({ tabs, active }) {
-  return html`<nav class="tabs" aria-label="Parts">
+  const menu = useCurrentInSight(active);
+  return html`<nav class="tabs" aria-label="Parts" ref=${menu}>
     ${tabs.map(
       (tab) => html`<a key=${tab.id} href=${tab.href} aria-current=${tab.id === active ? "page" : undefined}>
         ${tab.label}${tab.count !== undefined && html`<span class="count">${tab.count}</span>`}

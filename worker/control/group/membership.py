@@ -55,6 +55,7 @@ class WorkerMember(msgspec.Struct, frozen=True, kw_only=True):
         draining: it hands its work over and gets none.
         leading: it was the cluster's leader when it joined.
         put_out: incarnations of workers that it has put out of the group lately.
+        config_topic: ``config.storage.topic``; empty if it does not say.
         member_id: Kafka's name for it; written by the group's leader.
     """
 
@@ -67,6 +68,7 @@ class WorkerMember(msgspec.Struct, frozen=True, kw_only=True):
     draining: bool = False
     leading: bool = False
     put_out: list[str] = msgspec.field(default_factory=list)
+    config_topic: str = ""
     member_id: str = ""
 
 
@@ -89,6 +91,12 @@ class GroupView(msgspec.Struct, frozen=True):
     generation: int
     members: dict[str, WorkerMember]
     leader: WorkerMember
+
+
+def find_strangers(view: GroupView, config_topic: str) -> list[WorkerMember]:
+    """Members that belong to another cluster: their configurations are in another topic, by worker id."""
+    members = (member for _, member in sorted(view.members.items()))
+    return [member for member in members if member.config_topic not in {"", config_topic}]
 
 
 def choose_leader(members: Sequence[WorkerMember]) -> WorkerMember:
