@@ -172,7 +172,7 @@ class Server:
 
 
 def test_bad_rows_are_found_by_halves() -> None:
-    client, server = ClickHouseClient(chosen(), RowTable("shop.orders", ("id",), ("id",))), Server({3, 8})
+    client, server = ClickHouseClient(chosen(), RowTable("shop.orders", ("id",), ("id",)), {}), Server({3, 8})
     client._requests = server  # type: ignore[assignment]
     refused: list[tuple[SinkRow, str]] = []
     done = client.write(rows([*range(10), None]), refused.extend)
@@ -185,7 +185,7 @@ def test_bad_rows_are_found_by_halves() -> None:
 
 
 def test_requests_with_the_same_rows_have_the_same_token() -> None:
-    client, server = ClickHouseClient(chosen(mode="insert"), RowTable("shop.orders", ("id",), ())), Server(set())
+    client, server = ClickHouseClient(chosen(mode="insert"), RowTable("shop.orders", ("id",), ()), {}), Server(set())
     client._requests = server  # type: ignore[assignment]
     for keys in ([1, 2], [1, 2], [1, 3]):
         client.write(rows(list(keys)), lambda _: None)
