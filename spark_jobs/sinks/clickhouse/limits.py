@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from spark_jobs.sinks.clickhouse.columns import name_parts, split_parts, strip_type
+from spark_jobs.sinks.jdbc.rows import has_more_digits
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -40,7 +41,7 @@ def find_changed(column: pa.Array, kind: str) -> pa.Array | None:
     if pa.types.is_integer(of) and outer in _WHOLE_NUMBERS:
         return _beyond(column.cast(pa.int64()), *_WHOLE_NUMBERS[outer])
     if pa.types.is_timestamp(of) and outer.startswith("DateTime"):
-        return _find_changed_times(column.cast(pa.timestamp("us", of.tz)).cast(pa.int64()), kind)
+        return _find_changed_times(column, kind)
     if outer not in ("Array", "Map", "Tuple"):
         return None
     parts = split_parts(rest[:-1])
@@ -56,15 +57,15 @@ def find_changed(column: pa.Array, kind: str) -> pa.Array | None:
     return None
 
 
-def _find_changed_times(micros: pa.Array, kind: str) -> pa.Array | None:
+def _find_changed_times(times: pa.Array, kind: str) -> pa.Array | None:
     """Times with more digits than the type has; DateTime has no years but those of its 32 bits, too."""
     match = _FRACTION.match(kind)
-    unit = 10 ** max(0, 6 - int(match[1])) if match else _SECOND_US
-    cut = pc.not_equal(pc.multiply(pc.divide(micros, unit), unit), micros)
+    cut = _none_if_false(has_more_digits(times, int(match[1]) if match else 0))
     if match is not None:
-        return _none_if_false(cut)
+        return cut
     low, high = _WHOLE_NUMBERS["DateTime"]
-    return _any_of((_none_if_false(cut), _beyond(micros, low, high * _SECOND_US)))
+    micros = times.cast(pa.timestamp("us", times.type.tz)).cast(pa.int64())
+    return _any_of((cut, _beyond(micros, low, high * _SECOND_US)))
 
 
 def _find_changed_elements(lists: pa.Array, kind: str) -> pa.Array | None:
