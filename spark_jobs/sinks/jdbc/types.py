@@ -77,8 +77,8 @@ def parse_kind(type_text: str, *, bounded_text: bool) -> JdbcKind:
     if name in _INTEGERS:
         # An unsigned one holds what fits the next smaller signed one; that it holds more is of no use here.
         return JdbcKind("integer", _INTEGERS[name])
-    if name in _FLOATS and second:
-        return JdbcKind("rounded")  # MySQL's float(7,2): no other type has only its values
+    if (name in _FLOATS and second) or (second or "").startswith("-"):
+        return JdbcKind("rounded")  # MySQL's float(7,2), PostgreSQL's numeric(6,-2): they change most values
     if name in _FLOATS:
         return JdbcKind("float", _FLOATS[name])
     if name in _DECIMALS:
