@@ -130,7 +130,7 @@ def engine_of(chosen: ClickHouseSettings, keys: Sequence[str]) -> str:
 def engine_problem(
     chosen: ClickHouseSettings, keys: Sequence[str], engine: str, present: Mapping[str, ClickHouseColumn]
 ) -> str:
-    """Why rows can't be upserted into a table with that engine; empty where they can.
+    """Why rows can't be written into a table with that engine as the mode says; empty where they can.
 
     Args:
         chosen: the sink's settings.
@@ -139,14 +139,21 @@ def engine_problem(
         present: its columns.
     """
     name = engine.partition("(")[0].split()[0]
-    if chosen.append or not name.endswith("MergeTree"):
+    if not name.endswith("MergeTree") or (chosen.append and not chosen.exactly_once):
         return ""  # a table of another kind (Distributed, Null) hands rows on: only the user knows to what
+    order = [column for column, there in present.items() if there.in_key]
+    if chosen.append:
+        if name.endswith("ReplacingMergeTree") and set(order) >= set(POSITION):
+            return ""
+        return (
+            f"its engine is {engine}, and guarantee=exactly-once needs ReplacingMergeTree ORDER BY ({', '.join(POSITION)}): "
+            "it would keep rows of a repeated batch twice, or take two changes for one"
+        )
     arguments = [part.strip(" `") for part in engine.partition("(")[2].partition(")")[0].split(",")]
     version = ["ums_id_"] if chosen.soft else ["ums_id_", _DELETED]
     if not name.endswith("ReplacingMergeTree") or arguments[-len(version) :] != version:
         engine_name = engine.partition(" ORDER")[0]
         return f"its engine is {engine_name}, and upserts need ReplacingMergeTree({', '.join(version)})"
-    order = [column for column, there in present.items() if there.in_key]
     if set(order) != set(keys):
         return (
             f"its sorting key is ({', '.join(order)}), and the key of the rows is ({', '.join(keys)}), so that the engine "

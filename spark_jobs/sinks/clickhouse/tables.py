@@ -81,7 +81,7 @@ def fit_table(settings: ClickHouseSettings, schema: TableSchema) -> dict[str, st
         if problem:
             raise SchemaRefused(
                 f"table {schema.namespace}: the table {name} exists, and {problem}. Name another one in {PREFIX}table, create "
-                f"it again, or set {PREFIX}mode=insert",
+                f"it again, or set {'guarantee=at-least-once' if settings.append else f'{PREFIX}mode=insert'}",
                 schema.namespace,
             )
         statements = _find_changes(columns, present, schema, name)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
@@ -15,7 +16,7 @@ from pyspark.sql.pandas.types import to_arrow_type
 
 from spark_jobs.contract import Column, SchemaRefused, TableSchema
 from spark_jobs.sinks.clickhouse.client import ClickHouseClient
-from spark_jobs.sinks.clickhouse.config import CONFIG_DEF, parse_settings
+from spark_jobs.sinks.clickhouse.config import CONFIG_DEF, ClickHouseSettings, parse_settings
 from spark_jobs.sinks.clickhouse.tables import fit_table
 from spark_jobs.sinks.shared.model import RowTable
 from spark_jobs.testing.kit import key_column
@@ -40,9 +41,7 @@ def write(clickhouse: Server) -> Write:
             f"CREATE TABLE {name} (id Int32, v {column}, ums_id_ Int64, ums_deleted_ UInt8) "
             "ENGINE = ReplacingMergeTree(ums_id_, ums_deleted_) ORDER BY id"
         )
-        login = {"user": clickhouse.user, "password": clickhouse.password} if clickhouse.user else {}
-        options = {"url": f"http://{clickhouse.host}:{clickhouse.port}", **login}
-        chosen = parse_settings(CONFIG_DEF.parse({f"sink.clickhouse.{key}": text for key, text in options.items()}))
+        chosen = settings_of(clickhouse)
         types = fit_table(chosen, TableSchema(name, (key_column("id", t.IntegerType()), Column("v", kind))))
         refused: list[tuple[SinkRow, str]] = []
         client = ClickHouseClient(chosen, RowTable(name, ("id", "v"), ("id",)), types)
@@ -54,6 +53,12 @@ def write(clickhouse: Server) -> Write:
         )
 
     return run
+
+
+def settings_of(server: Server, **options: str) -> ClickHouseSettings:
+    login = {"user": server.user, "password": server.password} if server.user else {}
+    options = {"url": f"http://{server.host}:{server.port}", **login, **options}
+    return parse_settings(CONFIG_DEF.parse({f"sink.clickhouse.{name}": text for name, text in options.items()}))
 
 
 def rows_of(kind: t.DataType, values: Sequence[Any]) -> pa.Table:
@@ -90,6 +95,10 @@ NUMBERS = t.StructType([t.StructField("x", t.IntegerType()), t.StructField("y", 
         ("UInt64", t.DecimalType(20, 0), [Decimal((1 << 64) - 1)], [Decimal(-1)]),
         ("Array(UInt8)", t.ArrayType(t.IntegerType()), [[], [1, 255]], [[1, 256], [-1]]),
         ("Array(Array(UInt8))", t.ArrayType(t.ArrayType(t.IntegerType())), [[[1], []]], [[[], [1, 256]]]),
+        ("Array(Float64)", t.ArrayType(t.DoubleType()), [[0.1]], [[0.1, None]]),
+        ("Array(LowCardinality(String))", t.ArrayType(t.StringType()), [["a", "a"]], [["a", None]]),
+        ("Map(String, Int32)", t.MapType(t.StringType(), t.IntegerType()), [{"a": 1}], [{"a": None}]),
+        ("Tuple(x Int32, y String)", NUMBERS, [{"x": 1, "y": "a"}], [{"x": None, "y": "a"}]),
         ("Map(String, UInt8)", t.MapType(t.StringType(), t.IntegerType()), [{"a": 1}], [{"a": 1, "b": 256}]),
         ("Tuple(x UInt8, y String)", NUMBERS, [{"x": 1, "y": "a"}], [{"x": 256, "y": "a"}]),
         ("DateTime", t.TimestampType(), [], [MOMENT.replace(microsecond=1), MOMENT.replace(year=1969)]),
@@ -135,3 +144,20 @@ def test_a_column_whose_values_would_change_is_refused(write: Write, column: str
 def test_a_column_that_the_table_computes_is_refused(write: Write, computed: str) -> None:
     with pytest.raises(SchemaRefused, match=r"v is computed there \((MATERIALIZED|ALIAS)\)"):
         write(computed, t.IntegerType(), [5])
+
+
+@pytest.mark.parametrize("engine", ["MergeTree", "ReplacingMergeTree(ums_id_)"])
+def test_a_history_in_a_table_that_would_not_keep_each_change_once_is_refused(clickhouse: Server, engine: str) -> None:
+    name, kind = f"t{secrets.token_hex(4)}", t.IntegerType()
+    clickhouse.run(f"CREATE TABLE {name} (id Int32, v Int32, ums_id_ Int64) ENGINE = {engine} ORDER BY id")
+    schema = TableSchema(name, (key_column("id", kind), Column("v", kind)))
+    chosen = settings_of(clickhouse, mode="insert")
+    with pytest.raises(SchemaRefused, match=r"guarantee=exactly-once needs .* or set guarantee=at-least-once"):
+        fit_table(chosen, schema)
+    chosen = replace(chosen, exactly_once=False)
+    client = ClickHouseClient(chosen, RowTable(name, ("id", "v"), ()), fit_table(chosen, schema))
+    for _ in range(2):  # as a job that is killed repeats its batch
+        client.write(rows_of(kind, [1, 2]), lambda _: None)
+    client.close()
+    count = 4 if engine == "MergeTree" else 2
+    assert clickhouse.rows(f"SELECT count() AS n FROM {name}{' FINAL' if count == 2 else ''}") == [{"n": count}]  # noqa: S608

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -12,6 +13,7 @@ from connectors.errors import Fatal, Retriable
 from spark_jobs.sinks.clickhouse.answers import code_of, error_of
 from spark_jobs.sinks.clickhouse.client import ClickHouseClient, write_stream
 from spark_jobs.sinks.clickhouse.columns import (
+    POSITION,
     ClickHouseColumn,
     can_hold,
     engine_of,
@@ -108,7 +110,13 @@ def test_engines() -> None:
     assert "sorting key is (a)" in engine_problem(real, ["a", "b"], replicated, columns)
     assert "engine is MergeTree" in engine_problem(real, ["a"], "MergeTree ORDER BY a", columns)
     assert engine_problem(real, ["a"], "Distributed('c', 'd', 't')", columns) == ""
-    assert engine_problem(append, ["a"], "MergeTree ORDER BY a", columns) == ""
+    position = {name: ClickHouseColumn("String", in_key=True) for name in POSITION}
+    assert engine_problem(append, [], "ReplacingMergeTree ORDER BY (...)", columns | position) == ""
+    for engine in ("MergeTree ORDER BY a", "ReplacingMergeTree(ums_id_, ums_deleted_) ORDER BY a"):
+        assert "guarantee=exactly-once needs ReplacingMergeTree ORDER BY (kafka_topic_" in engine_problem(
+            append, [], engine, columns
+        )
+        assert engine_problem(replace(append, exactly_once=False), [], engine, columns) == ""
 
 
 def test_names_are_quoted() -> None:
