@@ -245,11 +245,11 @@ class JdbcTargetTables:
             if type_of[source].meaning == TIME and not takes_nanoseconds(self.dialect.kind(types[name]))
         )
         seconds = tuple(
-            (name, kind.scale)
+            (name, MICROSECONDS - kind.scale)
             for source, name in column_names.pairs
             if type_of[source].type.typeName().startswith("timestamp")
             and (kind := self.dialect.kind(types[name])).family == "time"
-            and kind.scale < MICROSECONDS
+            and kind.scale
         )
         # A column of text tells spellings apart: its rows keep the one that they have.
         uuids = tuple(name for name in column_names.keys if types[name] == "uuid")

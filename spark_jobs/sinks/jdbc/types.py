@@ -54,7 +54,7 @@ class JdbcKind:
     """A type by family and size.
 
     ``size`` is bytes of a number, characters or bytes of a string, digits of a decimal, or those after the second of a time of
-    the day; ``scale`` is digits after a decimal's point, or after a time's second.
+    the day; ``scale`` is digits after a decimal's point, or those of microseconds that a time lacks.
     """
 
     family: str
@@ -91,7 +91,7 @@ def parse_kind(type_text: str, *, bounded_text: bool) -> JdbcKind:
         return JdbcKind("bytes", size or _BYTES[name] or _UNBOUNDED)
     digits = size if first else 0 if bounded_text else MICROSECONDS
     if name in _TIMES:
-        return JdbcKind("time", scale=digits)
+        return JdbcKind("time", scale=max(0, MICROSECONDS - digits))
     if name == "time" and "with time zone" not in (match[4] or ""):
         return JdbcKind("clock", digits)
     return JdbcKind({"boolean": "boolean", "bool": "boolean", "date": "date"}.get(name, "other"))

@@ -22,7 +22,7 @@ from spark_jobs.contract import TIME
 from spark_jobs.sinks.jdbc.dialect.standard import create_table, insert_on_conflict
 from spark_jobs.sinks.jdbc.model import Fault, JdbcColumn, JdbcTable
 from spark_jobs.sinks.jdbc.rows import plain_text
-from spark_jobs.sinks.jdbc.types import MICROSECONDS, JdbcKind, can_hold, parse_kind
+from spark_jobs.sinks.jdbc.types import JdbcKind, can_hold, parse_kind
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -177,7 +177,7 @@ class Sqlite:
         if any(part in name for part in ("real", "floa", "doub")):
             return JdbcKind("float", 8)
         kind = parse_kind(name, bounded_text=False)
-        return replace(kind, scale=MICROSECONDS) if kind.family == "time" else kind  # text, with all digits
+        return replace(kind, scale=0) if kind.family == "time" else kind  # text, with all digits
 
     def fits(self, needed: str, present: str) -> str | None:
         """How a present column serves: as it is, or not at all, because a column's type can't be changed."""
