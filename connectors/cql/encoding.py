@@ -56,7 +56,11 @@ def _encode_integer(value: int) -> bytes:
 
 def _encode_varint(value: Any) -> bytes:
     # int() refuses long strings; Decimal takes any.
-    return _encode_integer(int(Decimal(value)) if isinstance(value, str) else int(value))
+    number = Decimal(value) if isinstance(value, str) else value
+    whole = int(number)
+    if whole != number:
+        raise ValueError("a varint has no fraction")
+    return _encode_integer(whole)
 
 
 def _encode_decimal(value: Any) -> bytes:

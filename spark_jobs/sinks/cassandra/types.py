@@ -15,6 +15,8 @@ from spark_jobs.sinks.shared.values import text_of
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from pyspark.sql.types import DataType
+
     from spark_jobs.contract import Column
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -39,6 +41,12 @@ _MEANINGS: Final = {UUID: "uuid", NUMBER: "decimal", TIME: "time"}
 _INTEGERS: Final = ("tinyint", "smallint", "int", "bigint", "varint", "decimal")
 _STRINGS: Final = ("text", "varchar", "ascii")
 _COLLECTIONS: Final = ("list", "set", "map")
+#: Of the types whose encoders take other values, too, and change them: those that stay what they are.
+_ELEMENTS: Final = {
+    "float": ("float", "byte", "short"),
+    "double": ("double", "float", "byte", "short", "integer"),
+    "boolean": ("boolean",),
+}
 _TIMES: Final = ("timestamp", "timestamp_ntz")
 #: Types that read strings, and refuse those without a value of theirs.
 _FROM_TEXT: Final = ("uuid", "timeuuid", "inet", "duration", "decimal", "varint")
@@ -61,9 +69,10 @@ def can_hold(present: str, column: Column) -> bool:
     """Whether a column of the type ``present`` takes every value of ``column`` without loss, or refuses single ones."""
     needed, kind = type_of(column), column.type.typeName()
     try:
-        name = parse_type(present).name
+        cql = parse_type(present)
     except Fatal:
         return False
+    name = cql.name
     if name == needed:
         return True
     if name in _STRINGS:
@@ -71,12 +80,22 @@ def can_hold(present: str, column: Column) -> bool:
     if name in _INTEGERS and needed in _INTEGERS[:4]:
         return _INTEGERS.index(name) >= _INTEGERS.index(needed)
     if name in _COLLECTIONS:
-        return kind == ("map" if name == "map" else "array")
+        return _keeps_elements(cql, column.type)
     if needed == "time" or kind in _TIMES:
         return name == "bigint"
     if kind in ("string", "varchar", "char"):
         return name in _FROM_TEXT
     return (needed, name) in (("float", "double"), ("date", "timestamp"))
+
+
+def _keeps_elements(cql: CqlType, kind: DataType) -> bool:
+    """Whether a type takes every value of ``kind``, an element of a collection or the whole of it, as it is, or refuses it."""
+    if cql.name not in _COLLECTIONS:
+        return kind.typeName() in _ELEMENTS.get(cql.name, (kind.typeName(),))
+    if kind.typeName() != ("map" if cql.name == "map" else "array"):
+        return False
+    inner = (kind.keyType, kind.valueType) if cql.name == "map" else (kind.elementType,)  # type: ignore[attr-defined]
+    return all(map(_keeps_elements, cql.arguments, inner))
 
 
 def cell_of(column_type: str, kind: str) -> Callable[[Any], bytes]:

@@ -43,7 +43,7 @@ _PASSING: Final = frozenset(
     }
 )
 #: A value is refused: constraints, ranges, nulls, enums, strings that are no UUID.
-DATA: Final = frozenset({6, 26, 27, 36, 38, 41, 49, 69, 70, 72, 117, 131, 321, 349, 376, 407, 441, 469, 675, 691})
+DATA: Final = frozenset({6, 26, 27, 36, 38, 41, 49, 69, 70, 72, 117, 131, 321, 349, 376, 407, 441, 469, 675, 676, 691})
 _LOGIN: Final = frozenset({192, 193, 194, 516})
 _RIGHT: Final = 497
 _CODE: Final = re.compile(rb"Code: (\d+)")

@@ -13,15 +13,20 @@ from spark_jobs.namespaces import find_identity
 from spark_jobs.sinks.clickhouse.answers import DATA, code_of, error_of, words_of
 from spark_jobs.sinks.clickhouse.columns import SOURCE_TABLE, quote_name, system_columns
 from spark_jobs.sinks.clickhouse.config import PREFIX
+from spark_jobs.sinks.clickhouse.limits import find_changed
 from spark_jobs.sinks.shared.model import WriteCounts
 from spark_jobs.sinks.shared.task import NUMBER, rows_of
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from spark_jobs.sinks.clickhouse.config import ClickHouseSettings
     from spark_jobs.sinks.shared.model import Refuse, RowTable, SinkRow
 
 #: A null in a column that has none is an error, not silently the type's default.
 _INSERT: Final = {"input_format_null_as_default": "0", "async_insert": "0", "wait_end_of_query": "1"}
+#: Characters of a value in a message.
+_SHOWN: Final = 100
 _ARROW: Final = {"Content-Type": "application/vnd.apache.arrow.stream"}
 
 
@@ -31,11 +36,13 @@ class ClickHouseClient:
     Args:
         settings: the sink's.
         table: the rows' table.
+        types: of those columns that are not as the sink would make them.
     """
 
-    def __init__(self, settings: ClickHouseSettings, table: RowTable) -> None:
+    def __init__(self, settings: ClickHouseSettings, table: RowTable, types: Mapping[str, str]) -> None:
         self._settings = settings
         self._table = table
+        self._types = types
         self._requests = settings.requests()
         self._names = (*table.columns, *system_columns(settings))
         target = f"{quote_name(settings.database)}.{quote_name(settings.table.of_table(table.namespace))}"
@@ -47,6 +54,7 @@ class ClickHouseClient:
         done = WriteCounts()
         if not self._settings.append:
             rows = self._with_keys(rows, refused)
+        rows = self._without_changed(rows, refused)
         waiting = [rows] if rows.num_rows else []
         while waiting:
             part = waiting.pop()
@@ -88,6 +96,18 @@ class ClickHouseClient:
             names = ", ".join(name for name in self._table.keys if row.values[name] is None)
             refused.append((row, f"the column {names} of its key ({PREFIX}key.columns) is null"))
         return rows.filter(pc.invert(lacking))
+
+    def _without_changed(self, rows: pa.Table, refused: list[tuple[SinkRow, str]]) -> pa.Table:
+        """The rows without those with a value that the table's column would change, which are refused."""
+        for name, kind in self._types.items():
+            changed = find_changed(rows.column(name).combine_chunks(), kind)
+            if changed is None:
+                continue
+            for row in self._to_rows(rows.filter(changed)):
+                value = repr(row.values[name])[:_SHOWN]
+                refused.append((row, f"the column {name} is {kind} there, which would change its value {value}"))
+            rows = rows.filter(pc.invert(changed))
+        return rows
 
     def _select_columns(self, rows: pa.Table) -> pa.Table:
         """The columns to write, by ClickHouse's names."""

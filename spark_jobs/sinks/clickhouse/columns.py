@@ -42,7 +42,7 @@ POSITION: Final = {
 _WRAPPED: Final = re.compile(r"(?:Nullable|LowCardinality)\((.*)\)\Z")
 #: Each type holds all values of those before it.
 _LADDERS: Final = (("Int8", "Int16", "Int32", "Int64"), ("Float32", "Float64"))
-_NUMBERS: Final = ("Int", "UInt", "Float", "Decimal", "String", "Bool", "Enum")
+_NUMBERS: Final = ("Int", "UInt", "Float", "Decimal", "String")
 _TIMES: Final = ("Date", "DateTime", "String")
 _DATES: Final = ("Date", "Date32")
 #: Fractions -> whole numbers all of which they hold.
@@ -52,14 +52,15 @@ _DIGITS: Final = {"Int8": 3, "Int16": 5, "Int32": 10, "Int64": 19}
 #: Whatever divides the text of a type into parts; names and strings are skipped as a whole.
 _BOUNDARIES: Final = re.compile(r"`(?:\\.|[^`\\])*`|'(?:\\.|[^'\\])*'|[(),]", re.DOTALL)
 _MEMBER: Final = re.compile(r"(`(?:\\.|[^`\\])*`|\w+) (.*)\Z", re.DOTALL)
-#: Beginnings of the types that a table may have where the sink would choose one with the beginning on the left.
+#: Beginnings of the types that a table may have where the sink would choose one with the beginning on the left. Left out are
+#: those that would change values without an error; ``limits`` knows the single values of which the others do that.
 _SUITABLE: Final[Mapping[str, tuple[str, ...]]] = {
-    "Int": (*_NUMBERS, "Date", "DateTime"),
-    "Float": ("Float", "Decimal", "String"),
+    "Int": (*_NUMBERS, "Bool", "Date", "DateTime"),
+    "Float": ("Float", "String"),
     "Decimal": _NUMBERS,
     "Bool": ("Bool", "UInt", "Int", "String"),
     "Date": _TIMES,
-    "String": ("String", "FixedString", "Enum", "UUID", "IPv", "JSON", "Object", "Date", "Variant", "Dynamic"),
+    "String": ("String", "FixedString", "Enum", "UUID", "IPv", "JSON", "Object", "Variant", "Dynamic"),
     "Array": ("Array",),
     "Map": ("Map", "JSON"),
     "Tuple": ("Tuple", "JSON", "Nested"),
@@ -68,10 +69,11 @@ _SUITABLE: Final[Mapping[str, tuple[str, ...]]] = {
 
 @dataclass(frozen=True, slots=True)
 class ClickHouseColumn:
-    """A column that a table has: its type, and whether it belongs to the sorting key."""
+    """A column that a table has: its type, whether it belongs to the sorting key, and the word for how it is computed."""
 
     type: str
     in_key: bool
+    computed: str = ""
 
 
 def quote_name(name: str) -> str:
@@ -128,7 +130,7 @@ def engine_of(chosen: ClickHouseSettings, keys: Sequence[str]) -> str:
 def engine_problem(
     chosen: ClickHouseSettings, keys: Sequence[str], engine: str, present: Mapping[str, ClickHouseColumn]
 ) -> str:
-    """Why rows can't be upserted into a table with that engine; empty where they can.
+    """Why rows can't be written into a table with that engine as the mode says; empty where they can.
 
     Args:
         chosen: the sink's settings.
@@ -137,14 +139,21 @@ def engine_problem(
         present: its columns.
     """
     name = engine.partition("(")[0].split()[0]
-    if chosen.append or not name.endswith("MergeTree"):
+    if not name.endswith("MergeTree") or (chosen.append and not chosen.exactly_once):
         return ""  # a table of another kind (Distributed, Null) hands rows on: only the user knows to what
+    order = [column for column, there in present.items() if there.in_key]
+    if chosen.append:
+        if name.endswith("ReplacingMergeTree") and set(order) >= set(POSITION):
+            return ""
+        return (
+            f"its engine is {engine}, and guarantee=exactly-once needs ReplacingMergeTree ORDER BY ({', '.join(POSITION)}): "
+            "it would keep rows of a repeated batch twice, or take two changes for one"
+        )
     arguments = [part.strip(" `") for part in engine.partition("(")[2].partition(")")[0].split(",")]
     version = ["ums_id_"] if chosen.soft else ["ums_id_", _DELETED]
     if not name.endswith("ReplacingMergeTree") or arguments[-len(version) :] != version:
         engine_name = engine.partition(" ORDER")[0]
         return f"its engine is {engine_name}, and upserts need ReplacingMergeTree({', '.join(version)})"
-    order = [column for column, there in present.items() if there.in_key]
     if set(order) != set(keys):
         return (
             f"its sorting key is ({', '.join(order)}), and the key of the rows is ({', '.join(keys)}), so that the engine "
@@ -158,7 +167,7 @@ def join_types(needed: str, present: str) -> str:
 
     ClickHouse cuts digits, times and large numbers that a column has no room for, without an error.
     """
-    new, old = _strip_type(needed), _strip_type(present)
+    new, old = strip_type(needed), strip_type(present)
     joined = _join_plain(new, old) or _join_nested(new, old)
     return needed.replace(new, joined, 1) if joined else present
 
@@ -183,9 +192,9 @@ def _join_nested(new: str, old: str) -> str:
     outer = new.partition("(")[0]
     if outer not in ("Array", "Map", "Tuple") or not old.startswith(f"{outer}("):
         return ""
-    new_parts, old_parts = (_split_parts(kind[len(outer) + 1 : -1]) for kind in (new, old))
+    new_parts, old_parts = (split_parts(kind[len(outer) + 1 : -1]) for kind in (new, old))
     if outer == "Tuple":
-        here, there = _name_parts(new_parts), _name_parts(old_parts)
+        here, there = name_parts(new_parts), name_parts(old_parts)
         if not here or not there:
             return ""
         joined = {name: join_types(here[name], kind) if name in here else kind for name, kind in there.items()}
@@ -196,7 +205,7 @@ def _join_nested(new: str, old: str) -> str:
     return "" if parts == old_parts else f"{outer}({', '.join(parts)})"
 
 
-def _split_parts(inner: str) -> list[str]:
+def split_parts(inner: str) -> list[str]:
     """The parts of a type, between its outermost commas."""
     parts, start, depth = [], 0, 0
     for match in _BOUNDARIES.finditer(inner):
@@ -207,7 +216,7 @@ def _split_parts(inner: str) -> list[str]:
     return [*parts, inner[start:].strip()]
 
 
-def _name_parts(parts: Sequence[str]) -> dict[str, str]:
+def name_parts(parts: Sequence[str]) -> dict[str, str]:
     """The members of a tuple by their names; none where it has no names."""
     members = {}
     for part in parts:
@@ -220,11 +229,26 @@ def _name_parts(parts: Sequence[str]) -> dict[str, str]:
 
 def can_hold(needed: str, present: str) -> bool:
     """Whether a column of the type ``present`` takes values of the type ``needed``."""
-    new, old = _strip_type(needed), _strip_type(present)
-    return new == old or any(new.startswith(begin) and old.startswith(types) for begin, types in _SUITABLE.items())
+    new, old = strip_type(needed), strip_type(present)
+    if new == old:
+        return True
+    if not any(new.startswith(begin) and old.startswith(types) for begin, types in _SUITABLE.items()):
+        return False
+    if new.startswith("Decimal("):
+        return not (_split_digits(new)[1] and old.startswith(("Int", "UInt")))
+    outer = new.partition("(")[0]
+    if outer not in ("Array", "Map", "Tuple") or not old.startswith(f"{outer}("):
+        return True
+    new_parts, old_parts = (split_parts(kind[len(outer) + 1 : -1]) for kind in (new, old))
+    if outer == "Tuple":
+        here, there = name_parts(new_parts), name_parts(old_parts)
+        new_parts = list(here.values())
+        old_parts = [there.get(name, "") for name in here] if there else old_parts
+    return len(new_parts) == len(old_parts) and all(map(can_hold, new_parts, old_parts))
 
 
-def _strip_type(kind: str) -> str:
+def strip_type(kind: str) -> str:
+    """A type without what makes it nullable or stores it otherwise."""
     while match := _WRAPPED.match(kind):
         kind = match[1]
     return kind

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from connectors.options import ConfigDef, ConfigKey, ConfigType, Importance, non_empty
-from spark_jobs.sinks.jdbc.config import INSERT, SOFT
+from spark_jobs.sinks.jdbc.config import EXACTLY_ONCE, INSERT, SOFT
 from spark_jobs.sinks.shared.http_requests import HttpRequests, nodes_problem
 from spark_jobs.sinks.shared.options import (
     CONTENT,
@@ -88,6 +88,7 @@ class ClickHouseSettings:
     database: str
     table: Template
     append: bool
+    exactly_once: bool
     soft: bool
     rows: RowSettings
 
@@ -108,6 +109,7 @@ def parse_settings(config: Mapping[str, Any]) -> ClickHouseSettings:
         database=get("database"),
         table=Template(get("table")),
         append=get("mode") == INSERT,
+        exactly_once=config.get("guarantee") in (None, EXACTLY_ONCE),
         soft=get("delete.mode") == SOFT,
         rows=row_settings(config, PREFIX),
     )

@@ -34,6 +34,7 @@ class ClickHouseSink(Sink):
     def __init__(self, context: JobContext) -> None:
         super().__init__(context)
         self._targets = Targets(f"{PREFIX}table")
+        self._types: dict[str, dict[str, str]] = {}
 
     @classmethod
     def read_back(cls, properties: Mapping[str, str]) -> ClickHouseRows:
@@ -89,9 +90,13 @@ class ClickHouseSink(Sink):
         chosen = parse_settings(self.context.config)
 
         def prepare(changes: TableChanges) -> OpenClient:
-            name = chosen.table.of_table(changes.schema.namespace)
-            self._targets.fit(name, changes.schema, partial(fit_table, chosen), shared=chosen.append)
-            return partial(ClickHouseClient, chosen)
+            namespace = changes.schema.namespace
+
+            def fit(schema: TableSchema) -> None:
+                self._types[namespace] = fit_table(chosen, schema)
+
+            self._targets.fit(chosen.table.of_table(namespace), changes.schema, fit, shared=chosen.append)
+            return partial(ClickHouseClient, chosen, types=self._types[namespace])
 
         try:
             return write_rows(self.context, "clickhouse", batch, chosen.rows, prepare, arrow=True)

@@ -20,6 +20,7 @@ from spark_jobs.sinks.clickhouse.columns import (
     join_types,
     quote_name,
     quote_string,
+    strip_type,
 )
 from spark_jobs.sinks.clickhouse.config import PREFIX
 from spark_jobs.sinks.shared.writing import key_of
@@ -36,8 +37,11 @@ if TYPE_CHECKING:
 _WINDOW = 1000
 
 
-def fit_table(settings: ClickHouseSettings, schema: TableSchema) -> None:
+def fit_table(settings: ClickHouseSettings, schema: TableSchema) -> dict[str, str]:
     """Create the table of a source table, or add and enlarge its columns. Blocks.
+
+    Returns:
+        The types of those columns that are not as the sink would make them.
 
     Raises:
         Retriable: the server is unavailable.
@@ -66,19 +70,26 @@ def fit_table(settings: ClickHouseSettings, schema: TableSchema) -> None:
             )
         columns_there = _query_rows(
             requests,
-            f"SELECT name, type, is_in_sorting_key FROM system.columns WHERE {where} table = {quote_string(name)}",
+            "SELECT name, type, is_in_sorting_key, if(default_kind IN ('MATERIALIZED', 'ALIAS'), default_kind, '') AS computed "
+            f"FROM system.columns WHERE {where} table = {quote_string(name)}",
         )
-        present = {row["name"]: ClickHouseColumn(row["type"], bool(row["is_in_sorting_key"])) for row in columns_there}
+        present = {
+            row["name"]: ClickHouseColumn(row["type"], bool(row["is_in_sorting_key"]), row["computed"])
+            for row in columns_there
+        }
         problem = engine_problem(settings, keys, engines[0]["engine_full"], present) if engines else ""
         if problem:
             raise SchemaRefused(
                 f"table {schema.namespace}: the table {name} exists, and {problem}. Name another one in {PREFIX}table, create "
-                f"it again, or set {PREFIX}mode=insert",
+                f"it again, or set {'guarantee=at-least-once' if settings.append else f'{PREFIX}mode=insert'}",
                 schema.namespace,
             )
         statements = _find_changes(columns, present, schema, name)
         if statements:
             _alter_table(requests, f"ALTER TABLE {target} {', '.join(statements)}", schema, name)
+        there = {column.name: present[column.name].type for column in schema.columns if column.name in present}
+        joined = {column: join_types(columns[column], kind) for column, kind in there.items()}
+        return {column: kind for column, kind in joined.items() if strip_type(kind) != strip_type(columns[column])}
     finally:
         requests.close()
 
@@ -97,13 +108,15 @@ def _find_changes(
         there = present.get(column)
         if there is None:
             statements.append(f"ADD COLUMN IF NOT EXISTS {quote_name(column)} {kind}")
-        elif (wider := join_types(kind, there.type)) != there.type:
+        elif there.computed:
+            wrong.append(f"{column} is computed there ({there.computed}), and takes no values")
+        elif not can_hold(kind, wider := join_types(kind, there.type)):
+            wrong.append(f"{column} is {there.type} there, and its values need {kind}")
+        elif wider != there.type:
             if there.in_key:
                 wrong.append(f"{column} is {there.type} there and in the sorting key, and its values need {kind}")
             else:
                 statements.append(f"MODIFY COLUMN {quote_name(column)} {wider}")
-        elif not can_hold(kind, there.type):
-            wrong.append(f"{column} is {there.type} there, and its values need {kind}")
     if wrong:
         raise SchemaRefused(
             f"table {schema.namespace}: the table {name} has columns that do not fit: {'; '.join(wrong)}. Alter the table, or "

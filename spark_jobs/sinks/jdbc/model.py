@@ -90,6 +90,7 @@ class JdbcPlan:
         clear: run before each load; empty where there is nothing to clear.
         steps: run after each load.
         clocks: those columns whose nanoseconds since midnight are written as text (``HH:MM:SS.ffffff``).
+        seconds: those columns of times that have fewer than six digits after the second, and how many they have.
         uuids: those key columns in which the database keeps UUIDs, whose spellings it does not tell apart.
         teardown: run before a transaction over several databases is prepared, which is then where ``setup`` runs, too.
         branch: the name of that transaction; empty: a chunk is a transaction of its own.
@@ -119,6 +120,7 @@ class JdbcPlan:
     retries: int
     backoff_ms: int
     clocks: tuple[str, ...] = ()
+    seconds: tuple[tuple[str, int], ...] = ()
     uuids: tuple[str, ...] = ()
     teardown: tuple[str, ...] = ()
     branch: str = ""

@@ -92,6 +92,13 @@ def with_clocks(rows: pa.Table, columns: Sequence[str]) -> pa.Table:
     return rows
 
 
+def has_more_digits(times: pa.Array | pa.ChunkedArray, digits: int) -> Any:
+    """A mask of the times that have more digits after the second than those; microseconds have six. Pure."""
+    micros = times.cast(pa.timestamp("us", times.type.tz)).cast(pa.int64())
+    unit = 10 ** max(0, 6 - digits)
+    return pc.not_equal(pc.multiply(pc.divide(micros, unit), unit), micros).fill_null(False)
+
+
 def with_uuids(rows: pa.Table, columns: Sequence[str]) -> pa.Table:
     """The rows, with one spelling for each UUID in ``columns``. Pure."""
     for name in columns:

@@ -12,7 +12,7 @@ from spark_jobs.namespaces import find_identity, shorten_name
 from spark_jobs.sinks.jdbc import plan as plans
 from spark_jobs.sinks.jdbc.config import INSERT, SPLIT
 from spark_jobs.sinks.jdbc.model import Fault, NeededColumn
-from spark_jobs.sinks.jdbc.types import takes_nanoseconds
+from spark_jobs.sinks.jdbc.types import MICROSECONDS, takes_nanoseconds
 
 if TYPE_CHECKING:
     from spark_jobs.contract import TableSchema
@@ -244,6 +244,13 @@ class JdbcTargetTables:
             for source, name in column_names.pairs
             if type_of[source].meaning == TIME and not takes_nanoseconds(self.dialect.kind(types[name]))
         )
+        seconds = tuple(
+            (name, MICROSECONDS - kind.scale)
+            for source, name in column_names.pairs
+            if type_of[source].type.typeName().startswith("timestamp")
+            and (kind := self.dialect.kind(types[name])).family == "time"
+            and kind.scale
+        )
         # A column of text tells spellings apart: its rows keep the one that they have.
         uuids = tuple(name for name in column_names.keys if types[name] == "uuid")
         plan = replace(
@@ -257,6 +264,7 @@ class JdbcTargetTables:
                 column_names.keys,
             ),
             clocks=clocks,
+            seconds=seconds,
             uuids=uuids,
         )
         self._plans[schema.namespace] = (schema, plan, column_names)

@@ -29,6 +29,7 @@ from spark_jobs.sinks.jdbc.rows import (
     PARTITION,
     TOPIC,
     at_offset_boundary,
+    has_more_digits,
     select_newest,
     with_clocks,
     with_uuids,
@@ -255,11 +256,22 @@ class _Writer:
         if self.plan.commits:
             rows = self._not_committed(connection, rows)
         bad: list[_Bad] = []
-        if rows.num_rows:
-            self._load_rows(connection, rows, bad)
+        whole = self._without_cut_times(rows, bad)
+        if whole.num_rows:
+            self._load_rows(connection, whole, bad)
         if bad and self.letters is None:
             raise Fatal(self._describe_bad_row(bad[0]))
         return rows.num_rows - len(bad), row_count - rows.num_rows, bad
+
+    def _without_cut_times(self, rows: pa.Table, bad: list[_Bad]) -> pa.Table:
+        """The rows whose times the database would not cut, or round, without an error."""
+        for name, digits in self.plan.seconds:
+            cut = has_more_digits(rows.column(name), digits)
+            misfits = rows.filter(cut)
+            cause = ValueError(f"the time in column {name} has more digits after the second than the column")
+            bad += [_Bad(misfits.slice(number, 1), cause) for number in range(misfits.num_rows)]
+            rows = rows.filter(pc.invert(cut)) if misfits.num_rows else rows
+        return rows
 
     def _load_rows(self, connection: Connection, rows: pa.Table, bad: list[_Bad]) -> None:
         """Load and merge; where the database refuses a value, find the row by halves."""

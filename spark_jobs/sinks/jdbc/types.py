@@ -43,8 +43,8 @@ _BYTES: Final = {
     "longblob": 1 << 32,
 }
 _TIMES: Final = ("timestamp", "datetime", "timestamptz")
-#: Digits after a second that a time of the day has when its type says none.
-_SECOND_DIGITS: Final = 6
+#: Digits after a second, which a time of most databases has when its type says none.
+MICROSECONDS: Final = 6
 _DIGITS: Final = {1: 3, 2: 5, 3: 7, 4: 10, 8: 19}
 _UNBOUNDED: Final = 1 << 32
 
@@ -53,7 +53,8 @@ _UNBOUNDED: Final = 1 << 32
 class JdbcKind:
     """A type by family and size.
 
-    ``size`` is bytes of a number, characters or bytes of a string, digits of a decimal, or digits after a time's second.
+    ``size`` is bytes of a number, characters or bytes of a string, digits of a decimal, or those after the second of a time of
+    the day; ``scale`` is digits after a decimal's point, or those of microseconds that a time lacks.
     """
 
     family: str
@@ -76,6 +77,8 @@ def parse_kind(type_text: str, *, bounded_text: bool) -> JdbcKind:
     if name in _INTEGERS:
         # An unsigned one holds what fits the next smaller signed one; that it holds more is of no use here.
         return JdbcKind("integer", _INTEGERS[name])
+    if (name in _FLOATS and second) or (second or "").startswith("-"):
+        return JdbcKind("rounded")  # MySQL's float(7,2), PostgreSQL's numeric(6,-2): they change most values
     if name in _FLOATS:
         return JdbcKind("float", _FLOATS[name])
     if name in _DECIMALS:
@@ -86,10 +89,11 @@ def parse_kind(type_text: str, *, bounded_text: bool) -> JdbcKind:
         return JdbcKind("text", size or (_STRING_SIZES[name] if bounded_text and _STRING_SIZES[name] else _UNBOUNDED))
     if name in _BYTES:
         return JdbcKind("bytes", size or _BYTES[name] or _UNBOUNDED)
+    digits = size if first else 0 if bounded_text else MICROSECONDS
     if name in _TIMES:
-        return JdbcKind("time")
+        return JdbcKind("time", scale=max(0, MICROSECONDS - digits))
     if name == "time" and "with time zone" not in (match[4] or ""):
-        return JdbcKind("clock", size if first else 0 if bounded_text else _SECOND_DIGITS)
+        return JdbcKind("clock", digits)
     return JdbcKind({"boolean": "boolean", "bool": "boolean", "date": "date"}.get(name, "other"))
 
 

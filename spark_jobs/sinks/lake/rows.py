@@ -132,7 +132,7 @@ def grow_columns(address: str, namespace: str, present: LakeTableDefinition, ask
 
     Raises:
         SchemaRefused: a column changed its type so that no type holds old and new values, or so that its key's buckets would
-            be others.
+            be others; or two columns differ only in case.
     """
     fields = []
     for field in present.columns.fields:
@@ -157,6 +157,9 @@ def grow_columns(address: str, namespace: str, present: LakeTableDefinition, ask
         fields.append(StructField(field.name, kind, nullable=True))
     names = set(present.columns.names)
     fields += [field for field in asked.columns.fields if field.name not in names]
+    problem = name_problem(f"{namespace} ({address})", "parquet", StructType(fields))
+    if problem:
+        raise SchemaRefused(problem, namespace)
     return StructType(fields)
 
 

@@ -12,11 +12,11 @@ from pyiceberg.types import LongType, NestedField
 from pyspark.sql import types as spark_types
 
 from connectors.errors import Fatal
-from spark_jobs.contract import Column, TableSchema
+from spark_jobs.contract import Column, SchemaRefused, TableSchema
 from spark_jobs.sinks.iceberg.config import CONFIG, NAMESPACE, PREFIX
 from spark_jobs.sinks.iceberg.table import LEVELS, IcebergLake, catalog_of
 from spark_jobs.sinks.lake.options import lake_settings
-from spark_jobs.sinks.lake.rows import describe_difference, make_definition
+from spark_jobs.sinks.lake.rows import describe_difference, grow_columns, make_definition
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -49,3 +49,14 @@ def test_a_key_whose_columns_are_named_in_another_order_is_the_same(tmp_path: Pa
     present = lake.find(f"shop{LEVELS}t")
     assert present is not None
     assert describe_difference(present.definition, asked) == ""
+
+
+def test_a_column_whose_name_changes_only_its_case_is_refused() -> None:
+    """Iceberg would take it as one more column, and Spark could not read the table; Delta would end the job."""
+    settings = lake_settings(CONFIG.parse({NAMESPACE: "shop", f"{PREFIX}mode": "insert"}), PREFIX)
+    present, asked = (
+        make_definition(settings, TableSchema("shop.t", (Column(name, spark_types.StringType()),)))
+        for name in ("Name", "name")
+    )
+    with pytest.raises(SchemaRefused, match="columns Name and name differ only in upper and lower case"):
+        grow_columns("file:///t", "shop.t", present, asked)

@@ -193,19 +193,20 @@ async def test_a_secret_that_is_still_a_reference_is_refused(registry: PluginReg
         ("verify.tables", "shop"),
         ("verify.rows.per.second", "5"),
         ("verify.repair", "true"),
+        ("millrace.node", "cass-1"),
+        ("millrace.labels", "zone=a"),
     ],
 )
-async def test_options_of_the_schedule_that_are_references_are_refused(
+async def test_options_that_the_leader_reads_are_refused_as_references(
     registry: PluginRegistry, option: str, value: str
 ) -> None:
-    """The leader plans by the configuration as it is written: nothing would be verified, or nothing repaired."""
+    """It has the configuration as it is written: nothing would be verified or repaired, and no worker run the tasks."""
     config = {**CONFIG, option: "${file:/s:x}"}
     infos = await validate_config(registry, config, None, WORKER, resolved={**CONFIG, option: value}, deadline_s=5)
     errors = {item["value"]["name"]: item["value"]["errors"] for item in infos["configs"]}
     (error,) = errors[option]
-    assert error.startswith(
-        f"{option} can't be a reference to a config provider: the leader plans verifications by the"
-    )
+    deed = "plans verifications" if option.startswith("verify.") else "places tasks"
+    assert error.startswith(f"{option} can't be a reference to a config provider: the leader {deed} by the")
     infos = await validate_config(registry, {**CONFIG, option: value}, None, WORKER, resolved=None, deadline_s=5)
     assert {item["value"]["name"]: item["value"]["errors"] for item in infos["configs"]}[option] == []
 

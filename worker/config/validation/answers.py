@@ -18,8 +18,8 @@ from worker.config.validation.checks import (
     ask_connector,
     check_client_references,
     check_converter_versions,
+    check_leader_options,
     check_references,
-    check_schedule,
     check_version,
     find_mistyped_options,
 )
@@ -113,7 +113,7 @@ async def validate_config(
         add_complaint(values, problem.name, problem.message)
     if resolved is not None:
         check_references({**common.keys, **own_definition.keys}.values(), actual, values)
-    check_schedule(config, values)
+    check_leader_options(config, values)
     noted: list[ConfigProblem] = []
     await ask_connector(connector, own_definition, actual, values, worker_properties, deadline_s, noted)
     keys = {**common.keys, **own_definition.keys}

@@ -11,6 +11,7 @@ from connectors.api import SourceConnector
 from connectors.errors import ConfigInvalid
 from connectors.options import ConfigProblem
 from worker.config.validation.options import CONVERTERS, VERSION, add_complaint
+from worker.control.placement.planning import LABELS_KEY, NODE_KEY
 from worker.control.state.verifications import VERIFY_KEYS
 from worker.rest.checks import CLASS_OPTION
 from worker.secrets.masking import find_bare_references
@@ -78,15 +79,16 @@ def check_references(keys: Iterable[ConfigKey], resolved: Mapping[str, str], val
             add_complaint(values, key.name, _describe_reference(key.name, resolved_value))
 
 
-def check_schedule(config: Mapping[str, str], values: dict[str, ConfigValue]) -> None:
-    """Refuse references in the options of scheduled verifications; ``config`` is as it was written."""
-    for key in VERIFY_KEYS:
-        if has_references(config.get(key.name)):
+def check_leader_options(config: Mapping[str, str], values: dict[str, ConfigValue]) -> None:
+    """Refuse references in options that the leader reads itself; ``config`` is as it was written."""
+    tasks = {NODE_KEY: "places tasks", LABELS_KEY: "places tasks"}
+    for name, deed in {**tasks, **{key.name: "plans verifications" for key in VERIFY_KEYS}}.items():
+        if has_references(config.get(name)):
             message = (
-                f"{key.name} can't be a reference to a config provider: the leader plans verifications by the configuration "
-                "as it is written. Write the value"
+                f"{name} can't be a reference to a config provider: the leader {deed} by the configuration as it is written. "
+                "Write the value"
             )
-            add_complaint(values, key.name, message)
+            add_complaint(values, name, message)
 
 
 def check_client_references(resolved: Mapping[str, str], values: Iterable[ConfigValue]) -> None:

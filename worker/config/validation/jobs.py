@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from connectors.options import ConfigDef
 from worker.config.job_config import JOB_CONFIG, foreign_complaints, job_form, job_properties, translation_problems
-from worker.config.validation.checks import ask_own_check, check_version
+from worker.config.validation.checks import ask_own_check, check_leader_options, check_version
 from worker.config.validation.forms import describe_options
 from worker.config.validation.options import VERSION, add_complaint, evaluate_options, offer_versions
 from worker.config.validation.references import add_warnings, hide_names, hide_resolved, list_aliases
@@ -61,6 +61,7 @@ async def validate_job(
         else:
             add_complaint(values, problem.name, problem.message)
     check_version(registry, selected, actual, values)
+    check_leader_options(config, values)
     for problem in foreign_complaints(actual):
         add_complaint(values, problem.name, problem.message)
     await ask_own_check(

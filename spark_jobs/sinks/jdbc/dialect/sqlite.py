@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import sqlite3
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -175,7 +176,8 @@ class Sqlite:
             return JdbcKind("bytes", 1 << 32)
         if any(part in name for part in ("real", "floa", "doub")):
             return JdbcKind("float", 8)
-        return parse_kind(name, bounded_text=False)
+        kind = parse_kind(name, bounded_text=False)
+        return replace(kind, scale=0) if kind.family == "time" else kind  # text, with all digits
 
     def fits(self, needed: str, present: str) -> str | None:
         """How a present column serves: as it is, or not at all, because a column's type can't be changed."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -38,6 +39,35 @@ def test_columns_are_added_and_widened_in_the_running_job(
     # An older version of the table, still in the topic: fits what is there now.
     job.write(keyed(table, Column("a", t.ShortType())), [{"id": 3, "a": 3, "ums_id_": 3, "kafka_offset_": 2}])
     assert db.rows(table, "id, a, new") == [(1, 1, None), (2, 2**40, "x"), (3, 3, None)]
+
+
+def test_times_with_more_digits_than_a_column_has_are_refused(
+    rig: Callable[..., Rig], server_db: Database, table: str
+) -> None:
+    """The server cuts them, or rounds them, without an error."""
+    postgresql = server_db.name == "postgresql"
+    whole, millis = ("timestamptz(0)", "timestamp(3)") if postgresql else ("datetime", "timestamp(3) NULL")
+    server_db.query(f"CREATE TABLE {server_db.quote(table)} (id int PRIMARY KEY, whole {whole}, millis {millis})")
+    schema = keyed(table, Column("whole", t.TimestampType()), Column("millis", t.TimestampNTZType()))
+    second = datetime(2026, 1, 2, 3, 4, 59, tzinfo=UTC)
+    # NTZ comes without a zone, the other one with it.
+    good = {"id": 1, "whole": second, "millis": second.replace(tzinfo=None, microsecond=123_000), "ums_id_": 1}
+    job = rig(server_db)
+    job.write(schema, [good, {"id": 2, "ums_id_": 1}])
+    for name, row in (
+        ("whole", good | {"whole": second.replace(microsecond=999_999)}),
+        ("millis", good | {"millis": second.replace(tzinfo=None, microsecond=123_456)}),
+    ):
+        with pytest.raises(Fatal, match=f"id=1: the time in column {name} has more digits after the second"):
+            job.write(schema, [row | {"ums_id_": 2}])
+    ((_, *moments), _) = server_db.rows(table, "id, whole, millis")
+    assert [moment.replace(tzinfo=None) for moment in moments] == [second.replace(tzinfo=None), good["millis"]]
+
+
+def test_numbers_that_a_column_would_round_are_refused(rig: Callable[..., Rig], maria: Database, table: str) -> None:
+    maria.query(f"CREATE TABLE {maria.quote(table)} (id int PRIMARY KEY, name text, amount double(10,2))")
+    with pytest.raises(Fatal, match=r"column amount is double\(10,2\) but the source's values are double"):
+        rig(maria).write(simple(table), [{"id": 1, "amount": 1.239, "ums_id_": 1}])
 
 
 def test_what_may_not_be_done_says_what_to_run(rig: Callable[..., Rig], db: Database, table: str) -> None:

@@ -7,7 +7,17 @@ from datetime import UTC, date, datetime
 from typing import Any
 
 import pytest
-from pyspark.sql.types import DoubleType, IntegerType, LongType, StringType, TimestampType
+from pyspark.sql.types import (
+    ArrayType,
+    DataType,
+    DoubleType,
+    FloatType,
+    IntegerType,
+    LongType,
+    MapType,
+    StringType,
+    TimestampType,
+)
 
 from spark_jobs.contract import Column, TableSchema
 from spark_jobs.sinks.cassandra import tables
@@ -136,6 +146,31 @@ def test_which_types_hold_which() -> None:
         "timestamp",
         "bigint",
     ]
+
+
+@pytest.mark.parametrize(
+    ("present", "kind", "fits"),
+    [
+        ("list<float>", ArrayType(FloatType()), True),
+        ("list<float>", ArrayType(DoubleType()), False),
+        ("frozen<list<list<float>>>", ArrayType(ArrayType(DoubleType())), False),
+        ("map<text, float>", MapType(StringType(), DoubleType()), False),
+        ("set<double>", ArrayType(IntegerType()), True),
+        ("set<double>", ArrayType(LongType()), False),
+        ("list<boolean>", ArrayType(StringType()), False),
+        ("list<int>", ArrayType(LongType()), True),  # the encoder refuses single ones
+        ("list<text>", ArrayType(LongType()), True),
+    ],
+)
+def test_collections_that_would_change_their_elements(present: str, kind: DataType, fits: bool) -> None:
+    assert can_hold(present, Column("c", kind)) is fits
+
+
+def test_a_varint_of_a_string_has_no_fraction() -> None:
+    encode = cell_of("varint", "string")
+    assert encode("1E2") == b"\x64"
+    with pytest.raises(ValueError, match="has no fraction"):
+        encode("1.5")
 
 
 def test_groups_are_of_one_node_and_bounded() -> None:

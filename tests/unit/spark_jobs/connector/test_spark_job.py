@@ -171,6 +171,11 @@ async def test_validation_names_what_is_wrong() -> None:
         "Invalid value nope for configuration sink.type: must be one of cassandra,"
     )
     assert "did you mean source.topics?" in unknown["sourc.topics"][0]
+    placed = {**MINIMAL, "millrace.labels": "zone=${env:ZONE}"}
+    node = errors(
+        await validate_config(registry, placed, None, worker, resolved={**MINIMAL, "millrace.labels": "zone=a"})
+    )
+    assert "the leader places tasks by the configuration as it is written" in node["millrace.labels"][0]
     old = errors(await validate_config(registry, {**MINIMAL, "connector.plugin.version": "9.0"}, None, worker))
     assert "not found that matches the version range" in old["connector.plugin.version"][0]
     options = {row["name"] for row in plugin_config(registry, "spark_jobs.SparkJob")}

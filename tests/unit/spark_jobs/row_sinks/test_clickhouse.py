@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -12,6 +13,7 @@ from connectors.errors import Fatal, Retriable
 from spark_jobs.sinks.clickhouse.answers import code_of, error_of
 from spark_jobs.sinks.clickhouse.client import ClickHouseClient, write_stream
 from spark_jobs.sinks.clickhouse.columns import (
+    POSITION,
     ClickHouseColumn,
     can_hold,
     engine_of,
@@ -108,7 +110,13 @@ def test_engines() -> None:
     assert "sorting key is (a)" in engine_problem(real, ["a", "b"], replicated, columns)
     assert "engine is MergeTree" in engine_problem(real, ["a"], "MergeTree ORDER BY a", columns)
     assert engine_problem(real, ["a"], "Distributed('c', 'd', 't')", columns) == ""
-    assert engine_problem(append, ["a"], "MergeTree ORDER BY a", columns) == ""
+    position = {name: ClickHouseColumn("String", in_key=True) for name in POSITION}
+    assert engine_problem(append, [], "ReplacingMergeTree ORDER BY (...)", columns | position) == ""
+    for engine in ("MergeTree ORDER BY a", "ReplacingMergeTree(ums_id_, ums_deleted_) ORDER BY a"):
+        assert "guarantee=exactly-once needs ReplacingMergeTree ORDER BY (kafka_topic_" in engine_problem(
+            append, [], engine, columns
+        )
+        assert engine_problem(replace(append, exactly_once=False), [], engine, columns) == ""
 
 
 def test_names_are_quoted() -> None:
@@ -172,7 +180,7 @@ class Server:
 
 
 def test_bad_rows_are_found_by_halves() -> None:
-    client, server = ClickHouseClient(chosen(), RowTable("shop.orders", ("id",), ("id",))), Server({3, 8})
+    client, server = ClickHouseClient(chosen(), RowTable("shop.orders", ("id",), ("id",)), {}), Server({3, 8})
     client._requests = server  # type: ignore[assignment]
     refused: list[tuple[SinkRow, str]] = []
     done = client.write(rows([*range(10), None]), refused.extend)
@@ -185,7 +193,7 @@ def test_bad_rows_are_found_by_halves() -> None:
 
 
 def test_requests_with_the_same_rows_have_the_same_token() -> None:
-    client, server = ClickHouseClient(chosen(mode="insert"), RowTable("shop.orders", ("id",), ())), Server(set())
+    client, server = ClickHouseClient(chosen(mode="insert"), RowTable("shop.orders", ("id",), ()), {}), Server(set())
     client._requests = server  # type: ignore[assignment]
     for keys in ([1, 2], [1, 2], [1, 3]):
         client.write(rows(list(keys)), lambda _: None)
