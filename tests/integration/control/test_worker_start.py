@@ -15,7 +15,7 @@ from aiokafka import AIOKafkaConsumer
 from compose.local.connect import worker_properties
 from compose.local.ports import free_port
 from compose.local.process.jvm import write_properties
-from compose.local.process.service import PATIENCE, wait_until
+from compose.local.process.service import PATIENCE
 from compose.local.worker import MillraceWorker
 from offsets.admin import TopicAdmin
 from tests.integration.control._cluster import wait_for
@@ -164,8 +164,11 @@ def test_another_cluster_with_the_same_group_is_named(
         MillraceWorker(tmp_path / "first", bootstrap, group=group, processes=1) as first,
         MillraceWorker(tmp_path / "second", bootstrap, group=group, processes=1, properties=others) as second,
     ):
-        for worker, stranger in ((first, second), (second, first)):
+
+        def is_named(worker: MillraceWorker, stranger: MillraceWorker) -> bool:
             message = (
                 f"Worker {stranger.worker_id} is a member of the group {group} too, but its config.storage.topic is"
             )
-            assert wait_until(lambda worker=worker, message=message: message in worker.log_path.read_text(), 60)
+            return message in worker.log_path.read_text()
+
+        wait_for(lambda: is_named(first, second) and is_named(second, first), "each names the other", 60)

@@ -7,11 +7,10 @@ import difflib
 import logging
 from typing import TYPE_CHECKING, Any, Final
 
-from connectors.api import SourceConnector
+from connectors.api import LABELS_KEY, NODE_KEY, SourceConnector
 from connectors.errors import ConfigInvalid
 from connectors.options import ConfigProblem
 from worker.config.validation.options import CONVERTERS, VERSION, add_complaint
-from worker.control.placement.planning import LABELS_KEY, NODE_KEY
 from worker.control.state.verifications import VERIFY_KEYS
 from worker.rest.checks import CLASS_OPTION
 from worker.secrets.masking import find_bare_references
