@@ -36,6 +36,7 @@ _PASSED_ON: Final = (
 )
 #: Options of Kafka and of Flume, and a field of an event.
 _FOREIGN: Final = {
+    "auto.create.topics.enable",
     "cleanup.policy",
     "compression.type",
     "isolation.level",
