@@ -1,4 +1,4 @@
-"""The merge engine with several versions of a table: columns and types that change, and a table that is made again."""
+"""The merge engine with several versions of a table: columns and types that change, and a table that is recreated."""
 
 from __future__ import annotations
 
