@@ -17,19 +17,23 @@ export function Badge({ state, title }) {
 
 /**
  * A button; `kind` is primary, danger or plain. It takes no click while it is disabled or busy, or while what a click has
- * called is under way. The attribute is never `disabled`: a button that gets it loses the focus.
+ * called is under way; the second click of a double click starts nothing more, however quickly the first one's answer came.
+ * The attribute is never `disabled`: a button that gets it loses the focus.
  */
 export function Button({ kind = "plain", busy = false, disabled = false, onClick = undefined, children, ...rest }) {
   const [running, setRunning] = useState(false);
+  const started = useRef(false);
   const waits = busy || running;
   const click = async (event) => {
-    if (waits || disabled) {
+    if (waits || disabled || (started.current && event.detail > 1)) {
       // A form is not sent either.
       event.preventDefault();
       return;
     }
     const work = onClick?.(event);
-    if (!(work instanceof Promise)) return;
+    const calls = work instanceof Promise;
+    started.current = calls || rest.type === "submit";
+    if (!calls) return;
     setRunning(true);
     await work.finally(() => setRunning(false));
   };
