@@ -33,7 +33,7 @@ _TOPIC_RESOURCE: Final = 2
 _LOOK_AGAIN_S: Final = 0.05
 _DENIED: Final = (ClusterAuthorizationFailedError, TopicAuthorizationFailedError)
 #: What a controller says while brokers start or stop; the error's code is that of a wrong replication factor.
-_NONE_RUNS: Final = "All brokers are currently fenced"
+_NO_BROKER_READY: Final = "All brokers are currently fenced"
 
 
 class TopicRefused(KafkaError):  # type: ignore[misc]  # aiokafka's errors are untyped
@@ -183,7 +183,7 @@ class TopicAdmin:
             return "exists" if code else "created"
         if kind in _DENIED:
             return "denied"
-        if kind.retriable or _NONE_RUNS in (message or ""):
+        if kind.retriable or _NO_BROKER_READY in (message or ""):
             raise Retriable(f"the brokers can't create topic {topic} now: {message or kind.__name__}")
         raise TopicRefused(kind, message or kind.__name__)
 

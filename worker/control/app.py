@@ -28,7 +28,7 @@ from worker import __version__
 from worker.config.worker_config import exactly_once, parse_labels, placement_topic, process_count
 from worker.control import clients
 from worker.control.group.contact_watch import ContactWatch
-from worker.control.group.membership import GroupMembership, WorkerMember, find_strangers
+from worker.control.group.membership import GroupMembership, WorkerMember, find_foreign_members
 from worker.control.group.peers import PeerWatch
 from worker.control.herder.base import HerderContext
 from worker.control.herder.cluster import ClusterHerder
@@ -433,13 +433,13 @@ class ControlProcess:
     def _see(self, view: GroupView) -> None:
         self.node.see(view)
         topic = self.config["config.storage.topic"]
-        for stranger in find_strangers(view, topic):
+        for member in find_foreign_members(view, topic):
             _log.error(
                 "Worker %s is a member of the group %s too, but its config.storage.topic is %s and not %s: what is placed on "
                 "it does not run. Give each cluster a group.id of its own",
-                stranger.worker_id,
+                member.worker_id,
                 self.config["group.id"],
-                stranger.config_topic,
+                member.config_topic,
                 topic,
             )
         if self.config["takeover.on.refused.connections"]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, Final
+from functools import reduce
+from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -12,7 +13,7 @@ from spark_jobs.sinks.clickhouse.columns import name_parts, split_parts, strip_t
 from spark_jobs.sinks.jdbc.rows import has_more_digits
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
 _LONG: Final = (1 << 63) - 1
 #: Type -> the smallest and the largest whole number that stays what it is. An insert makes another one of those beyond.
@@ -81,11 +82,9 @@ def _beyond(numbers: pa.Array, low: int, high: int) -> pa.Array | None:
     return _none_if_false(pc.or_(pc.less(numbers, low), pc.greater(numbers, high)))
 
 
-def _any_of(masks: Any) -> pa.Array | None:
-    result = None
-    for mask in masks:
-        result = mask if result is None else result if mask is None else pc.or_(result, mask)
-    return result
+def _any_of(masks: Iterable[pa.Array | None]) -> pa.Array | None:
+    there = [mask for mask in masks if mask is not None]
+    return reduce(pc.or_, there) if there else None
 
 
 def _none_if_false(mask: pa.Array) -> pa.Array | None:

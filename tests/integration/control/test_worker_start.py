@@ -165,10 +165,8 @@ def test_another_cluster_with_the_same_group_is_named(
         MillraceWorker(tmp_path / "second", bootstrap, group=group, processes=1, properties=others) as second,
     ):
 
-        def is_named(worker: MillraceWorker, stranger: MillraceWorker) -> bool:
-            message = (
-                f"Worker {stranger.worker_id} is a member of the group {group} too, but its config.storage.topic is"
-            )
+        def is_named(worker: MillraceWorker, other: MillraceWorker) -> bool:
+            message = f"Worker {other.worker_id} is a member of the group {group} too, but its config.storage.topic is"
             return message in worker.log_path.read_text()
 
         wait_for(lambda: is_named(first, second) and is_named(second, first), "each names the other", 60)

@@ -205,8 +205,8 @@ async def test_options_that_the_leader_reads_are_refused_as_references(
     infos = await validate_config(registry, config, None, WORKER, resolved={**CONFIG, option: value}, deadline_s=5)
     errors = {item["value"]["name"]: item["value"]["errors"] for item in infos["configs"]}
     (error,) = errors[option]
-    deed = "plans verifications" if option.startswith("verify.") else "places tasks"
-    assert error.startswith(f"{option} can't be a reference to a config provider: the leader {deed} by the")
+    action = "plans verifications" if option.startswith("verify.") else "places tasks"
+    assert error.startswith(f"{option} can't be a reference to a config provider: the leader {action} by the")
     infos = await validate_config(registry, {**CONFIG, option: value}, None, WORKER, resolved=None, deadline_s=5)
     assert {item["value"]["name"]: item["value"]["errors"] for item in infos["configs"]}[option] == []
 

@@ -81,10 +81,10 @@ def check_references(keys: Iterable[ConfigKey], resolved: Mapping[str, str], val
 def check_leader_options(config: Mapping[str, str], values: dict[str, ConfigValue]) -> None:
     """Refuse references in options that the leader reads itself; ``config`` is as it was written."""
     tasks = {NODE_KEY: "places tasks", LABELS_KEY: "places tasks"}
-    for name, deed in {**tasks, **{key.name: "plans verifications" for key in VERIFY_KEYS}}.items():
+    for name, action in {**tasks, **{key.name: "plans verifications" for key in VERIFY_KEYS}}.items():
         if has_references(config.get(name)):
             message = (
-                f"{name} can't be a reference to a config provider: the leader {deed} by the configuration as it is written. "
+                f"{name} can't be a reference to a config provider: the leader {action} by the configuration as it is written. "
                 "Write the value"
             )
             add_complaint(values, name, message)

@@ -93,7 +93,7 @@ class GroupView(msgspec.Struct, frozen=True):
     leader: WorkerMember
 
 
-def find_strangers(view: GroupView, config_topic: str) -> list[WorkerMember]:
+def find_foreign_members(view: GroupView, config_topic: str) -> list[WorkerMember]:
     """Members that belong to another cluster: their configurations are in another topic, by worker id."""
     members = (member for _, member in sorted(view.members.items()))
     return [member for member in members if member.config_topic not in {"", config_topic}]
