@@ -298,6 +298,8 @@ class KafkaCluster:
             return self.brokers
         if self.count < 1:
             raise StackError(f"a Kafka cluster needs at least one broker, not {self.count}")
+        if self.version not in VERSIONS:
+            raise StackError(f"there is no Kafka {self.version} in the local stack; there are: {', '.join(VERSIONS)}")
         java = find_java(say=self.say)
         jars = ArtifactResolver(say=self.say).fetch(
             load_manifest().members(VERSIONS[self.version]), f"Kafka {self.version}"

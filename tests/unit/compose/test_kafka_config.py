@@ -58,6 +58,11 @@ def test_a_cluster_without_brokers_or_addresses_says_so(tmp_path: Path) -> None:
         _ = KafkaCluster(tmp_path).bootstrap
 
 
+def test_a_version_that_the_local_stack_does_not_have_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(StackError, match=r"there is no Kafka 2\.0 in the local stack; there are: 4\.1, 3\.3"):
+        KafkaCluster(tmp_path, version="2.0", port=None).prepare()
+
+
 def test_worker_properties_name_topics_after_the_group() -> None:
     properties = worker_properties("h:1", "blue", 8083, 3, {"status.storage.topic": "mine"})
     assert properties["config.storage.topic"] == "blue-configs"
