@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import subprocess
 import sys
 from dataclasses import replace
@@ -73,6 +74,30 @@ def test_its_processes_end_with_it() -> None:
         children = list_children(run.pid)
         run.terminate()
     eventually(lambda: not any(Path(f"/proc/{pid}").exists() for pid in children), "both processes have ended")
+
+
+@pytest.mark.parametrize(
+    "arguments", [("simulate", "--seeds", "100000", "--processes", "1"), ("fuzz", "--seconds", "600")]
+)
+def test_a_command_that_is_ended_leaves_no_process_behind(arguments: tuple[str, ...]) -> None:
+    module = "tests.simulation" if arguments[0] == "simulate" else "tests.fuzz"
+    with subprocess.Popen(
+        [sys.executable, "-m", "worker.cli", *arguments], cwd=_ROOT, stdout=subprocess.DEVNULL
+    ) as command:
+        eventually(lambda: bool(_find_running(command.pid, module)), "the module runs")
+        running = _find_running(command.pid, module)
+        command.terminate()
+    assert command.returncode == -signal.SIGTERM
+    eventually(lambda: not any(Path(f"/proc/{pid}").exists() for pid in running), "all of its processes have ended")
+
+
+def _find_running(pid: int, module: str) -> list[int]:
+    """Those of a process and its children that run a module."""
+    return [
+        member
+        for member in (pid, *list_children(pid))
+        if module in Path(f"/proc/{member}/cmdline").read_text(encoding="utf-8").split("\0")
+    ]
 
 
 @pytest.mark.parametrize("module", ["simulation", "fuzz"])

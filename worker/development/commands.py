@@ -11,7 +11,7 @@ import tempfile
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from connectors.errors import ConfigInvalid, MillraceError
 from worker import terminal as console
@@ -330,19 +330,22 @@ def run_bench(name: str | None, args: list[str]) -> int:
     return int(module.main(args) or 0)
 
 
-def simulate_cluster(args: list[str]) -> int:
-    """Run seeds of the simulated cluster; returns 1 if one of them breaks a rule."""
-    root = _require_checkout("millrace simulate")
+def simulate_cluster(args: list[str]) -> NoReturn:
+    """Run seeds of the simulated cluster; the exit code is 1 if one of them breaks a rule."""
     # A seed gives the same run in every process only if sets of strings have the same order in all of them.
-    environment = {**os.environ, "PYTHONHASHSEED": "0"}
-    command = [sys.executable, "-m", "tests.simulation", *args]
-    return subprocess.run(command, cwd=root, env=environment, check=False).returncode
+    _become_module("tests.simulation", args, _require_checkout("millrace simulate"), {"PYTHONHASHSEED": "0"})
 
 
-def fuzz_parsers(args: list[str]) -> int:
-    """Run fuzzing targets; returns 1 if one of them has a finding."""
-    root = _require_checkout("millrace fuzz")
-    return subprocess.run([sys.executable, "-m", "tests.fuzz", *args], cwd=root, check=False).returncode
+def fuzz_parsers(args: list[str]) -> NoReturn:
+    """Run fuzzing targets; the exit code is 1 if one of them has a finding."""
+    _become_module("tests.fuzz", args, _require_checkout("millrace fuzz"), {})
+
+
+def _become_module(module: str, args: list[str], folder: Path, variables: Mapping[str, str]) -> NoReturn:
+    """Run a module in place of this process: a signal that ends the command leaves no child behind."""
+    sys.stdout.flush()
+    os.chdir(folder)
+    os.execve(sys.executable, [sys.executable, "-m", module, *args], {**os.environ, **variables})
 
 
 def check_licenses(sbom: str | None) -> int:
