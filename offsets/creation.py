@@ -178,7 +178,7 @@ def creation_groups(raw: Mapping[str, str]) -> tuple[CreationGroup, ...]:
 
 
 class TopicCreator:
-    """Makes sure that a task's topics exist, once per topic.
+    """Makes sure that a task's topics exist, once per topic until it is forgotten.
 
     Args:
         client: aiokafka client arguments.
@@ -196,6 +196,10 @@ class TopicCreator:
     def is_known(self, topic: str) -> bool:
         """Whether nothing has to be done for ``topic``: call it per batch, ``ensure`` only when it says no."""
         return not self._groups or topic in self._existing_topics
+
+    def forget(self, topic: str) -> None:
+        """Let ``ensure`` look for ``topic`` again: it may have been deleted."""
+        self._existing_topics.discard(topic)
 
     async def ensure(self, topic: str) -> None:
         """Create ``topic`` by the first group that matches it, unless it exists. Immediate for a known one.

@@ -277,6 +277,10 @@ class TopicFetcher:
         """Where the log of each of ``partitions`` begins."""
         return await self._list_offsets(_EARLIEST, partitions, "read_uncommitted")
 
+    async def high_watermarks(self, partitions: frozenset[int]) -> dict[int, int]:
+        """Where each of ``partitions`` ends, with open transactions."""
+        return await self._list_offsets(_LATEST, partitions, "read_uncommitted")
+
     async def _list_offsets(self, at: int, partitions: frozenset[int], isolation: Isolation) -> dict[int, int]:
         grouped = self.by_leader(dict.fromkeys(partitions, 0))
         missing = partitions.difference(*grouped.values())

@@ -14,7 +14,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 
 from aiokafka import AIOKafkaProducer
-from aiokafka.errors import KafkaError, ProducerFenced
+from aiokafka.errors import KafkaError, ProducerFenced, UnknownTopicOrPartitionError
 
 from connectors.backoff import Backoff
 from connectors.errors import Fatal, Fenced, Retriable
@@ -90,6 +90,17 @@ class CompactedLog:
         self._interrupted = False
         self._pauses = Backoff(_FIRST_BACKOFF_S, _LAST_BACKOFF_S, low=0.8, high=1.2)
         self.last_error: Exception | None = None
+        #: Whether the brokers say that there is no such topic.
+        self.missing = False
+        #: Whether records that were read here are not in the topic any more.
+        self._emptied = False
+
+    @property
+    def lost(self) -> bool:
+        """Whether the topic was deleted, recreated or emptied: what was read here before is only in memory now."""
+        fetcher = self._fetcher
+        shrunk = fetcher is not None and not fetcher.partitions.issuperset(self._positions)
+        return self._emptied or shrunk or (self.missing and bool(self._positions))
 
     @property
     def positions(self) -> dict[int, int]:
@@ -270,6 +281,7 @@ class CompactedLog:
                     await self._fetch_records(fetcher)
                 except Exception as error:  # noqa: BLE001 - whatever it is, following continues and the error is shown
                     self.last_error = error
+                    self.missing = isinstance(error, UnknownTopicOrPartitionError)
                     (_LOG.debug if self._interrupted else _LOG.warning)(
                         "Reading topic %s was interrupted, retrying: %r", self.topic, error
                     )
@@ -287,6 +299,7 @@ class CompactedLog:
         if self._interrupted:
             _LOG.info("Reading topic %s again", self.topic)
         self._interrupted = False
+        self.missing = False
         self._pauses.reset()
 
     async def _fetch_records(self, fetcher: TopicFetcher) -> None:
@@ -369,7 +382,10 @@ class CompactedLog:
                 self.topic,
                 {partition: self._positions[partition] for partition in lost},
             )
-            self._positions.update(await fetcher.start_offsets(frozenset(lost)))
+            starts, ends = await fetcher.start_offsets(frozenset(lost)), await fetcher.high_watermarks(frozenset(lost))
+            # A replica that leads no longer may lack the last records: its answer alone is no loss.
+            self._emptied |= any(not starts[number] <= self._positions[number] <= ends[number] for number in lost)
+            self._positions.update(starts)
         if stale:
             await asyncio.sleep(_FIRST_BACKOFF_S)
         self._wake_waiters()

@@ -136,6 +136,11 @@ class OffsetStore:
         """Whether the follower has a working connection now."""
         return self._log.connected
 
+    @property
+    def lost(self) -> bool:
+        """Whether the topic was deleted, recreated or emptied: see ``CompactedLog.lost``."""
+        return self._log.lost
+
     async def start(self, deadline_s: float = 60.0) -> None:
         """Read the topic to its end, and follow it.
 

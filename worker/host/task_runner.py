@@ -13,6 +13,7 @@ import orjson
 from connectors.errors import ConfigInvalid, Fenced, MillraceError
 from connectors.job_api import JobProgress
 from worker.host.delivery.exactly_once import TransactionalSession
+from worker.host.delivery.producer_errors import TopicRecreated
 from worker.host.delivery.session import TaskSession
 from worker.host.errors import RestartPolicy
 from worker.host.job import JobPlan, JobSession
@@ -34,6 +35,7 @@ _CAUSED_BY: Final = "\nCaused by: "
 _LONGEST_TRACE: Final = 100_000
 #: What a killed host asked of Kafka may arrive late and fence its successor, which has to start again. Who really has a
 #: successor is stopped, or waits for its lease; two clusters that share transactional ids must not fence each other forever.
+#: A task whose topic was recreated has to start again, too: with the topic as it is now.
 _FENCED: Final[Mapping[str, Any]] = {
     "errors.restart.policy": "always",
     "errors.restart.max.attempts": 3,
@@ -265,7 +267,7 @@ class TaskRunner:
 
     def _choose_delay(self, error: Exception, ran_s: float) -> float | None:
         """Seconds until the task starts again after a run of ``ran_s`` seconds, or None to stay FAILED."""
-        if not isinstance(error, Fenced):
+        if not isinstance(error, Fenced | TopicRecreated):
             return self._policy.delay(ran_s)
         # A job's other run was started on purpose.
         return self._fenced_policy.delay(ran_s) if isinstance(self._plan, TaskPlan) else None

@@ -83,8 +83,8 @@ class WorkerStats:
     #: The duration of the previous exposition, and its longest time without a pause.
     render_s: float = 0.0
     render_blocked_s: float = 0.0
-    #: Internal topic -> (connected, unreadable records so far).
-    topics: dict[str, tuple[bool, int]] = field(default_factory=dict)
+    #: Internal topic -> (connected, without records that were read, unreadable records so far).
+    topics: dict[str, tuple[bool, bool, int]] = field(default_factory=dict)
     #: Connector -> values of its last verification, at the leader.
     verifications: dict[str, dict[str, float]] = field(default_factory=dict)
 
@@ -225,9 +225,13 @@ def _own_groups(worker: WorkerStats, table: TaskTable, process: ProcessNumbers) 
         [
             (
                 (("topic", topic),),
-                {"millrace_topic_connected": int(connected), "millrace_topic_unreadable_records_total": unreadable},
+                {
+                    "millrace_topic_connected": int(connected),
+                    "millrace_topic_lost": int(lost),
+                    "millrace_topic_unreadable_records_total": unreadable,
+                },
             )
-            for topic, (connected, unreadable) in worker.topics.items()
+            for topic, (connected, lost, unreadable) in worker.topics.items()
         ],
     )
     yield registry.OWN_HOST, _host_entities(table)

@@ -406,6 +406,12 @@ MILLRACE: Final[tuple[Metric, ...]] = (
     _own_worker("millrace_placement_pending", _GAUGE, "", "Tasks and connectors placed here that don't run yet."),
     _own_topic("millrace_topic_connected", _GAUGE, "", "1 while the reader of an internal topic is connected, else 0."),
     _own_topic(
+        "millrace_topic_lost",
+        _GAUGE,
+        "",
+        "1 if an internal topic was deleted, recreated or emptied since this worker has read it, else 0.",
+    ),
+    _own_topic(
         "millrace_topic_unreadable_records_total",
         _COUNTER,
         "records",

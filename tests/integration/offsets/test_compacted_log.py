@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -283,3 +284,57 @@ async def test_a_compacted_log_reads_to_the_same_state(tmp_path: Path, unique: C
             assert {key: value for key, value in after.latest.items() if value is not None} == {**full, b"k9": b"x"}
             await follower.read_to_end()
             assert before.latest[b"k9"] == b"x"
+
+
+async def test_a_topic_that_is_deleted_or_recreated_is_lost(bootstrap: str, unique: Callable[[str], str]) -> None:
+    """Also if it has fewer partitions then, and none of those was written to before."""
+    topic = unique("log")
+    await create_topic(bootstrap, topic, partitions=3)
+    sink = Collected()
+    async with reading(bootstrap, topic, sink) as log, admin_client(bootstrap) as admin:
+        await log.read_to_end()
+        assert not log.lost
+        await admin.delete_topics([topic])
+        await eventually_async(lambda: log.lost and log.missing and not log.connected, "the topic is missing")
+        await create_topic(bootstrap, topic, partitions=3)
+        await eventually_async(lambda: log.connected and not log.missing, "the topic is there")
+        assert not log.lost, "nothing was read of it"
+        async with producing(bootstrap) as producer:
+            await producer.send_and_wait(topic, b"old", key=b"k", partition=2)
+        await log.read_to_end()
+        for partitions, new in ((3, b"new"), (1, b"newer")):
+            await admin.delete_topics([topic])
+            await eventually_async(lambda: log.missing, "the topic is missing")
+            await create_topic(bootstrap, topic, partitions=partitions)
+            await eventually_async(lambda: log.connected and not log.missing, "the topic is there")
+            await eventually_async(lambda: log.lost, "the topic was recreated")
+            async with producing(bootstrap) as producer:
+                await producer.send_and_wait(topic, new, key=b"k", partition=0)
+            await log.read_to_end()
+            assert log.lost
+        assert sink.values == [b"old", b"new", b"newer"]
+
+
+async def test_the_answer_of_a_replica_that_is_behind_is_no_loss(
+    bootstrap: str, unique: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fetch = TopicFetcher.fetch
+    answers: list[int] = []
+
+    async def fetch_from_behind(fetcher: TopicFetcher, node: int, positions: Any, **options: Any) -> Any:
+        results = await fetch(fetcher, node, positions, **options)
+        if len(answers) == 1:
+            answers.append(2)
+            return [dataclasses.replace(result, batches=(), out_of_range=True) for result in results]
+        return results
+
+    monkeypatch.setattr(TopicFetcher, "fetch", fetch_from_behind)
+    topic = unique("log")
+    await create_topic(bootstrap, topic)
+    sink = Collected()
+    async with reading(bootstrap, topic, sink) as log, producing(bootstrap) as producer:
+        await producer.send_and_wait(topic, b"1", key=b"k")
+        await log.read_to_end()
+        answers.append(1)
+        await eventually_async(lambda: sink.values[1:] == [b"1"], "it is read from its start")
+        assert not log.lost

@@ -63,7 +63,7 @@ def worker(**changes: object) -> WorkerStats:
         leader=True,
         assigned_connectors=1,
         assigned_tasks=2,
-        topics={"connect-configs": (True, 3)},
+        topics={"connect-configs": (True, False, 3)},
         task_startup_attempts=4,
         task_startup_success=3,
         task_startup_failure=1,

@@ -185,7 +185,15 @@ class AdminOperations:
         node = self.ctx.node
         if node.fenced and node.caught_up:
             return False, "It has lost touch with Kafka and has stopped its tasks until that is back."
-        missing = [store.log.topic for store in (node.config, node.placement, node.status) if not store.log.connected]
+        logs = (node.config.log, node.placement.log, node.status.log, node.offsets)
+        lost = [log.topic for log in logs if log.lost]
+        if lost:
+            return False, (
+                f"The topics {', '.join(lost)} were deleted, recreated or emptied after this worker had read them. What they "
+                "held is only in the memory of the workers that run now: before you stop them, save it again, as 'A topic "
+                "that was deleted' in docs/operations.md says."
+            )
+        missing = [log.topic for log in logs if not log.connected]
         if missing:
             return False, f"It can't read the topics {', '.join(missing)} at the moment."
         # Hosts are replaced all the time; only without any for long is the worker of no use.
@@ -205,10 +213,13 @@ class AdminOperations:
         stats.placement_moves = node.leader.rounds.moves
         stats.placement_pending = node.leader.rounds.pending
         stats.topics = {
-            node.config.log.topic: (node.config.log.connected, node.config.unreadable),
-            node.placement.log.topic: (node.placement.log.connected, 0),
-            node.status.log.topic: (node.status.log.connected, node.status.state.unreadable.count),
-            node.offsets.topic: (node.offsets.connected, node.offsets.unreadable.count),
+            log.topic: (log.connected, log.lost, unreadable)
+            for log, unreadable in (
+                (node.config.log, node.config.unreadable),
+                (node.placement.log, 0),
+                (node.status.log, node.status.state.unreadable.count),
+                (node.offsets, node.offsets.unreadable.count),
+            )
         }
         stats.verifications = verify_numbers(self.ctx)
         units = (*node.reconciler.local_runs, *node.reconciler.given_up)

@@ -17,7 +17,7 @@ from worker.host.errors import DeadLetterRecord, ErrorHandler, ErrorStage
 from worker.host.tracing import BatchTraces
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Awaitable, Callable, Iterable, Sequence
 
     from connectors.api import Batch, Position, SourceRecord
     from worker.host.delivery.producer import Producer
@@ -235,6 +235,26 @@ class BatchDelivery:
             self._plan.active_topics.add(topic)
             self._plan.topic_used(topic)
         return route
+
+    async def restore_topic(self, topic: str) -> None:
+        """Create a topic that was deleted while the task ran, if the connector says how.
+
+        Raises:
+            Fatal: it can't be created.
+            Retriable: Kafka is unavailable.
+        """
+        self.forget_topics([topic])
+        if topic == self._plan.own_offsets_topic:
+            return  # with the settings of a connector's topics it would not be compacted
+        if topic == self.errors.topic:
+            await self._plan.ensure_dead_letter_topic()
+        await self._plan.topics.ensure(topic)
+
+    def forget_topics(self, names: Iterable[str]) -> None:
+        """Look for topics again before they are used next: they may have been deleted."""
+        for topic in names:
+            self._plan.topics.forget(topic)
+            self._plan.dead_letter_topics.forget(topic)
 
     async def _skip_record(self, letter: DeadLetterRecord | None, unit: CommitUnit) -> None:
         """Write a bad record's dead letter, if it has one, as part of its unit."""

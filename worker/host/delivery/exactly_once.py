@@ -67,6 +67,7 @@ class TransactionalSession(TaskSession):
         )
         if self.producer is not None:
             await self.producer.close()
+            self.delivery.forget_topics(self.producer.missing_topics)
         await asyncio.sleep(pause)
         # The transaction may be lost because the machine was frozen, and the task may be another worker's since.
         await self.plan.lease()

@@ -15,17 +15,20 @@ from typing import TYPE_CHECKING, Any, Final
 
 from aiokafka import errors as kafka
 
-from connectors.errors import Fatal, Fenced
+from connectors.errors import Fatal, Fenced, Retriable
 from offsets.fetch import stop_sender
 from worker.host.delivery.offset_partitions import OffsetPartitions
 from worker.host.delivery.producer_client import ClientFailure, ProducerConnector
 from worker.host.delivery.producer_counts import AckedRecords, UnackedRecords
 from worker.host.delivery.producer_errors import (
+    TopicRecreated,
     TransactionLost,
     cause_of,
     classify_error,
     is_about_record,
+    is_partition_unknown,
     is_too_large,
+    is_topic_missing,
     permission_hint,
     refusal_hint,
 )
@@ -49,6 +52,10 @@ if TYPE_CHECKING:
 
 _METADATA_DEADLINE_S: Final = 30.0
 _REFRESH_S: Final = 5.0
+#: How long a topic may lack a partition that it had: a broker learns of new ones a little later than others.
+_LEARN_S: Final = 5.0
+#: The pause before a client is asked again for such a partition.
+_LOOK_AGAIN_S: Final = 0.5
 
 
 class Producer:
@@ -57,11 +64,16 @@ class Producer:
     Args:
         name: of the task it writes for; names coroutines and log lines.
         settings: see there.
-        fail: called once when it can't continue (``Fatal``, ``Fenced``, ``TransactionLost``).
+        fail: called once when it can't continue (``Fatal``, ``Fenced``, ``TransactionLost``, ``TopicRecreated``).
         rejected: called with (topic, key, value, units, error) for a record that the broker refuses; it raises to refuse the
             skipping. Not used by a transactional producer, which loses its transaction instead.
         batch_sizes: topic -> bytes of a batch where the broker takes no larger ones; what is learned is put there.
         pool: gives it its clients; None: it has clients of its own.
+        restore_topic: creates a topic that was deleted; it may raise ``Retriable`` where it can't now. Not used by a
+            transactional producer, whose owner looks at ``missing_topics``.
+
+    Attributes:
+        missing_topics: topics that may have been deleted, by the errors of their batches.
     """
 
     def __init__(
@@ -74,12 +86,15 @@ class Producer:
         batch_sizes: dict[str, int] | None = None,
         *,
         pool: ClientPool | None = None,
+        restore_topic: Callable[[str], Awaitable[None]] | None = None,
     ) -> None:
         self.name = name
         self._batch_sizes = {} if batch_sizes is None else batch_sizes
         self.settings = settings
         self._fail = fail
         self._rejected = rejected
+        self._restore_topic = restore_topic
+        self.missing_topics: set[str] = set()
         self._log = logging.getLogger(f"{__name__}.{name}")
         self._connector = ProducerConnector(name, settings, self._log, pool)
         self._client: AIOKafkaProducer | None = None
@@ -347,6 +362,8 @@ class Producer:
     def _handle_failure(self, writer: TopicPartitionWriter, chunk: RecordChunk, error: BaseException) -> None:
         kind = classify_error(error)
         where = f"{self.name}: writing to {writer.topic}-{writer.partition}"
+        if is_topic_missing(error):
+            self.missing_topics.add(writer.topic)
         if kind == "fenced":
             self.die(Fenced(f"{where}: a newer instance of this task owns the transactional id; this one stops"))
         elif kind == "fatal":
@@ -371,8 +388,22 @@ class Producer:
                 self.die(Fatal(f"{where}: the broker refuses a record: {error!r}{hint}"))
         elif self.settings.transactional:
             self.die(TransactionLost(f"{where} failed inside a transaction: {error!r}"))
+        elif is_partition_unknown(error) and self._lacks_partition(writer):
+            self.die(
+                TopicRecreated(
+                    f"{where} failed: the topic has fewer partitions than before. It was deleted and created again, by the "
+                    "brokers if auto.create.topics.enable is on; what it held is gone"
+                )
+            )
         else:
             self._give_up_client(f"{where} failed: {error!r}")
+
+    @staticmethod
+    def _lacks_partition(writer: TopicPartitionWriter) -> bool:
+        """Whether a topic has lacked a writer's partition for longer than a broker needs to learn of it."""
+        now = asyncio.get_running_loop().time()
+        writer.unknown_since = now if writer.unknown_since is None else writer.unknown_since
+        return now - writer.unknown_since > _LEARN_S
 
     def _give_up_client(self, reason: str) -> None:
         """Have the client replaced. Until then it sends nothing, for its successor sends all unacknowledged batches again."""
@@ -392,6 +423,8 @@ class Producer:
         if oldest is not None and self._client is not None and loop.time() - oldest > self.settings.stall_s:
             reason = f"{self.name}: no acknowledgement from Kafka for {loop.time() - oldest:.0f} s"
             if self.settings.transactional:
+                # A transaction waits without end for a topic that was deleted.
+                self.missing_topics.update(writer.topic for writer in self._writers() if writer.unacked)
                 self.die(TransactionLost(reason))
                 return
             self._give_up_client(reason)
@@ -413,6 +446,9 @@ class Producer:
                 if client is not None:
                     await self._connector.discard(client, 0, failed=True)
                 rejected = self._requeue_chunks(writers)
+                if any(writer.unknown_since is not None for writer in writers):
+                    await asyncio.sleep(_LOOK_AGAIN_S)
+                await self._restore_topics()
                 self._client = await self._connector.connect()
                 self._ready.set()
                 for writer in self._writers():
@@ -421,6 +457,18 @@ class Producer:
                     await self._reject_record(topic, chunk, error)
         except Exception as error:  # noqa: BLE001 - whatever it is, the owner must know
             self.die(error)
+
+    async def _restore_topics(self) -> None:
+        """Create the topics that were deleted; where it can't be done now, the next failure retries."""
+        missing, self.missing_topics = self.missing_topics, set()
+        if self._restore_topic is None:
+            return
+        for topic in sorted(missing):
+            try:
+                await self._restore_topic(topic)
+            except Retriable as error:
+                self._log.warning("%s: topic %r can't be looked for now: %s", self.name, topic, error)
+                return
 
     async def _reject_record(self, topic: str, chunk: RecordChunk, error: Exception) -> None:
         if self._rejected is None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from aiokafka import errors as kafka
 
-from connectors.errors import MillraceError
+from connectors.errors import MillraceError, Retriable
 from offsets.aiokafka_internals import InvalidRecordError, sender_task
 
 if TYPE_CHECKING:
@@ -15,6 +15,10 @@ if TYPE_CHECKING:
 
 class TransactionLost(MillraceError):
     """The open transaction can't be committed; its owner must start again from the last committed position."""
+
+
+class TopicRecreated(Retriable):
+    """A topic has fewer partitions than before: what waits for the others can't be written, so its owner must start again."""
 
 
 def classify_error(error: BaseException) -> str:
@@ -50,6 +54,18 @@ def classify_error(error: BaseException) -> str:
 def is_too_large(error: BaseException) -> bool:
     """Whether a batch is refused for its size: smaller ones may be taken."""
     return isinstance(error, kafka.MessageSizeTooLargeError | kafka.RecordListTooLargeError)
+
+
+def is_topic_missing(error: BaseException) -> bool:
+    """Whether a batch failed as it does where its topic was deleted; a partition that has no leader for long looks alike."""
+    return isinstance(
+        error, kafka.UnknownTopicOrPartitionError | kafka.NotLeaderForPartitionError | kafka.LeaderNotAvailableError
+    )
+
+
+def is_partition_unknown(error: BaseException) -> bool:
+    """Whether the client knows the topic of a batch, and no such partition of it."""
+    return isinstance(error, AssertionError) and "Unrecognized partition" in str(error)
 
 
 def is_about_record(error: BaseException) -> bool:

@@ -93,6 +93,8 @@ class TopicPartitionWriter:
     unacked: deque[RecordChunk] = field(default_factory=deque)
     wake: asyncio.Event = field(default_factory=asyncio.Event)
     task: asyncio.Task[None] | None = None
+    #: Loop time since which the topic lacks this partition.
+    unknown_since: float | None = None
 
     def roll(self) -> None:
         """Close the batch that is being filled and queue it."""

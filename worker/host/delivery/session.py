@@ -222,6 +222,7 @@ class TaskSession:
             self.delivery.reject_record,
             self._batch_sizes,
             pool=self.plan.client_pool,
+            restore_topic=self.delivery.restore_topic,
         )
         await self.producer.start()
 
