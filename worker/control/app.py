@@ -435,12 +435,15 @@ class ControlProcess:
         topic = self.config["config.storage.topic"]
         for member in find_foreign_members(view, topic):
             _log.error(
-                "Worker %s is a member of the group %s too, but its config.storage.topic is %s and not %s: what is placed on "
-                "it does not run. Give each cluster a group.id of its own",
+                "Worker %s is a member of the group %s too, but its config.storage.topic is %s and not %s: %s. Give each "
+                "cluster a group.id of its own",
                 member.worker_id,
                 self.config["group.id"],
                 member.config_topic,
                 topic,
+                "it leads, so nothing of this cluster is placed or can be changed"
+                if member.incarnation == view.leader.incarnation
+                else "nothing of this cluster is placed on it",
             )
         if self.config["takeover.on.refused.connections"]:
             self._peers.see(view)

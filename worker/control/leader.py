@@ -26,7 +26,7 @@ from offsets.records import (
     topic_status_record,
 )
 from worker.control.fencing import TaskFencing
-from worker.control.group.membership import lately_put_out, takeover_s
+from worker.control.group.membership import cluster_members, lately_put_out, takeover_s
 from worker.control.leader_writer import LeaderWriter, Overtaken
 from worker.control.placement.planning import (
     INSTANCE,
@@ -250,12 +250,13 @@ class LeaderDuties:
         if before is not None and before[0] is inputs[0] and before[1] is inputs[1] and before[2] == inputs[2]:
             return
         started = time.process_time()
-        live = {worker_id: member.incarnation for worker_id, member in view.members.items()}
+        members = cluster_members(view)
+        live = {worker_id: member.incarnation for worker_id, member in members.items()}
         lost = lost_units(table, live)
         if self._waits_for_return() and not live.keys() >= set(lost.values()):
             return
         epoch = max(table.epoch, self._status_epoch() if table.epoch == 0 else 0) + 1
-        placement = self.rounds.assign_units(view, self._config.snapshot, table)
+        placement = self.rounds.assign_units(members, self._config.snapshot, table)
         changes = advance_slots(table, placement.assigned, live, epoch)
         spent = time.process_time() - started
         self.rounds.count(table, placement, changes)

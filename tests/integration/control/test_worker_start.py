@@ -18,7 +18,7 @@ from compose.local.process.jvm import write_properties
 from compose.local.process.service import PATIENCE
 from compose.local.worker import MillraceWorker
 from offsets.admin import TopicAdmin
-from tests.integration.control._cluster import wait_for
+from tests.integration.control._cluster import all_running, datagen, owners, wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -155,7 +155,7 @@ def test_a_connector_file_without_a_name_is_refused(tmp_path: Path, unique: Call
     wait_for(lambda: process.poll() is not None, "it has ended")
 
 
-def test_another_cluster_with_the_same_group_is_named(
+def test_another_cluster_with_the_same_group_is_named_and_gets_no_tasks(
     bootstrap: str, tmp_path: Path, unique: Callable[[str], str]
 ) -> None:
     group = unique("g")
@@ -170,3 +170,6 @@ def test_another_cluster_with_the_same_group_is_named(
             return message in worker.log_path.read_text()
 
         wait_for(lambda: is_named(first, second) and is_named(second, first), "each names the other", 60)
+        first.create("rows", datagen(unique("rows"), 3))
+        wait_for(lambda: all_running(first, ["rows"], 3), "all tasks run at the leader", 60)
+        assert owners(first, ["rows"]) == {"rows": [first.worker_id] * 3}

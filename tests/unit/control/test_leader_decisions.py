@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from unittest.mock import Mock
 
+import msgspec
 import pytest
 
 from offsets.cluster import ClusterSnapshot
 from offsets.records import ReportedStatus
 from worker.control.fencing import fencing_count
-from worker.control.group.membership import WorkerMember, choose_leader, newest_members
+from worker.control.group.membership import GroupView, WorkerMember, choose_leader, cluster_members, newest_members
 from worker.control.herder.explanation import connector_notes, explain_unit
 from worker.control.host_process import HostProcess, find_culprit
 from worker.control.hosts import HostPool
 from worker.control.placement.planning import INSTANCE, Unit
-from worker.control.placement.rounds import wanted_units
-from worker.control.placement.table import Slot, SlotOwner
+from worker.control.placement.rounds import PlacementRounds, wanted_units
+from worker.control.placement.table import PlacementTable, Slot, SlotOwner
 from worker.protocol import LoopStuck
 
 
@@ -130,3 +131,16 @@ def test_notes_about_a_connector() -> None:
             ClusterSnapshot(connectors={"c": {}}, inconsistent=frozenset({"c"})), "c", exactly_once=False
         )[0]
     )
+
+
+def test_nothing_is_placed_on_members_of_another_cluster() -> None:
+    """They have the same group.id and other topics. Workers that do not name their topics count in."""
+    leader = msgspec.structs.replace(member("a:1"), config_topic="configs")
+    members = [leader, member("b:1"), msgspec.structs.replace(member("c:1"), config_topic="others")]
+    view = GroupView(1, {item.worker_id: item for item in members}, leader)
+    assert set(cluster_members(view)) == {"a:1", "b:1"}
+    assert set(cluster_members(GroupView(1, view.members, members[1]))) == {"a:1", "b:1", "c:1"}
+    snapshot = ClusterSnapshot(connectors={"k": {}}, tasks={"k": {0: {}, 1: {}, 2: {}}}, task_counts={"k": 3})
+    placement = PlacementRounds().assign_units(cluster_members(view), snapshot, PlacementTable())
+    assert set(placement.assigned.values()) == {"a:1", "b:1"}
+    assert len(placement.assigned) == 4

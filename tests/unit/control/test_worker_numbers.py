@@ -113,7 +113,7 @@ async def test_a_connector_whose_hosts_died_too_often_is_shown_as_failed(
     )
     reconciler.local_runs[CONNECTOR] = LocalRun(DesiredRun({}, None, 1), host)
     assert reconciler.host_died(host, frozenset({CONNECTOR}), CONNECTOR) == {CONNECTOR: False}
-    log = SimpleNamespace(topic="t", connected=True)
+    log = SimpleNamespace(topic="t", connected=True, lost=False)
     none = SimpleNamespace(count=0)
     failed = SimpleNamespace(unreadable=none, connector=lambda _: SimpleNamespace(state="FAILED"))
     for name, part in {
@@ -122,7 +122,7 @@ async def test_a_connector_whose_hosts_died_too_often_is_shown_as_failed(
         "config": SimpleNamespace(log=log, unreadable=0),
         "placement": SimpleNamespace(log=log),
         "status": SimpleNamespace(log=log, state=failed),
-        "offsets": SimpleNamespace(topic="o", connected=True, unreadable=none),
+        "offsets": SimpleNamespace(topic="o", connected=True, lost=False, unreadable=none),
         "plugins": SimpleNamespace(catalog=SimpleNamespace(connector=lambda _: None)),
     }.items():
         monkeypatch.setattr(node, name, part, raising=False)

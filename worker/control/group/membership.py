@@ -99,6 +99,13 @@ def find_foreign_members(view: GroupView, config_topic: str) -> list[WorkerMembe
     return [member for member in members if member.config_topic not in {"", config_topic}]
 
 
+def cluster_members(view: GroupView) -> dict[str, WorkerMember]:
+    """The members of the leader's cluster, by worker id, and those that do not say which cluster is theirs. Pure."""
+    topic = view.leader.config_topic
+    foreign = find_foreign_members(view, topic) if topic else []
+    return {worker_id: member for worker_id, member in view.members.items() if member not in foreign}
+
+
 def choose_leader(members: Sequence[WorkerMember]) -> WorkerMember:
     """The worker that leads: the one that does already, otherwise the one that has been up longest; a draining one last."""
     return min(members, key=lambda member: (member.draining, not member.leading, member.started_ms, member.incarnation))

@@ -14,8 +14,10 @@ from worker.control.placement.planning import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from offsets.cluster import ClusterSnapshot
-    from worker.control.group.membership import GroupView
+    from worker.control.group.membership import WorkerMember
     from worker.control.placement.planning import Placement, Requirement
     from worker.control.placement.table import PlacementTable, Slot
 
@@ -65,15 +67,14 @@ class PlacementRounds:
         self._placed_for = frozenset()
         self._intended = {}
 
-    def assign_units(self, view: GroupView, snapshot: ClusterSnapshot, table: PlacementTable) -> Placement:
-        """Place every unit on the workers of ``view``."""
+    def assign_units(
+        self, members: Mapping[str, WorkerMember], snapshot: ClusterSnapshot, table: PlacementTable
+    ) -> Placement:
+        """Place every unit on ``members``, by worker id."""
         workers = {
-            worker_id: Worker(member.capacity, member.labels, member.draining)
-            for worker_id, member in view.members.items()
+            worker_id: Worker(member.capacity, member.labels, member.draining) for worker_id, member in members.items()
         }
-        present = frozenset(
-            (worker_id, member.incarnation, member.draining) for worker_id, member in view.members.items()
-        )
+        present = frozenset((worker_id, member.incarnation, member.draining) for worker_id, member in members.items())
         previous = {**self._intended, **table.placed()}
         for unit, worker in self._intended.items():
             slot = table.get(unit)
