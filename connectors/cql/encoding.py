@@ -68,7 +68,11 @@ def varint_of(value: Any) -> int:
     """
     # int() refuses long strings; Decimal takes any.
     number = Decimal(value) if isinstance(value, str) else value
-    if isinstance(number, Decimal) and number.adjusted() > _MOST_ZEROS and int(number.as_tuple().exponent) > _MOST_ZEROS:
+    if (
+        isinstance(number, Decimal)
+        and number.adjusted() > _MOST_ZEROS
+        and int(number.as_tuple().exponent) > _MOST_ZEROS
+    ):
         raise NotEncodable(f"a varint with more than {_MOST_ZEROS:,} zeros at its end")
     whole = int(number)
     if whole != number:

@@ -118,7 +118,7 @@ def is_same_value(message: Any, target: Any) -> bool:
 
 
 def _digits_of(number: Decimal) -> str:
-    """A decimal without an exponent, unless that would be a text of enormous length."""
+    """A decimal without an exponent, unless that would be enormously long."""
     return format(number, "f") if abs(number.adjusted()) <= _MOST_ZEROS else str(number)
 
 

@@ -47,7 +47,13 @@ if TYPE_CHECKING:
 #: After this number of events of one call the bucket gets a chance to commit.
 _EVENTS: Final = 2000
 FAILURES: Final = (
-    ValueError, TypeError, KeyError, AttributeError, ArithmeticError, IndexError, struct.error,
+    ValueError,
+    TypeError,
+    KeyError,
+    AttributeError,
+    ArithmeticError,
+    IndexError,
+    struct.error,
 )
 
 
