@@ -21,6 +21,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 
+#: Of a varint's text with an exponent.
+_MOST_ZEROS: Final = 100_000
+#: Decimals have a scale of 32 bits.
+_MAX_SCALE: Final = (1 << 31) - 1
+
+
 class NotEncodable(ValueError):
     """A value is not one of the type it was to be encoded for."""
 
@@ -54,18 +60,33 @@ def _encode_integer(value: int) -> bytes:
     return value.to_bytes((value + (value < 0)).bit_length() // 8 + 1, "big", signed=True)
 
 
-def _encode_varint(value: Any) -> bytes:
+def varint_of(value: Any) -> int:
+    """A number, or its text, as the whole number that it is.
+
+    Raises:
+        NotEncodable: it has a fraction, or an exponent that would make an enormous number of a short text.
+    """
     # int() refuses long strings; Decimal takes any.
     number = Decimal(value) if isinstance(value, str) else value
+    if (
+        isinstance(number, Decimal)
+        and number.adjusted() > _MOST_ZEROS
+        and int(number.as_tuple().exponent) > _MOST_ZEROS
+    ):
+        raise NotEncodable(f"a varint with more than {_MOST_ZEROS:,} zeros at its end")
     whole = int(number)
     if whole != number:
-        raise ValueError("a varint has no fraction")
-    return _encode_integer(whole)
+        raise NotEncodable("a varint has no fraction")
+    return whole
+
+
+def _encode_varint(value: Any) -> bytes:
+    return _encode_integer(varint_of(value))
 
 
 def _encode_decimal(value: Any) -> bytes:
     sign, digits, exponent = Decimal(value).as_tuple()
-    if not isinstance(exponent, int):
+    if not isinstance(exponent, int) or abs(exponent) > _MAX_SCALE:
         raise NotEncodable(f"{value} is no number that a decimal can hold")
     unscaled = int(Decimal((sign, digits, 0)))
     return struct.pack(">i", -exponent) + _encode_integer(unscaled)

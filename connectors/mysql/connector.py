@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import replace
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, Final
 
 from connectors.api import SourceConnector
-from connectors.errors import ConfigInvalid
+from connectors.errors import ConfigInvalid, MillraceError
 from connectors.mysql.config import options_events as event_keys
 from connectors.mysql.config import options_reading as reading_keys
 from connectors.mysql.config import options_source as source_keys
-from connectors.mysql.config.checks import check_server, server_tables
+from connectors.mysql.config.checks import captured_tables, check_server, server_tables
 from connectors.mysql.config.problems import find_problems, find_warnings
 from connectors.mysql.config.settings import CONFIG
 from connectors.mysql.metrics import METRICS
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from connectors.api import Instruction, Position
     from connectors.options import Config, ConfigProblem
 
+_log = logging.getLogger(__name__)
 #: More tasks than that would only read the same binlog once more each.
 MOST_TASKS: Final = 64
 
@@ -149,12 +151,23 @@ class MySqlConnector(SourceConnector):
         return await lag.read_lag(config, offsets)
 
     @classmethod
-    def tables(cls, config: Config, offsets: Sequence[tuple[Position, Position]]) -> list[dict[str, Any]]:
-        """See ``SourceConnector.tables``."""
+    async def tables(cls, config: Config, offsets: Sequence[tuple[Position, Position]]) -> list[dict[str, Any]]:
+        """See ``SourceConnector.tables``: what is saved, and the captured tables of which nothing is saved yet.
+
+        While the server can't be asked they are left out.
+        """
+        shown = versions.list_tables(config[event_keys.PREFIX], offsets)
+        saved = {table["table"] for table in shown}
+        try:
+            captured = await captured_tables(config)
+        except MillraceError as error:
+            _log.warning("The tables are shown as they are saved: %s", error)
+            captured = []
+        unread = [{"table": str(name), "version": 1, "versions": []} for name in captured if str(name) not in saved]
         mapping = logical.parse_mapping(config[event_keys.LOGICAL] or "")
         return [
             {**table, **mapping.of(TableName(*table["table"].split(".", 1))).members}
-            for table in versions.list_tables(config[event_keys.PREFIX], offsets)
+            for table in sorted([*shown, *unread], key=lambda table: str(table["table"]))
         ]
 
 

@@ -58,6 +58,8 @@ _SAVEPOINT: Final = "view"
 #: Errors of a query about a table that was altered or dropped after the view was opened: no such column, no such table,
 #: another structure.
 _TABLE_CHANGED: Final = frozenset({1054, 1146, 1412})
+#: Present rows of a system-versioned table end at the last moment that a TIMESTAMP has: a day after this one, or in 2106.
+_NO_END: Final = "2038-01-18"
 
 
 class TableChanged(Retriable):
@@ -90,18 +92,23 @@ class TableEntry:
         key: the names of the key's fields; () for no key.
         fields: names of the row's fields, as ``builder`` writes them.
         logical: the logical table that it is a partition of.
+        row_end: the name of the field that says when a row ended; "": the table is not system-versioned.
         builder: makes its records.
         bad: rows that could not be read or sent.
         sends_keys: whether messages have the table's own keys, as far as rows were sent.
     """
 
-    def __init__(self, table: MySqlTable, settings: MySqlEventSettings, options: ValueOptions) -> None:
+    def __init__(
+        self, table: MySqlTable, settings: MySqlEventSettings, options: ValueOptions, end_column: str = ""
+    ) -> None:
         self.name = str(table.name)
         self.table = table
         self.layout: ColumnLayout = columns.make_layout(table, settings, options)
         self.key = tuple(field.name for field in self.layout.key)
         self.fields = tuple(field.name for field in self.layout.values)
         self.logical = parse_mapping(settings.logical).of(table.name)
+        fields = (*self.layout.values, *self.layout.key)
+        self.row_end = next((field.name for field in fields if field.column == end_column), "")
         self.builder: MySqlTableEvents = events.make_builder(self.layout, 0, settings, {})
         self.bad = BadRows()
         self.sends_keys = True
@@ -153,8 +160,9 @@ class SourceView:
                 await connection.query_rows(self._connection, "SET SESSION sql_log_bin = 0")
         self.position = await open_view(self._connection, self._info)
         await connection.query_rows(self._connection, f"SAVEPOINT {_SAVEPOINT}")
+        ends = await catalog.read_row_ends(self._connection, self._names)
         for name, table in (await catalog.read_definitions(self._connection, self._names)).items():
-            self.tables[str(name)] = TableEntry(table, settings, options)
+            self.tables[str(name)] = TableEntry(table, settings, options, ends.get(name, ""))
 
     def _event_shape(self) -> tuple[MySqlEventSettings, ValueOptions]:
         options = config.value_options(self._config, self._info.flavor)
@@ -397,6 +405,8 @@ class MessageReader:
         topics: topic -> the table whose plain rows (without envelope) it has.
         position: of the source's view; None for messages of the source itself.
         parts: name -> the logical table that it is a partition of; tables that are not in it stand for themselves.
+        row_ends: name of a system-versioned table -> the field that says when a row ended. Its former rows are passed over: a
+            read of the table does not show them.
     """
 
     def __init__(
@@ -405,8 +415,10 @@ class MessageReader:
         topics: Mapping[str, str],
         position: BinlogPosition | None,
         parts: Mapping[str, Logical] | None = None,
+        row_ends: Mapping[str, str] | None = None,
     ) -> None:
         self._tables = tables
+        self._row_ends = row_ends or {}
         self._topics = topics
         self._view_position = None if position is None else position_number(position.file, position.pos)
         #: The file of the last event, and the number of its beginning.
@@ -426,6 +438,17 @@ class MessageReader:
             key: its key.
             value: its value; an event of Debezium's form may be a ``RowEvent``.
         """
+        changes = self._read(topic, key, value)
+        return [change for change in changes if not self._is_former(change)] if self._row_ends else changes
+
+    def _is_former(self, change: MessageChange) -> bool:
+        field = self._row_ends.get(change.table)
+        for part in (change.row, change.key) if field else ():
+            if isinstance(part, dict) and field in part:
+                return isinstance(part[field], str) and part[field] < _NO_END
+        return False
+
+    def _read(self, topic: str, key: Any, value: Any) -> Iterable[MessageChange]:
         if isinstance(value, RowEvent):
             return self._read_event(key, value)
         if is_ums(value):

@@ -27,6 +27,7 @@ _MICRO: Final = dt.timedelta(microseconds=1)
 #: Units of a message's times, as micros: seconds, ms, µs; nanoseconds are divided.
 _UNITS: Final = (1_000_000, 1_000, 1)
 _DAY: Final = 86_400_000_000
+_MOST_ZEROS: Final = 100_000
 #: Types of values that JSON does not have.
 _NOT_IN_JSON: Final = (Decimal, dt.date, dt.time, dt.timedelta, bytes, bytearray, memoryview, uuid.UUID)
 _encode: Final = msgspec.json.Encoder(order="sorted").encode
@@ -94,7 +95,7 @@ def is_same_value(message: Any, target: Any) -> bool:
     if message is None or target is None:
         return message is target
     if isinstance(message, Decimal):
-        return is_same_value(format(message, "f"), target)
+        return is_same_value(_digits_of(message), target)
     if isinstance(target, bool):
         return bool(message in (target, int(target), str(target).lower()))
     if isinstance(target, int | float | Decimal):
@@ -114,6 +115,11 @@ def is_same_value(message: Any, target: Any) -> bool:
     if isinstance(target, str):
         return _same_string(message, target)
     return _same_document(_to_plain(message), _to_plain(target))
+
+
+def _digits_of(number: Decimal) -> str:
+    """A decimal without an exponent, unless that would be enormously long."""
+    return format(number, "f") if abs(number.adjusted()) <= _MOST_ZEROS else str(number)
 
 
 def _same_number(message: Any, target: float | Decimal) -> bool:
@@ -308,8 +314,8 @@ def _key_part(value: Any) -> str:
         return str(int(value))
     if isinstance(value, Decimal):
         # With all digits: Decimal's arithmetic rounds to 28.
-        text = format(value, "f")
-        return text.rstrip("0").rstrip(".") if "." in text else text
+        text = _digits_of(value)
+        return text.rstrip("0").rstrip(".") if "." in text and "E" not in text else text
     if isinstance(value, dt.datetime):
         return str(_to_micros(value))
     if isinstance(value, dt.date):

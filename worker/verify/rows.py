@@ -233,6 +233,7 @@ class RowVerification:
                 keys={name: entry.key for name, entry in entries.items()},
                 plain={table.topic: name for name, table in homes.items() if table.plain},
                 parts={name: entry.logical for name, entry in entries.items()},
+                row_ends={name: entry.row_end for name, entry in entries.items() if entry.row_end},
                 columns=columns,
                 position=view.position,
                 folder=comparison.folder,

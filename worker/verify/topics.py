@@ -33,6 +33,7 @@ class TopicSide(NamedTuple):
         keys: table -> names of the key's fields.
         plain: topic -> the table whose plain rows it has.
         parts: table -> the logical table that it is a partition of.
+        row_ends: system-versioned table -> the field that says when a row ended.
         columns: table -> its columns as the topic would show them now.
         position: of the source's view.
         folder: of the comparison.
@@ -45,6 +46,7 @@ class TopicSide(NamedTuple):
     keys: dict[str, tuple[str, ...]]
     plain: dict[str, str]
     parts: dict[str, Logical]
+    row_ends: dict[str, str]
     columns: dict[str, tuple[str, ...]]
     position: BinlogPosition
     folder: str
@@ -52,7 +54,7 @@ class TopicSide(NamedTuple):
 
     def reader(self, position: BinlogPosition | None) -> MessageReader:
         """Reads messages of the topics, or with None those that are made of the source's rows."""
-        return MessageReader(self.keys, self.plain, position, self.parts)
+        return MessageReader(self.keys, self.plain, position, self.parts, self.row_ends)
 
 
 async def read_messages(reader: MessageReader, forms: Forms, rows: TopicRows, messages: Sequence[Any]) -> None:

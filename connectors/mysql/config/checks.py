@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
 #: Seconds that all questions may take together: a REST client waits for the answer.
 DEADLINE_S: Final = 20.0
+#: The same for a list of tables, of which most are shown without an answer, too.
+_LISTED_S: Final = 5.0
 #: Tables that are tried to be read.
 _TRIED: Final = 100
 _GRANT: Final = re.compile(
@@ -143,14 +145,27 @@ async def server_tables(config: Config) -> list[TableName]:
         ConfigInvalid: the server refuses the account.
         Retriable: it can't be asked now.
     """
+    return await _query_tables(config, DEADLINE_S, captured=False)
+
+
+async def captured_tables(config: Config) -> list[TableName]:
+    """Those of them that the configuration chooses. Raises as ``server_tables`` does."""
+    return await _query_tables(config, _LISTED_S, captured=True)
+
+
+async def _query_tables(config: Config, deadline_s: float, *, captured: bool) -> list[TableName]:
     opened: Any = None
     try:
-        async with asyncio.timeout(DEADLINE_S):
+        async with asyncio.timeout(deadline_s):
             opened = await connection.connect_first(connection_settings(config))
-            return sorted(await catalog.captured_tables(opened, lambda _: True))
+            if not captured:
+                return sorted(await catalog.captured_tables(opened, lambda _: True))
+            info = await connection.server_info(opened)
+            table_filter = MySqlTableFilter(event_settings(config, info.flavor))
+            return await catalog.captured_tables(opened, table_filter.matches, table_filter.database)
     except TimeoutError:
         raise Retriable(
-            f"The server did not answer within {DEADLINE_S:.0f} s; check {source_keys.HOST} and the way to it"
+            f"The server did not answer within {deadline_s:.0f} s; check {source_keys.HOST} and the way to it"
         ) from None
     finally:
         if opened is not None:

@@ -9,7 +9,7 @@ import msgspec
 from connectors.errors import Fatal
 from connectors.mysql.position import start
 from connectors.mysql.position.begin import RunStart, find_start
-from connectors.mysql.source import connection
+from connectors.mysql.source import connection, gtid
 from connectors.mysql.source.binlog import BinlogClient, PurgedError
 from connectors.mysql.source.server import SourceServer
 from connectors.snapshot.requests import INITIAL
@@ -109,6 +109,15 @@ class RunSource:
         begin = await find_start(self._settings, offsets, self.server, info)
         client = await self._open_client(info, begin)
         asked_until = await self.server.current_position(client.info or info) if client.by_gtid else None
+        if asked_until is not None and (
+            lacking := gtid.lacking_text(info.flavor, begin.position.gtids, asked_until.gtids)
+        ):
+            self._log.warning(
+                "%s lacks transactions that the stream has read: %s. If no replication brings them, their rows were lost with "
+                "the server that had them: start a new snapshot of the tables",
+                client.address,
+                lacking,
+            )
         return OpenedSource(info, begin, client, offsets, asked_until)
 
     async def _open_client(self, info: ServerInfo, begin: RunStart) -> BinlogClient:

@@ -146,7 +146,7 @@ async def _query_definitions(connection: Connection, names: Sequence[TableName])
         if collations is None:
             collations = await _query_collations(connection)
         keys = await _query_keys(connection, batch)
-        versioned = await _query_hidden_periods(connection, batch)
+        ends = await _query_row_ends(connection, batch)
         columns: dict[TableName, list[Any]] = {}
         keyed: set[TableName] = set()
         for row in rows:
@@ -165,7 +165,7 @@ async def _query_definitions(connection: Connection, names: Sequence[TableName])
             key, primary = keys.get(name, ((), True))
             if (name in keyed and name not in keys) or not {column.name for column in members}.issuperset(key):
                 continue  # altered between the two queries
-            if name in versioned:
+            if ends.get(name) == HIDDEN_END and HIDDEN_END not in [column.name for column in members]:
                 members.extend(_HIDDEN_COLUMNS)
                 key = (*key, HIDDEN_END) if key else ()
             tables[name] = MySqlTable(name=name, columns=tuple(members), key=key, completed=True, primary=primary)
@@ -192,6 +192,18 @@ async def read_estimates(connection: Connection, names: Iterable[TableName]) -> 
     return row_counts
 
 
+async def read_row_ends(connection: Connection, names: Iterable[TableName]) -> dict[TableName, str]:
+    """Of system-versioned tables (MariaDB), the column that says when a row ended.
+
+    Raises:
+        Retriable: the connection is lost.
+    """
+    ends: dict[TableName, str] = {}
+    for batch in _batch_names(names):
+        ends |= await _query_row_ends(connection, batch)
+    return ends
+
+
 async def _query_columns(connection: Connection, batch: Sequence[TableName]) -> list[tuple[Any, ...]]:
     return await query_rows(
         connection,
@@ -201,10 +213,10 @@ async def _query_columns(connection: Connection, batch: Sequence[TableName]) -> 
     )
 
 
-async def _query_hidden_periods(connection: Connection, batch: Sequence[TableName]) -> set[TableName]:
-    """The tables that are system-versioned and declare no period (MariaDB)."""
+async def _query_row_ends(connection: Connection, batch: Sequence[TableName]) -> dict[TableName, str]:
+    """The system-versioned tables with the column that says when a row ended: declared, or ``HIDDEN_END`` (MariaDB)."""
     if "mariadb" not in connection.server_version.lower():
-        return set()
+        return {}
     condition, names = _name_condition(len(batch)), _flatten_names(batch)
     versioned = await query_rows(
         connection,
@@ -213,14 +225,18 @@ async def _query_hidden_periods(connection: Connection, batch: Sequence[TableNam
         names,
     )
     if not versioned:
-        return set()
+        return {}
     declared = await query_rows(
         connection,
-        "SELECT TABLE_SCHEMA, TABLE_NAME FROM information_schema.COLUMNS "  # noqa: S608 - marks only
+        "SELECT TABLE_SCHEMA, TABLE_NAME, COLUMN_NAME FROM information_schema.COLUMNS "  # noqa: S608 - marks only
         f"WHERE GENERATION_EXPRESSION = 'ROW END' AND {condition}",
         names,
     )
-    return {TableName(_to_string(database), _to_string(table)) for database, table in {*versioned} - {*declared}}
+    hidden = [(database, table, HIDDEN_END) for database, table in versioned]
+    return {
+        TableName(_to_string(database), _to_string(table)): _to_string(column)
+        for database, table, column in [*hidden, *declared]
+    }
 
 
 async def _query_collations(connection: Connection) -> dict[str, int]:

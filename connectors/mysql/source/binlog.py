@@ -99,19 +99,27 @@ class BinlogClient:
             )
             addresses = addresses[:1]
         failed: list[MillraceError] = []
+        refused = ""
         for address in addresses:
             try:
                 return await self._start_session(address, context)
             except (Retriable, PurgedError) as error:
                 await self.close()
                 failed.append(error)
+                refused = f"{address} answers: {error}" if isinstance(error, PurgedError) else refused
                 if len(failed) < len(addresses):
                     self._log.warning("the binlog can't be read from %s, trying the next server: %s", address, error)
             except BaseException:
                 await self.close()
                 raise
         # A server that is unavailable may still have the files that the others lack.
-        raise next((error for error in failed if isinstance(error, Retriable)), failed[-1])
+        unavailable = next((error for error in failed if isinstance(error, Retriable)), None)
+        if unavailable is not None and refused:
+            raise Retriable(
+                f"{unavailable}. {refused}. The stream waits for the unavailable server, which may have the place: if it is lost "
+                "for good, take it out of database.hostname"
+            ) from failed[-1]
+        raise unavailable or failed[-1]
 
     async def _start_session(self, address: ServerAddress, context: ssl.SSLContext | None) -> ServerInfo:
         given_up = threading.Event()

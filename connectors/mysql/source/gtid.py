@@ -85,6 +85,14 @@ def parse_gtids(flavor: str, source: str) -> GtidSet:
     return MariaDbGtids.parse(source) if flavor == MARIADB else MySqlGtids.parse(source)
 
 
+def lacking_text(flavor: str, read: str, executed: str) -> str:
+    """Of MySQL, the transactions of ``read`` that are not in ``executed``; "" for MariaDB, whose sets don't tell."""
+    read_set, executed_set = parse_gtids(flavor, read), parse_gtids(flavor, executed)
+    if not isinstance(read_set, MySqlGtids) or not isinstance(executed_set, MySqlGtids):
+        return ""
+    return read_set.minus(executed_set).text()
+
+
 class MariaDbGtids(GtidSet):
     """The last transaction of each domain."""
 
@@ -294,6 +302,21 @@ class MySqlGtids(GtidSet):
             for source, intervals in self._intervals.items()
             for first, stop in intervals
         )
+
+    def minus(self, gtids: MySqlGtids) -> MySqlGtids:
+        """A new set of those that ``gtids`` does not include."""
+        rest = MySqlGtids()
+        for source, intervals in self._intervals.items():
+            for start, stop in intervals:
+                first = start
+                for begin, end in gtids._intervals.get(source, ()):
+                    if first < end and begin < stop:
+                        if first < begin:
+                            rest.include(source, first, begin)
+                        first = end
+                if first < stop:
+                    rest.include(source, first, stop)
+        return rest
 
     def union(self, gtids: MySqlGtids) -> MySqlGtids:
         """See ``GtidSet``."""

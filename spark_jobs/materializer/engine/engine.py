@@ -6,6 +6,7 @@ Pure but for the clock and the schema registry: no Kafka, no files. One engine s
 
 from __future__ import annotations
 
+import struct
 from typing import TYPE_CHECKING, Any, Final
 
 from msgspec.structs import astuple
@@ -45,7 +46,15 @@ if TYPE_CHECKING:
 
 #: After this number of events of one call the bucket gets a chance to commit.
 _EVENTS: Final = 2000
-FAILURES: Final = (ValueError, TypeError, KeyError, AttributeError, ArithmeticError, IndexError)
+FAILURES: Final = (
+    ValueError,
+    TypeError,
+    KeyError,
+    AttributeError,
+    ArithmeticError,
+    IndexError,
+    struct.error,
+)
 
 
 class UpdateEngine:

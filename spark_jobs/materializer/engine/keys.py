@@ -15,7 +15,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 from zlib import crc32
 
-from connectors.cql.encoding import NotEncodable
+from connectors.cql.encoding import NotEncodable, varint_of
 from connectors.cql.encoding import make_encoder as serializer
 from connectors.cql.types import CqlType
 from connectors.errors import Fatal, Skippable
@@ -166,7 +166,7 @@ def _uuid_bytes(value: Any) -> bytes:
 
 
 def _encode_varint(value: Any) -> bytes:
-    number = int(Decimal(value))
+    number = varint_of(value)
     size = (number.bit_length() + 7) // 8
     if number >= 0:
         return b"\x01" + size.to_bytes(4, "big") + number.to_bytes(size, "big")

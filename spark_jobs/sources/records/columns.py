@@ -289,6 +289,7 @@ def iso_timestamp(value: str) -> datetime:
 def _decimal_reader(scale: int, column: str) -> Callable[[Any], Decimal]:
     decode = msgspec.json.Decoder(bytes).decode
     limit = MAX_PRECISION - scale
+    unit = Decimal(1).scaleb(-scale)
 
     def read(value: Any) -> Decimal:
         if isinstance(value, str):
@@ -302,7 +303,11 @@ def _decimal_reader(scale: int, column: str) -> Callable[[Any], Decimal]:
                 f"{column}: the value {_format_number(number)} does not fit decimal({MAX_PRECISION},{scale}), and Spark has no "
                 "larger precision. Let the connector write decimals as text (decimal.handling.mode=string)."
             )
-        return number
+        # Not left to Arrow, which ends the process at a number such as 1E-9999999.
+        rounded = _EXACT.quantize(number, unit)
+        if rounded != number:
+            raise Skippable(f"{column}: the value {_format_number(number)} has more than {scale} digits after the point")
+        return rounded
 
     return read
 

@@ -38,6 +38,7 @@ def make_side(kafka: socket.socket, folder: Path) -> TopicSide:
         keys={"a.t": ("id",)},
         plain={},
         parts={},
+        row_ends={},
         columns={"a.t": ("id",)},
         position=BinlogPosition(file="b.000001", pos=4),
         folder=str(folder),

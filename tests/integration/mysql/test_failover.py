@@ -403,11 +403,8 @@ async def test_a_structure_that_comes_back_on_another_server_is_a_new_version(
         pair.promote(second)
         execute_sql(second, f"ALTER TABLE {name}.a DROP w", f"INSERT INTO {name}.a VALUES (3, 3)")
         await read(run, [], 1)
-        ((newest, *_),) = (
-            table["versions"]
-            for table in MySqlConnector.tables(run.context.config, run.offsets.items())
-            if table["table"] == f"{name}.a"
-        )
+        tables = await MySqlConnector.tables(run.context.config, run.offsets.items())
+        ((newest, *_),) = (table["versions"] for table in tables if table["table"] == f"{name}.a")
     source.server = second
     execute_sql(second, f"DROP DATABASE {name}")
     assert newest["version"] == 3

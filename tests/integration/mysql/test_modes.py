@@ -180,6 +180,10 @@ async def test_signals_progress_and_versions(source: Source) -> None:
     saved = SavedOffsets()
     async with Run(MySqlConnector, properties, offsets=saved) as run:
         assert await run.take(20) is not None
+        # A table is listed before it has changed.
+        assert await MySqlConnector.tables(run.context.config, saved.items()) == [
+            {"table": name, "version": 1, "versions": []} for name in ("shop.a", "shop.signals")
+        ]
         order = {
             "data-collections": ["shop.a"],
             "additional-conditions": [{"data-collection": "shop.a", "filter": "id > 5"}],
@@ -207,9 +211,8 @@ async def test_signals_progress_and_versions(source: Source) -> None:
             (version["version"], [change["column"] for change in version["changes"]]) for version in versions[-1:]
         ] == [(2, ["w"])]
         assert "ADD COLUMN w" in versions[-1]["statement"]
-        assert {
-            table["table"]: table["version"] for table in MySqlConnector.tables(run.context.config, saved.items())
-        } == {"shop.a": 2, "shop.signals": 1}
+        tables = await MySqlConnector.tables(run.context.config, saved.items())
+        assert {table["table"]: table["version"] for table in tables} == {"shop.a": 2, "shop.signals": 1}
     async with Run(MySqlConnector, properties, offsets=saved) as run:
         assert await run.take(20) is not None
         source.run("UPDATE shop.a SET w = 2 WHERE id = 1")

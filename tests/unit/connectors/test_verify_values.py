@@ -142,6 +142,9 @@ LONG_UNSCALED = base64.b64encode((12345678901234567890123456780000000001).to_byt
         (Decimal("1.50"), Decimal("1.5"), True),
         (Decimal("1.50"), "1.50", True),
         (Decimal("1E+2"), "100", True),
+        (Decimal("1E999999999"), "1E+999999999", True),
+        (Decimal("1E999999999"), Decimal("1E999999999"), True),
+        (Decimal("1E-999999999"), Decimal(0), False),
         (Decimal("1.50"), 1.5, True),
         (Decimal("1.51"), Decimal("1.5"), False),
         ("2001:DB8::1", AddressText("2001:db8:0:0:0:0:0:1"), True),
@@ -191,6 +194,7 @@ def test_keys_of_both_sides_are_one_text() -> None:
     assert key_text(key) == key_text(find_key({"A": Decimal("1.0"), "b": "x", "v": 7}, list(key)))
     assert key_text({"k": Decimal("12.50")}) == key_text({"k": Decimal("12.5000")})
     assert key_text({"k": 3_600_000_000_000}) == key_text({"k": dt.time(1)}) == key_text({"k": dt.timedelta(hours=1)})
+    assert key_text({"k": Decimal("1E999999999")}) == key_text({"k": "1E+999999999"})
     assert key_text({"a": 1}) != key_text({"a": 2})
     assert key_text({"t": MICROS}) == key_text({"t": MOMENT})
     assert key_text({"d": 20_455}) == key_text({"d": dt.date(2026, 1, 2)})

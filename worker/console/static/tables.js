@@ -1,8 +1,9 @@
 /** The tables that a source captures, with their versions. */
 import { call, connectorPath, curl } from "./api.js";
-import { Calls, counted, Empty, html, Notice, useLoaded, useState } from "./ui.js";
+import { Calls, counted, Empty, html, Notice, useEffect, useLoaded, useState } from "./ui.js";
 
 const MOST = 500;
+const AGAIN_MS = 10000;
 
 /** Null where the connector has no tables (400), which is no failure. */
 async function ifTold(promise) {
@@ -19,13 +20,18 @@ function shown(value) {
 }
 
 export function TablesTab({ name }) {
-  const [tables, error] = useLoaded(() => ifTold(call("GET", connectorPath(name, "/tables"))), [name]);
+  const [tables, error, reload] = useLoaded(() => ifTold(call("GET", connectorPath(name, "/tables"))), [name]);
   const [q, setQ] = useState("");
+  useEffect(() => {
+    if (!tables) return undefined;
+    const timer = setTimeout(reload, AGAIN_MS);
+    return () => clearTimeout(timer);
+  }, [tables, error, reload]);
   const calls = html`<${Calls} calls=${[curl("GET", connectorPath(name, "/tables"))]} />`;
-  if (error) return html`<${Notice} title="The tables can't be listed now">${error.message}</${Notice}>${calls}`;
+  if (error && !tables) return html`<${Notice} title="The tables can't be listed now">${error.message}</${Notice}>${calls}`;
   if (tables === undefined) return html`<p class="muted" aria-busy="true">One moment …</p>`;
   if (tables === null) return html`<${Empty} title="No tables">A connector of this kind has none, or does not tell.</${Empty}>${calls}`;
-  if (tables.length === 0) return html`<${Empty} title="No tables yet">It has not read a change of a table that its configuration chooses.</${Empty}>${calls}`;
+  if (tables.length === 0) return html`<${Empty} title="No tables yet">There is no table that its configuration chooses, or it has not read one of them.</${Empty}>${calls}`;
   const more = [...new Set(tables.flatMap((table) => Object.keys(table)))].filter((key) => key !== "table" && key !== "version").slice(0, 4);
   const found = tables.filter((table) => table.table.toLowerCase().includes(q.toLowerCase()));
   return html`<div class="filters"><label class="search"><span class="hidden">Filter</span>

@@ -373,6 +373,15 @@ def test_unknown_types_and_wrong_numbers() -> None:
         CqlRowDecoder(["a"], [None, None])
 
 
+def test_a_short_text_makes_no_enormous_number() -> None:
+    encode = make_encoder(CqlType("varint"))
+    assert encode("1E3") == encode(1000)
+    assert encode("9" * 200_000) == encode(10**200_000 - 1)
+    for kind, digits in (("varint", "1E999999999"), ("decimal", "1E-9999999999"), ("decimal", "1E9999999999")):
+        with pytest.raises(NotEncodable):
+            make_encoder(CqlType(kind))(digits)
+
+
 @given(st.lists(st.binary(max_size=40), min_size=1, max_size=5))
 def test_partition_keys(parts: list[bytes]) -> None:
     assert split_partition_key(join_partition_key(parts), len(parts)) == parts

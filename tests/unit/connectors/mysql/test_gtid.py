@@ -76,6 +76,9 @@ def test_mysql_sets_are_sets(first: list[tuple[int, int]], second: list[tuple[in
     (left, left_numbers), (right, right_numbers) = build(first), build(second)
     assert {number for number in range(1, 80) if left.contains(f"{A}:{number}")} == left_numbers
     assert left.is_subset(right) == (left_numbers <= right_numbers)
+    rest = left.minus(right)
+    assert {number for number in range(1, 80) if rest.contains(f"{A}:{number}")} == left_numbers - right_numbers
+    assert MySqlGtids.parse(rest.text()) == rest
     both = left.union(right)
     assert {number for number in range(1, 80) if both.contains(f"{A}:{number}")} == left_numbers | right_numbers
     assert MySqlGtids.parse(both.text()) == both

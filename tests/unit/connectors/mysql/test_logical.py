@@ -11,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from connectors.api import SameAs
-from connectors.errors import ConfigInvalid
+from connectors.errors import ConfigInvalid, Retriable
 from connectors.formats import ums
+from connectors.mysql import connector
 from connectors.mysql.config.filters import MySqlTableFilter
 from connectors.mysql.config.settings import CONFIG
 from connectors.mysql.connector import MySqlConnector
@@ -344,7 +345,7 @@ def test_an_alter_that_arrives_shard_by_shard_gives_each_shard_its_own_schema() 
     assert "partitions of shop.orders with different keys: (id) and (id, amount)" in log.text()
 
 
-def test_rest_shows_what_the_tables_stand_for() -> None:
+async def test_rest_shows_what_the_tables_stand_for(monkeypatch: pytest.MonkeyPatch) -> None:
     book = VersionBook("p", "", ())
     met = Structure(1, "b.000001", 4, "", "")
     for name in (PART, T("other", "x")):
@@ -358,7 +359,22 @@ def test_rest_shows_what_the_tables_stand_for() -> None:
             "logical.tables": OPTION,
         }
     )
-    shown = {table["table"]: table for table in MySqlConnector.tables(config, book.take()[1])}
+
+    async def refuse(_: Any) -> list[T]:
+        raise Retriable("the server is unavailable")
+
+    async def list_captured(_: Any) -> list[T]:
+        return [PART, T("other", "a")]
+
+    offsets = book.take()[1]
+    monkeypatch.setattr(connector, "captured_tables", refuse)
+    saved = await MySqlConnector.tables(config, offsets)
+    assert [table["table"] for table in saved] == ["other.x", "shop_3.orders_17"]
+    monkeypatch.setattr(connector, "captured_tables", list_captured)
+    shown = {table["table"]: table for table in await MySqlConnector.tables(config, offsets)}
+    assert list(shown) == ["other.a", "other.x", "shop_3.orders_17"]
+    assert shown.pop("other.a") == {"table": "other.a", "version": 1, "versions": []}
+    assert list(shown.values()) == saved
     assert {
         name: shown["shop_3.orders_17"][name]
         for name in ("version", "logical_db", "logical_table", "database_partition", "table_partition")

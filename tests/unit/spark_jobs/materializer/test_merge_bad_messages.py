@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from connectors.cql.types import parse_type
@@ -47,10 +48,19 @@ def test_bad_messages_change_nothing() -> None:
     assert set(engine_bench.store.values) <= {CATALOG}
 
 
-def test_a_decimal_of_a_key_that_is_no_number_is_a_bad_message() -> None:
-    engine_bench, written = bench([Column("pk", parse_type("decimal"), "partition_key", 0), PLAIN[1]])
-    good = written.record(PartitionUpdate(source=source(), key=("1.5",), write_time=100_000_000))
-    bad = good._replace(value=(good.value or b"").replace(b"1.5", b"1,5"))
+@pytest.mark.parametrize(
+    ("kind", "number", "bad_number"),
+    [
+        ("decimal", "1.5", b'"1,5"'),
+        ("decimal", "1.5", b'"1E-9999999999"'),
+        ("varint", "15", b'"1E999999999"'),
+        ("int", 15, b"15000000000"),
+    ],
+)
+def test_a_key_that_is_no_number_of_its_type_is_a_bad_message(kind: str, number: int | str, bad_number: bytes) -> None:
+    engine_bench, written = bench([Column("pk", parse_type(kind), "partition_key", 0), PLAIN[1]])
+    good = written.record(PartitionUpdate(source=source(), key=(number,), write_time=100_000_000))
+    bad = good._replace(value=(good.value or b"").replace(msgspec.json.encode(number), bad_number))
     with pytest.raises(Skippable, match="partition key at offset"):
         engine_bench.engine.route(bad)
     with pytest.raises(Skippable, match="not of its column's type"):

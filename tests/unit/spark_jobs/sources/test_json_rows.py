@@ -107,7 +107,7 @@ def test_decimals_keep_all_their_digits() -> None:
 
 @pytest.mark.parametrize("where", ["alone", "with Base64", "key"])
 def test_decimals_that_are_written_as_numbers_keep_all_their_digits(where: str) -> None:
-    numbers = ["12345678901234567890.12", "-0.07", "1e3", "1E+3", "900719925474099312345", "0.10"]
+    numbers = ["12345678901234567890.12", "-0.07", "1e3", "1E+3", "900719925474099312345", "0.10", "0e-9999999"]
     encoded = base64.b64encode((-1234).to_bytes(2, "big", signed=True)).decode()
 
     def written(number: str) -> bytes:
@@ -127,7 +127,10 @@ def test_decimals_that_are_written_as_numbers_keep_all_their_digits(where: str) 
     assert [row["price"] for row in rows] == [Decimal(number) for number in numbers]
 
 
-@pytest.mark.parametrize("bad", ["true", "[1]", '{"a": 1}', "0.123", "1e99999999999999999999", "1e40", '"?"'])
+@pytest.mark.parametrize(
+    "bad",
+    ["true", "[1]", '{"a": 1}', "0.123", "1e99999999999999999999", "1e40", "1e-9999999", "1e-999999999", '"?"'],
+)
 def test_what_is_no_decimal_of_a_column_is_a_bad_record(bad: str) -> None:
     table = Table(event("c", ROW))
     rows = table.rows([event("c", ROW), event("c", {**ROW, "price": 1.25}).replace(b"1.25", bad.encode())])
