@@ -213,6 +213,9 @@ class _DecoderSource:
         if whole:
             yield f"names = {self._bind_value(names[0])}"
             yield f"values = [{', '.join(f'v{index}' for index in range(len(columns)))}]"
+        if own_stamps and not (whole and columns):
+            # A row that says nothing is no change.
+            yield "if not names: raise NotPlain"
 
     def _write_cell(self, column: PlainColumn, target: str, *, own_stamps: bool) -> Iterator[str]:
         if column.multicell:

@@ -10,12 +10,13 @@ from hypothesis import strategies as st
 
 from connectors.cql.encoding import encode_partition_key
 from connectors.cql.mutations.compiled import CompiledDecoder
-from connectors.cql.mutations.definition import CqlTableDefinition, parse_definition
+from connectors.cql.mutations.definition import CqlColumn, CqlTableDefinition, make_definition, parse_definition
 from connectors.cql.mutations.encode import write_mutation, write_update
 from connectors.cql.mutations.head import least_write_time, read_mutation_head, update_head
 from connectors.cql.mutations.reference import Damaged, UnknownColumn, read_update, skip_update
-from connectors.formats.partition_update import CellStamp, PartitionUpdate, UpdateRow
-from tests.unit.connectors.cql.mutation_world import SOURCE, VERSIONS, cells_of, tables, unpacked, updates, with_time
+from connectors.cql.types import CqlType
+from connectors.formats.partition_update import Cell, CellStamp, PartitionUpdate, UpdateRow
+from tests.unit.connectors.cql.mutation_world import SOURCE, TABLE_ID, VERSIONS, cells_of, tables, unpacked, updates, with_time
 from tests.unit.connectors.cql.strategies import values
 
 _LIMITS = settings(
@@ -86,6 +87,22 @@ def test_simple_updates_are_read_by_generated_code(data: st.DataObject, version:
     assert plain is not None
     assert unpacked(plain) == update
     assert plain[3] == len(written) - 2
+
+
+@pytest.mark.parametrize("columns", [(), ("a",), ("a", "b")])
+@pytest.mark.parametrize("beside", [(), (UpdateRow(cells=(Cell("s", None, 1, CellStamp(5)),)),)])
+def test_rows_that_say_nothing_are_not_simple(columns: tuple[str, ...], beside: tuple[UpdateRow, ...]) -> None:
+    """Whatever the decoder has seen before: else the same row would be an event or none."""
+    number = CqlType("int")
+    kinds = {"k": "partition_key", "c": "clustering", "s": "static", "a": "regular", "b": "regular"}
+    table = make_definition("ks", "t", TABLE_ID, [CqlColumn(name, number, kind) for name, kind in kinds.items()])
+    decoder = CompiledDecoder(table, 7)
+    cells = tuple(Cell(column, None, 1, CellStamp(5)) for column in columns)
+    rows = (UpdateRow((1,), None, None, cells), UpdateRow((2,)))
+    update = PartitionUpdate(source=SOURCE, key=(1,), write_time=5, static=beside[0] if beside else None, rows=rows)
+    written = write_update(update, table, 7)
+    assert [decoder.plain(written, 0) for _ in range(4)] == [None] * 4
+    assert decoder.full(written, 0, SOURCE)[0].rows == rows
 
 
 @st.composite
