@@ -345,6 +345,7 @@ class Producer:
             return
         now = asyncio.get_running_loop().time()
         writer.unacked.remove(chunk)
+        writer.unknown_since = None
         self.acked.add(writer.topic, chunk, now - chunk.sent)
         self.unacked.release_chunk(chunk)
         writer.wake.set()
