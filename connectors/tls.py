@@ -10,6 +10,7 @@ import ssl
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.serialization import pkcs12
 
@@ -18,6 +19,7 @@ from connectors.options import ConfigKey, KeyGroup, Width
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from datetime import datetime
 
 _JAVA_STORES: Final = (b"\xfe\xed\xfe\xed", b"\xce\xce\xce\xce")
 _NEW_STORE: Final = "store.p12"
@@ -133,6 +135,24 @@ def read_identity(path: str, password: str | None) -> Identity:
             f"the key store {path} has no key with a certificate; a trust store may have been named by mistake"
         )
     return Identity("".join([key, own_pem, *others]), encrypted=False)
+
+
+def find_invalidity(identity: Identity, now: datetime) -> str | None:
+    """Why others do not believe the certificate of an identity at a time; None if its dates are right. Pure.
+
+    Args:
+        identity: its first certificate is its own.
+        now: with a time zone.
+    """
+    try:
+        certificate = x509.load_pem_x509_certificates(identity.pem.encode())[0]
+    except ValueError:
+        return None  # OpenSSL reads more than this, and says what it can't read
+    begin, end = certificate.not_valid_before_utc, certificate.not_valid_after_utc
+    if begin <= now <= end:
+        return None
+    dates = f"expired at {end:%Y-%m-%d %H:%M} UTC" if now > end else f"is not valid before {begin:%Y-%m-%d %H:%M} UTC"
+    return f"the certificate of {certificate.subject.rfc4514_string()} {dates}"
 
 
 def load_identity(context: ssl.SSLContext, key_identity: Identity, password: str | None) -> None:

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 _DEADLINE_S: Final = 5.0
+#: OpenSSL's numbers of a certificate that is not valid yet, and of one that has expired.
+_DATE_CODES: Final = frozenset({9, 10})
 #: What a connection is made with; the rest of a client's arguments is its own.
 CONNECTION_ARGUMENTS: Final = (
     "client_id",
@@ -103,6 +105,11 @@ def explain_refusal(error: BaseException, client: Mapping[str, Any]) -> str | No
         return f"expects no login on this port. Set security.protocol to {protocol.removeprefix('SASL_')}, or use another port"
     cause = error if isinstance(error, ssl.SSLError) else error.__cause__
     if isinstance(cause, ssl.SSLCertVerificationError):
+        if cause.verify_code in _DATE_CODES:
+            return (
+                f"shows a certificate that is not believed: {cause.verify_message}. Renew it, or that of its authority, or "
+                "correct the clock of this machine"
+            )
         return (
             f"shows a certificate that is not believed: {cause.verify_message}. Name the certificate of its authority in "
             "ssl.truststore.location (PEM or PKCS12); an address that is not in the certificate is let pass by an empty "
@@ -112,7 +119,7 @@ def explain_refusal(error: BaseException, client: Mapping[str, Any]) -> str | No
         if "ALERT" in str(cause):
             return (
                 f"refuses this client's certificate, or the lack of one: {cause}. Set ssl.keystore.location to a file (PEM "
-                "or PKCS12) with a key and a certificate that the brokers' trust store believes"
+                "or PKCS12) with a key and a certificate that the brokers' trust store believes and that has not expired"
             )
         return (
             f"and this client can't agree on TLS: {cause}. Check security.protocol, ssl.enabled.protocols and the port"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from typing import TYPE_CHECKING, Final
 from urllib.parse import quote
 
@@ -38,11 +39,24 @@ class TaskConfigSubmission:
         self._put = put
         self._noted_configs: dict[str, list[dict[str, str]]] = {}
         self._submitting: dict[str, asyncio.Task[None]] = {}
+        #: Since when a connector's do not get to the leader, and why.
+        self._refusals: dict[str, tuple[float, str]] = {}
 
     @property
     def idle(self) -> bool:
         """Whether nothing is on its way."""
         return not self._submitting
+
+    def find_refusal(self, longer_than_s: float) -> str | None:
+        """Why task configurations have not got to the leader for the given number of seconds; None if all have."""
+        began_before = time.monotonic() - longer_than_s
+        refused = {name: reason for name, (since, reason) in sorted(self._refusals.items()) if since < began_before}
+        if not refused:
+            return None
+        return (
+            f"The connectors {', '.join(refused)} run here, and their task configurations do not get to the leader: "
+            f"{next(iter(refused.values()))}"
+        )
 
     def note(self, name: str, configs: list[dict[str, str]]) -> None:
         """An instance says what its connector's tasks are."""
@@ -90,15 +104,19 @@ class TaskConfigSubmission:
                     await self._send(name, new_configs)
                     # The leader has written them; they arrive here by the topic.
                     pauses.reset()
+                    self._refusals.pop(name, None)
                 except NotLeader:
                     pass  # there is no leader yet, or it changes
                 except (MillraceError, OSError) as error:
+                    since, _ = self._refusals.get(name, (time.monotonic(), ""))
+                    self._refusals[name] = since, str(error)
                     _log.warning(
                         "Connector %s: its task configurations did not get to the leader, retrying: %s", name, error
                     )
                 await asyncio.sleep(pauses.next_s())
         finally:
             del self._submitting[name]
+            self._refusals.pop(name, None)
 
     async def _send(self, name: str, new_configs: list[dict[str, str]]) -> None:
         if self._node.leader.chosen:

@@ -6,7 +6,9 @@ the command that converts it.
 
 from __future__ import annotations
 
+import logging
 import ssl
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
 from connectors import tls
@@ -15,6 +17,7 @@ from connectors.errors import ConfigInvalid
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+_log = logging.getLogger("worker.rest")
 _VERSIONS: Final = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
 _WORDS_OF_BORDERS: Final = ("KEY", "PRIVATE", "ENCRYPTED", "RSA", "EC", "CERTIFICATE")
 
@@ -66,10 +69,18 @@ def server_context(properties: Mapping[str, str]) -> ssl.SSLContext:
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     _limit_protocols(context, properties)
-    if not _load_identity(context, properties):
+    identity = _load_identity(context, properties)
+    if identity is None:
         raise ConfigInvalid(
             "An https listener needs a certificate: set ssl.keystore.location to a PEM or PKCS12 file with the "
             "private key and the certificate chain, or ssl.keystore.key and ssl.keystore.certificate.chain"
+        )
+    invalidity = tls.find_invalidity(identity, datetime.now(UTC))
+    if invalidity is not None:
+        _log.warning(
+            "https listeners: %s, so clients and other workers refuse it. Renew it where ssl.keystore.location or "
+            "ssl.keystore.certificate.chain has it, or correct this machine's clock; a file is read again without a restart",
+            invalidity,
         )
     client_auth = properties.get("ssl.client.auth", "none").lower()
     if client_auth != "none":
@@ -119,7 +130,7 @@ def _load_trust(context: ssl.SSLContext, properties: Mapping[str, str]) -> None:
         ) from error
 
 
-def _load_identity(context: ssl.SSLContext, properties: Mapping[str, str]) -> bool:
+def _load_identity(context: ssl.SSLContext, properties: Mapping[str, str]) -> tls.Identity | None:
     chain, key = properties.get("ssl.keystore.certificate.chain"), properties.get("ssl.keystore.key")
     location = properties.get("ssl.keystore.location")
     key_password, store = properties.get("ssl.key.password"), properties.get("ssl.keystore.password")
@@ -135,7 +146,7 @@ def _load_identity(context: ssl.SSLContext, properties: Mapping[str, str]) -> bo
         except ConfigInvalid as error:
             raise ConfigInvalid(f"{option}: {error}") from error
     else:
-        return False
+        return None
     try:
         tls.load_identity(context, identity, key_password or store)
     except (OSError, ValueError) as error:
@@ -143,7 +154,7 @@ def _load_identity(context: ssl.SSLContext, properties: Mapping[str, str]) -> bo
             f"{option}: the private key and its certificates can't be used: {error}. Check that the key "
             "belongs to the first certificate, and ssl.key.password where the key is encrypted"
         ) from error
-    return True
+    return identity
 
 
 def restore_lines(pem: str) -> str:

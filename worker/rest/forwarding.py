@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import urlencode
 
 import aiohttp
+import orjson
 from aiohttp import web
 from yarl import URL
 
@@ -207,9 +208,9 @@ class WorkerClient:
         ]
         status, headers_answered, answered = await self._send_call(method, url, headers, body)
         if status == 403 and STALE_HEADER in headers_answered:
-            raise RestError(503, answered.decode(errors="replace"))
+            raise RestError(503, _read_message(answered))
         if status >= 300:
-            raise RestError(status, answered.decode(errors="replace"))
+            raise RestError(status, _read_message(answered))
 
     async def ask_signed(self, worker_url: str, raw_path: str, session: SigningKey) -> bytes:
         """Answer of another worker to a GET of this one.
@@ -228,7 +229,7 @@ class WorkerClient:
         )
         status, _, answered = await self._send_call("GET", url, [(WORKER_HEADER, signed)], b"")
         if status != 200:
-            raise RestError(status, answered.decode(errors="replace"))
+            raise RestError(status, _read_message(answered))
         return answered
 
     async def _send_call(
@@ -266,3 +267,11 @@ class WorkerClient:
                 "The certificates for requests to other workers can't be read again; the old ones stay: %s", error
             )
         self._tls_files = current
+
+
+def _read_message(answered: bytes) -> str:
+    """The message of a refusal. Pure."""
+    try:
+        return str(orjson.loads(answered)["message"])
+    except (ValueError, KeyError, TypeError):
+        return answered.decode(errors="replace")

@@ -16,6 +16,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from compose.local.ports import LOOPBACK
 
 _LIFE = dt.timedelta(days=30)
+_SINCE = dt.timedelta(hours=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,26 +101,34 @@ class Authority:
         )
         return path
 
-    def issue(self, name: str, hosts: Sequence[str] = (LOOPBACK, "localhost")) -> Issued:
-        """A certificate for the common name; `hosts` are the addresses a server may be reached by."""
+    def issue(self, name: str, hosts: Sequence[str] = (LOOPBACK, "localhost"), since: dt.timedelta = _SINCE) -> Issued:
+        """A certificate for the common name, valid for 30 days after it began.
+
+        Args:
+            name: The common name.
+            hosts: The addresses a server may be reached by.
+            since: How long ago its validity began.
+        """
         key = ec.generate_private_key(ec.SECP256R1())
         issuer = self.certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)[0].value
         return Issued(
-            key, _sign_certificate(name, key, str(issuer), self.key, hosts, authority=False), self.certificate
+            key,
+            _sign_certificate(name, key, str(issuer), self.key, hosts, authority=False, since=since),
+            self.certificate,
         )
 
 
 def _sign_certificate(name: str, key: ec.EllipticCurvePrivateKey, issuer: str, signer: ec.EllipticCurvePrivateKey,
-            hosts: Sequence[str], *, authority: bool) -> x509.Certificate:  # fmt: skip
-    now = dt.datetime.now(dt.UTC)
+            hosts: Sequence[str], *, authority: bool, since: dt.timedelta = _SINCE) -> x509.Certificate:  # fmt: skip
+    start = dt.datetime.now(dt.UTC) - since
     builder = (
         x509.CertificateBuilder()
         .subject_name(_common_name(name))
         .issuer_name(_common_name(issuer))
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
-        .not_valid_before(now - dt.timedelta(hours=1))
-        .not_valid_after(now + _LIFE)
+        .not_valid_before(start)
+        .not_valid_after(start + _LIFE)
         .add_extension(x509.BasicConstraints(ca=authority, path_length=None), critical=True)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
         .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key()), critical=False)

@@ -6,6 +6,7 @@ import asyncio
 import re
 import time
 from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -286,6 +287,7 @@ def refused_logins(kafka: SecuredKafka, folder: Path) -> dict[str, tuple[str, di
     tls = {"security.protocol": "SASL_SSL", "sasl.mechanism": "SCRAM-SHA-512"}
     plain = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN"}
     oauth = properties_of(OAUTH, kafka, folder / "x")
+    late = kafka.authority.issue("late", since=timedelta(days=31)).write_pem(folder / "late.pem")
     return {
         "password": (
             cluster.secured(PLAIN),
@@ -311,6 +313,11 @@ def refused_logins(kafka: SecuredKafka, folder: Path) -> dict[str, tuple[str, di
             cluster.secured(MUTUAL),
             {"security.protocol": "SSL", **kafka.trust},
             "refuses this client's certificate, or the lack of one.*ssl.keystore.location",
+        ),
+        "expired certificate": (
+            cluster.secured(MUTUAL),
+            {"security.protocol": "SSL", "ssl.keystore.location": str(late), **kafka.trust},
+            "refuses this client's certificate, or the lack of one.*that has not expired",
         ),
         "client secret": (
             cluster.secured(OAUTH),

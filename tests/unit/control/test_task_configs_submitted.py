@@ -16,6 +16,7 @@ from worker.control.placement.planning import INSTANCE, Unit
 from worker.control.placement.reconciler import DesiredRun, LocalRun
 from worker.logs import LoggerRegistry
 from worker.protocol import TaskConfigs
+from worker.rest.facade import RestError
 
 if TYPE_CHECKING:
     import pytest
@@ -117,3 +118,27 @@ async def test_a_changed_connector_is_asked_before_its_tasks_are_written(monkeyp
     cluster.node.task_configs(cast("Any", None), TaskConfigs("c", [{"c": "changed"}], 1))
     await until_submitted(cluster, 2)
     assert cluster.snapshot.task_configs("c") == [{"c": "changed"}]
+
+
+async def test_what_does_not_get_to_the_leader_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = Cluster(monkeypatch)
+    monkeypatch.setattr(cluster.node.leader, "chosen", False)
+    monkeypatch.setattr(cluster.node.leader, "url", "http://leader", raising=False)
+    monkeypatch.setattr(cluster.node, "session_key", lambda: b"key")
+    refusals = [RestError(503, "compare the workers' clocks")] * 3
+
+    async def refuse(*_: Any) -> None:
+        if refusals:
+            raise refusals.pop()
+        monkeypatch.setattr(cluster.node.leader, "chosen", True)
+
+    monkeypatch.setattr(cluster.node, "client", SimpleNamespace(send_signed=refuse), raising=False)
+    cluster.make()
+    find = cluster.node.submission.find_refusal
+    reason = await eventually_async(lambda: find(-1.0), "a refusal", every=0)
+    assert reason == (
+        "The connectors c run here, and their task configurations do not get to the leader: compare the workers' clocks"
+    )
+    assert find(60.0) is None
+    await until_submitted(cluster, 1)
+    assert find(-1.0) is None

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import ssl
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 import pytest
 
 from compose.local.security.certificates import Authority
 from connectors.errors import ConfigInvalid
+from offsets.refusal import find_refusal
 from worker.kafka.tls import client_context, server_context
 
 if TYPE_CHECKING:
@@ -111,3 +114,41 @@ def test_names_in_certificates_may_be_let_pass() -> None:
 def test_java_cipher_suites_are_known() -> None:
     context = client_context({"ssl.cipher.suites": "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256"})
     assert "ECDHE-RSA-AES128-GCM-SHA256" in {cipher["name"] for cipher in context.get_ciphers()}
+
+
+@pytest.mark.parametrize(
+    ("days", "words"),
+    [
+        (31, "the certificate of CN=late expired at 20"),
+        (-1, "the certificate of CN=late is not valid before 20"),
+        (29, None),
+    ],
+)
+def test_a_listener_with_a_certificate_of_another_time_says_so(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, days: int, words: str | None
+) -> None:
+    AUTHORITY.issue("late", since=timedelta(days=days)).write_pem(tmp_path / "late.pem")
+    server_context({"ssl.keystore.location": str(tmp_path / "late.pem")})
+    assert [words is not None and words in record.getMessage() for record in caplog.records] == [True] * (
+        words is not None
+    )
+
+
+@pytest.mark.parametrize(
+    ("days", "advice"),
+    [
+        (31, "not believed: certificate has expired. Renew it"),
+        (-1, "not believed: certificate is not yet valid. Renew it, or that of its authority, or correct the clock"),
+    ],
+)
+async def test_a_broker_with_a_certificate_of_another_time_is_explained(tmp_path: Path, days: int, advice: str) -> None:
+    AUTHORITY.issue("late", since=timedelta(days=days)).write_pem(tmp_path / "late.pem")
+    context = server_context({"ssl.keystore.location": str(tmp_path / "late.pem")})
+    server = await asyncio.start_server(lambda *_: None, "127.0.0.1", 0, ssl=context)
+    async with server:
+        address = "{}:{}".format(*server.sockets[0].getsockname())
+        trust = client_context({"ssl.truststore.certificates": AUTHORITY.pem})
+        refusal = await find_refusal(
+            {"bootstrap_servers": address, "security_protocol": "SSL", "ssl_context": trust, "client_id": "c"}
+        )
+    assert advice in str(refusal)

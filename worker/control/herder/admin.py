@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 #: out if it is older; so Millrace's own version is in ``commit``.
 KAFKA_CONNECT: Final = "4.1.2"
 _NO_HOST_S: Final = 30.0
+#: How long the leader may refuse task configurations: keys and leaders change.
+_REFUSED_S: Final = 30.0
 
 
 class AdminOperations:
@@ -196,6 +198,9 @@ class AdminOperations:
         missing = [log.topic for log in logs if not log.connected]
         if missing:
             return False, f"It can't read the topics {', '.join(missing)} at the moment."
+        refusal = node.submission.find_refusal(_REFUSED_S)
+        if refusal is not None:
+            return False, refusal
         # Hosts are replaced all the time; only without any for long is the worker of no use.
         if time.monotonic() - node.pool.ready_at > _NO_HOST_S:
             return False, f"No task host has answered for {_NO_HOST_S:g} s."

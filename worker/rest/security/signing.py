@@ -207,8 +207,9 @@ def read_request(
     if not abs(now - said["at"]) <= MOST_AGE_S:
         raise RestError(
             403,
-            f"The request between workers was signed {now - said['at']:.0f} s ago by this worker's clock, "
-            f"{MOST_AGE_S:g} s are allowed: compare the workers' clocks",
+            f"The request between workers was signed {abs(now - said['at']):.0f} s "
+            f"{'before' if now > said['at'] else 'after'} the time of the clock of the worker that got it, {MOST_AGE_S:g} s "
+            "are allowed: compare the workers' clocks",
             {STALE_HEADER: "clock"},
         )
     try:
