@@ -343,3 +343,27 @@ async def test_the_answer_of_a_replica_that_is_behind_is_no_loss(
         answers.append(1)
         await eventually_async(lambda: sink.values[1:] == [b"1"], "it is read from its start")
         assert not is_lost(log)
+
+
+async def test_a_reader_that_has_not_seen_how_its_topic_was_recreated_with_fewer_partitions(
+    bootstrap: str, unique: Callable[[str], str]
+) -> None:
+    topic = unique("log")
+    await create_topic(bootstrap, topic, partitions=3)
+    fetcher = TopicFetcher(topic, {"bootstrap_servers": bootstrap}, "read_committed")
+    try:
+        await fetcher.start()
+        assert fetcher.partitions == {0, 1, 2}
+        async with admin_client(bootstrap) as admin, TopicAdmin({"bootstrap_servers": bootstrap}) as look:
+            await admin.delete_topics([topic])
+
+            async def has_partitions(count: int | None) -> bool:
+                return await look.partitions(topic) == count
+
+            await eventually_async(lambda: has_partitions(None), "the topic is gone")
+            await create_topic(bootstrap, topic, partitions=1)
+            await eventually_async(lambda: has_partitions(1), "the topic is there")
+        await fetcher.refresh()
+        assert await fetcher.end_offsets("read_committed") == {0: 0}
+    finally:
+        await fetcher.close()
