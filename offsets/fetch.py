@@ -251,8 +251,8 @@ class TopicFetcher:
                     raise kind(f"metadata of topic {self.topic!r}")
                 if code:
                     raise UnknownTopicOrPartitionError(f"topic {self.topic!r} does not exist")
-                for _error, partition, leader, *_unused in partitions:
-                    self._leaders[partition] = leader
+                # Not added to those from before: a topic that was recreated may have fewer.
+                self._leaders = {partition: leader for _error, partition, leader, *_unused in partitions}
             return
         raise KafkaConnectionError(f"no broker of {brokers} answers a metadata request") from failure
 

@@ -14,7 +14,7 @@ from connectors.backoff import Backoff
 from connectors.errors import MillraceError
 from worker.control.placement.desired_runs import need_new_configs
 from worker.control.placement.planning import INSTANCE, Unit
-from worker.rest.facade import NotLeader
+from worker.rest.facade import NotLeader, RestError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 _FIRST_RETRY_S: Final = 0.25
 _LAST_RETRY_S: Final = 10.0
+#: The status of the leader's refusal of a key or a time.
+_STALE: Final = 503
 
 
 class TaskConfigSubmission:
@@ -48,15 +50,16 @@ class TaskConfigSubmission:
         return not self._submitting
 
     def find_refusal(self, longer_than_s: float) -> str | None:
-        """Why task configurations have not got to the leader for the given number of seconds; None if all have."""
+        """Why task configurations have not got to the leader for the given number of seconds; None if all have.
+
+        It is shown to everybody: it names no connector and no address.
+        """
         began_before = time.monotonic() - longer_than_s
-        refused = {name: reason for name, (since, reason) in sorted(self._refusals.items()) if since < began_before}
-        if not refused:
+        reasons = [reason for since, reason in self._refusals.values() if since < began_before]
+        if not reasons:
             return None
-        return (
-            f"The connectors {', '.join(refused)} run here, and their task configurations do not get to the leader: "
-            f"{next(iter(refused.values()))}"
-        )
+        connectors = "a connector" if len(reasons) == 1 else f"{len(reasons)} connectors"
+        return f"The task configurations of {connectors} here do not get to the leader: {reasons[0]}"
 
     def note(self, name: str, configs: list[dict[str, str]]) -> None:
         """An instance says what its connector's tasks are."""
@@ -109,7 +112,8 @@ class TaskConfigSubmission:
                     pass  # there is no leader yet, or it changes
                 except (MillraceError, OSError) as error:
                     since, _ = self._refusals.get(name, (time.monotonic(), ""))
-                    self._refusals[name] = since, str(error)
+                    is_stale = isinstance(error, RestError) and error.status == _STALE
+                    self._refusals[name] = since, str(error) if is_stale else "the worker's log says why"
                     _log.warning(
                         "Connector %s: its task configurations did not get to the leader, retrying: %s", name, error
                     )

@@ -345,7 +345,8 @@ def _become_module(module: str, args: list[str], folder: Path, variables: Mappin
     """Run a module in place of this process: a signal that ends the command leaves no child behind."""
     sys.stdout.flush()
     os.chdir(folder)
-    os.execve(sys.executable, [sys.executable, "-m", module, *args], {**os.environ, **variables})
+    command = [sys.executable, "-m", module, *args]
+    os.execve(sys.executable, command, {**os.environ, **variables})  # noqa: S606 - a program of this environment
 
 
 def check_licenses(sbom: str | None) -> int:

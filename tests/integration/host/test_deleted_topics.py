@@ -16,6 +16,8 @@ from worker.fetch.java import FAST_START
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from worker.protocol import HostTaskId
+
 CREATION = {
     "topic_creation_default_partitions": 3,
     "topic_creation_default_replication_factor": 1,
@@ -40,10 +42,10 @@ def bootstrap(own_kafka: KafkaCluster) -> str:
     return own_kafka.bootstrap
 
 
-async def start(control: Any, **options: Any) -> Any:
+async def start(control: Any, **options: Any) -> HostTaskId:
     """A task that has written, to three partitions, and has saved where it is."""
     await control.start()
-    task = await control.start_task(end=END, rows=20, pause_ms=20, keys=True, **CREATION, **options)
+    task: HostTaskId = await control.start_task(end=END, rows=20, pause_ms=20, keys=True, **CREATION, **options)
     await control.until(lambda: (latest := control.stats(task)) and latest.commits > 0 and latest.written > 200)
     return task
 
@@ -56,7 +58,7 @@ async def read_numbers(control: Any, task: Any) -> list[int]:
     async def is_saved() -> bool:
         nonlocal saved
         saved = (await control.saved())["0-0"]
-        return saved > before + 200
+        return bool(saved > before + 200)
 
     await eventually_async(is_saved, "a later position is saved", 60)
     await control.pause(task, paused=True)

@@ -137,7 +137,7 @@ async def test_what_does_not_get_to_the_leader_is_named(monkeypatch: pytest.Monk
     find = cluster.node.submission.find_refusal
     reason = await eventually_async(lambda: find(-1.0), "a refusal", every=0)
     assert reason == (
-        "The connectors c run here, and their task configurations do not get to the leader: compare the workers' clocks"
+        "The task configurations of a connector here do not get to the leader: compare the workers' clocks"
     )
     assert find(60.0) is None
     await until_submitted(cluster, 1)
