@@ -443,10 +443,10 @@ class MessageReader:
 
     def _is_former(self, change: MessageChange) -> bool:
         field = self._row_ends.get(change.table)
-        for part in (change.row, change.key) if field else ():
-            if isinstance(part, dict) and field in part:
-                return isinstance(part[field], str) and part[field] < _NO_END
-        return False
+        if field is None:
+            return False
+        ends = [part[field] for part in (change.row, change.key) if isinstance(part, dict) and field in part]
+        return bool(ends) and isinstance(ends[0], str) and ends[0] < _NO_END
 
     def _read(self, topic: str, key: Any, value: Any) -> Iterable[MessageChange]:
         if isinstance(value, RowEvent):

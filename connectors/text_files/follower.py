@@ -22,6 +22,7 @@ from connectors.text_files.stream import (
     open_stream,
     read_error,
     read_head,
+    skip_zeros,
 )
 
 if TYPE_CHECKING:
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
 _LOOK_INTERVAL: Final = 0.5
 #: After as long without a look, because its task waited for Kafka, files that had the name in between are looked for, seconds.
 _MISSED_AFTER: Final = 2 * _LOOK_INTERVAL
+#: A file that begins like this has a hole: lines have no such beginning.
+_ZEROS: Final = bytes(64)
 #: Rotated files held open because they are still to be read.
 _MAX_QUEUE: Final = 32
 
@@ -85,6 +88,7 @@ class Follower:
         rotated_pattern: names of rotated files; None means the name followed by anything.
         wait: seconds a renamed file must be quiet before the next one is read.
         clock: seconds that only grow.
+        unit: bytes of one code unit of the text.
     """
 
     def __init__(
@@ -97,8 +101,10 @@ class Follower:
         rotated_pattern: str | None = None,
         wait: float,
         clock: Callable[[], float],
+        unit: int = 1,
     ) -> None:
         self.path = path
+        self._unit = unit
         #: The first bytes of the file that is being read, for fingerprints and byte order marks.
         self.head = b""
         self._compression = compression
@@ -301,6 +307,10 @@ class Follower:
         if len(self.head) < HEAD:
             # Not of the file, which may be truncated since.
             self.head = (self.head[:before] + data)[:HEAD]
+        if before == 0 and isinstance(stream, PlainStream) and data.startswith(_ZEROS):
+            stream.at = skip_zeros(self._fd) // self._unit * self._unit
+            note = f"{self.path} begins with zeros, as when its writer does not append and it is truncated: they are skipped"
+            return FollowerStep(StepKind.BEGIN, position=stream.at, note=note)
         if stream.at <= self._target:
             return FollowerStep(StepKind.BUSY)
         if before < self._target:

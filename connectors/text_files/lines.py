@@ -84,6 +84,13 @@ def byte_order(name: str, head: bytes) -> str:
     return big if head.startswith(big_mark) else little
 
 
+def unit_size(name: str) -> int:
+    """Bytes of one code unit of an encoding."""
+    canonical = codecs.lookup(name).name
+    variants = _BYTE_ORDER_MARKS.get(canonical)
+    return _WIDE.get(canonical if variants is None else variants[1], 1)
+
+
 def mark_length(name: str, head: bytes) -> int:
     """How many bytes of ``head`` are a byte order mark that ``name`` leaves out of the text."""
     return next((len(prefix) for prefix in _skipped_marks(name) if head.startswith(prefix)), 0)

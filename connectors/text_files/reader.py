@@ -23,6 +23,7 @@ from connectors.text_files.lines import (
     byte_order,
     is_part_of_mark,
     mark_length,
+    unit_size,
 )
 from connectors.text_files.rotation import HEAD, fingerprint_head
 
@@ -204,6 +205,7 @@ class TextFileReader:
             rotated_pattern=options.rotated_pattern,
             wait=options.rotation_wait,
             clock=time.monotonic,
+            unit=unit_size(options.encoding),
         )
         self._resumed_at = offset
         self._splitter: LineSplitter | None = None

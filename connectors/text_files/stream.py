@@ -209,6 +209,19 @@ def read_error(path: str, error: OSError) -> Fatal | Retriable:
     return Retriable(f"Can't read {path} now: {error.strerror}")
 
 
+def skip_zeros(fd: int) -> int:
+    """How many zero bytes an open file begins with."""
+    try:
+        position = os.lseek(fd, 0, os.SEEK_DATA)  # a hole takes no time
+    except OSError:  # there is nothing behind it, or the file system does not tell
+        position = 0
+    while block := os.pread(fd, BLOCK, position):
+        position += len(block)
+        if rest := block.lstrip(b"\0"):
+            return position - len(rest)
+    return position
+
+
 def is_gzip(fd: int, compression: str) -> bool:
     """Whether to decompress, by the option ``file.compression``."""
     return compression == "gzip" or (compression == "auto" and os.pread(fd, 2, 0) == _MAGIC)

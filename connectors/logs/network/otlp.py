@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import json
+import math
 import struct
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final
@@ -172,7 +173,12 @@ def _to_json(value: Any) -> str:
 
 def _read_attributes(holder: Mapping[str, Any]) -> dict[str, Any]:
     """The attributes of something."""
-    return {item["key"]: _read_value(item.get("value") or {}) for item in holder.get("attributes") or ()}
+    return _read_pairs(holder.get("attributes"))
+
+
+def _read_pairs(pairs: Any) -> dict[str, Any]:
+    # Protobuf leaves an empty key out.
+    return {item.get("key") or "": _read_value(item.get("value") or {}) for item in pairs or ()}
 
 
 def _read_value(value: Mapping[str, Any]) -> Any:
@@ -180,7 +186,7 @@ def _read_value(value: Mapping[str, Any]) -> Any:
         if name == "arrayValue":
             return [_read_value(item) for item in content.get("values") or ()]
         if name == "kvlistValue":
-            return {item["key"]: _read_value(item.get("value") or {}) for item in content.get("values") or ()}
+            return _read_pairs(content.get("values"))
         if name == "intValue":
             return int(content)
         return content
@@ -217,12 +223,19 @@ def _read_scalar(value: Any, kind: str) -> Any:
     if kind == "base64":
         return base64.b64encode(value).decode()
     if kind == "double":
-        return struct.unpack("<d", value)[0]
+        return _finite_or_text(struct.unpack("<d", value)[0])
     if kind == "fixed":
         return struct.unpack("<Q", value)[0]
     if kind == "boolean":
         return bool(value)
     return value - (1 << 64) if value >> 63 else value
+
+
+def _finite_or_text(number: float) -> float | str:
+    """A number as JSON has it: what it lacks is text there."""
+    if math.isfinite(number):
+        return number
+    return "NaN" if math.isnan(number) else "Infinity" if number > 0 else "-Infinity"
 
 
 def _iterate_fields(data: memoryview) -> Iterator[tuple[int, Any]]:

@@ -120,9 +120,9 @@ async def _check_executed(position: BinlogPosition, server: SourceServer, info: 
                     f"commits at {info.address} wait for a replica's acknowledgement (semi-synchronous replication), and the "
                     f"stream has read some of them: it continues at {position.file}:{position.pos} when they are done"
                 )
+            lacking = gtid.lacking_text(info.flavor, position.gtids, executed.text()) or f"some of {position.gtids}"
             raise PurgedError(
-                f"{info.address} has not executed all transactions that the stream has read (it lacks "
-                f"{gtid.lacking_text(info.flavor, position.gtids, executed.text()) or f'some of {position.gtids}'}), as after a "
+                f"{info.address} has not executed all transactions that the stream has read (it lacks {lacking}), as after a "
                 f"RESET MASTER, from an older backup, or where the server before it was lost with its last commits, so that "
                 f"{position.file}:{position.pos} may be another place there: begin from the start: reset the connector's "
                 "offsets, or set snapshot.mode=when_needed"

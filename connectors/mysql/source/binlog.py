@@ -116,8 +116,8 @@ class BinlogClient:
         unavailable = next((error for error in failed if isinstance(error, Retriable)), None)
         if unavailable is not None and refused:
             raise Retriable(
-                f"{unavailable}. {refused}. The stream waits for the unavailable server, which may have the place: if it is lost "
-                "for good, take it out of database.hostname"
+                f"{unavailable}. {refused}. The stream waits for the unavailable server, which may have the place: if it is "
+                "lost for good, take it out of database.hostname"
             ) from failed[-1]
         raise unavailable or failed[-1]
 

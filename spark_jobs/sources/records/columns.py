@@ -306,7 +306,9 @@ def _decimal_reader(scale: int, column: str) -> Callable[[Any], Decimal]:
         # Not left to Arrow, which ends the process at a number such as 1E-9999999.
         rounded = _EXACT.quantize(number, unit)
         if rounded != number:
-            raise Skippable(f"{column}: the value {_format_number(number)} has more than {scale} digits after the point")
+            raise Skippable(
+                f"{column}: the value {_format_number(number)} has more than {scale} digits after the point"
+            )
         return rounded
 
     return read

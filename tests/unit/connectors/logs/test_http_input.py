@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import aiohttp
 import pytest
+from google.protobuf.json_format import MessageToJson
 from hypothesis import given
 from hypothesis import strategies as st
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import (
@@ -307,6 +308,20 @@ async def test_otlp_in_both_forms() -> None:
                 "scope": "logger",
                 "traceId": "01" * 16,
             }
+
+
+def test_otlp_with_empty_keys_and_numbers_that_json_lacks() -> None:
+    request = otlp_request()
+    record = request.resource_logs[0].scope_logs[0].log_records[0]
+    record.body.kvlist_value.values.add(key="", value=AnyValue(double_value=float("-inf")))
+    record.attributes.add(key="", value=AnyValue(double_value=float("nan")))
+    for decoded in (
+        decode_protobuf(request.SerializeToString()),
+        decode_json(MessageToJson(request, use_integers_for_enums=True).encode()),
+    ):
+        line = log_lines(decoded, PEER, LIMITS)[0]
+        assert json.loads(line.line) == {"": "-Infinity"}
+        assert json.loads(line.origin.data or "")["attributes"][""] == "NaN"
 
 
 @given(st.binary())
