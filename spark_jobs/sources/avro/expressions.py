@@ -19,8 +19,8 @@ from connectors.errors import ConfigInvalid, Skippable
 from connectors.schema import Schema, Type
 from spark_jobs.json_options import WHOLE
 from spark_jobs.sources.avro.decimals import variable_decimal
-from spark_jobs.spark.map_keys import with_text_keys
 from spark_jobs.sources.types import MAX_PRECISION, Form, form_of, spark_type, suit_column
+from spark_jobs.spark.map_keys import with_text_keys
 from worker.converters.avro import AVRO_OPTIONS
 from worker.converters.avro_form.read import avro_reader
 from worker.converters.avro_form.schema import AvroSettings
