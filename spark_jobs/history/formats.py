@@ -9,6 +9,7 @@ from pyspark.sql.types import ArrayType, BinaryType, MapType, StringType, Struct
 
 from spark_jobs.json_options import TIMES, WHOLE
 from spark_jobs.spark.frames import get_column, number_columns
+from spark_jobs.spark.map_keys import with_text_keys
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -109,7 +110,10 @@ def load_rows(
 
 def json_lines(frame: DataFrame) -> DataFrame:
     """Each row as JSON text in one column: nulls and microseconds are kept; lazy."""
-    return frame.select(f.to_json(f.struct(*map(get_column, frame.columns)), WHOLE).alias("json"))
+    columns = [
+        with_text_keys(get_column(field.name), field.dataType).alias(field.name) for field in frame.schema.fields
+    ]
+    return frame.select(f.to_json(f.struct(*columns), WHOLE).alias("json"))
 
 
 def stored_schema(schema: StructType, kind: str) -> StructType:

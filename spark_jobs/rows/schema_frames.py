@@ -11,6 +11,7 @@ from spark_jobs.contract import SYSTEM_COLUMNS
 from spark_jobs.json_options import WHOLE
 from spark_jobs.rows.schema_policy import Value
 from spark_jobs.spark.frames import number_columns, quote_name
+from spark_jobs.spark.map_keys import with_text_keys
 
 if TYPE_CHECKING:
     from pyspark.sql import Column as SparkColumn
@@ -51,6 +52,8 @@ def fit_column(value: SparkColumn, source: Column, target: Column) -> SparkColum
             return nothing
         return f.when(f.length(value) <= target.length, value)
     if isinstance(old, _NESTED) and isinstance(new, _NESTED):
+        if not _reads_from_json(old):
+            return nothing
         return f.from_json(f.to_json(value, WHOLE), old.json(), {**WHOLE, "mode": "PERMISSIVE"})
     if isinstance(old, _NESTED) or isinstance(new, _NESTED):
         return nothing
@@ -66,12 +69,25 @@ def fit_column(value: SparkColumn, source: Column, target: Column) -> SparkColum
     return f.when(converted.try_cast(new) == value, converted)
 
 
+def _reads_from_json(kind: t.DataType) -> bool:
+    """Whether Spark reads JSON as a type: the keys of its maps have to be strings. Pure."""
+    if isinstance(kind, t.MapType):
+        return isinstance(kind.keyType, t.StringType) and _reads_from_json(kind.valueType)
+    if isinstance(kind, t.ArrayType):
+        return _reads_from_json(kind.elementType)
+    return not isinstance(kind, t.StructType) or all(_reads_from_json(member.dataType) for member in kind)
+
+
 def build_rest_column(value: SparkColumn, source: Column, target: Column) -> SparkColumn:
     """The text of ``value`` where ``fit_column`` does not hold all of it; else null."""
     kept = fit_column(value, source, target)
     if isinstance(source.type, _NESTED):
-        string_value = f.to_json(value, WHOLE)
-        whole = string_value == f.to_json(kept, WHOLE) if isinstance(target.type, _NESTED) else f.lit(False)
+        string_value = f.to_json(with_text_keys(value, source.type), WHOLE)
+        whole = (
+            string_value == f.to_json(with_text_keys(kept, target.type), WHOLE)
+            if isinstance(target.type, _NESTED)
+            else f.lit(False)
+        )
     elif isinstance(source.type, t.BinaryType):
         string_value, whole = f.base64(value), kept.isNotNull()
     else:

@@ -75,6 +75,7 @@ class CassandraCells:
     _columns: list[tuple[str, Callable[[Any], bytes], bool]] = field(init=False)
     _names: dict[str, int] = field(init=False)
     _system: list[Callable[[SinkRow], bytes]] = field(init=False)
+    _cut_keys: tuple[str, ...] = field(init=False)
 
     def __post_init__(self) -> None:
         target = self.target
@@ -86,6 +87,12 @@ class CassandraCells:
         self._names = {name: number for number, (name, _) in enumerate(target.columns)}
         self._names |= {name: len(target.columns) + number for number, name in enumerate(target.system)}
         self._system = [_SYSTEM_CELLS[name] for name in target.system]
+        times = zip(target.columns, target.kinds, strict=True)
+        self._cut_keys = tuple(
+            name
+            for (name, kind), spark in times
+            if name in target.key and kind == "timestamp" and spark.startswith("timestamp") and not append
+        )
 
     @property
     def with_ttl(self) -> bool:
@@ -97,6 +104,12 @@ class CassandraCells:
         target = self.target
         deletes = row.deleted and not self.settings.soft and self.settings.rows.mode != INSERT
         cells = self._encode_cells(row)
+        for name in self._cut_keys:
+            if (value := row.values[name]) is not None and value.microsecond % 1000:
+                raise CassandraMisfit(
+                    f"the column {name} belongs to the key, and the type timestamp has no microseconds: rows would share a "
+                    "key. Create the table with a column of the type bigint or text"
+                )
         key = [cells[self._names[name]] for name in target.key]
         for name, cell in zip(target.key, key, strict=True):
             if not isinstance(cell, bytes):

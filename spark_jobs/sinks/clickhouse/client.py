@@ -14,6 +14,7 @@ from spark_jobs.sinks.clickhouse.answers import DATA, code_of, error_of, words_o
 from spark_jobs.sinks.clickhouse.columns import SOURCE_TABLE, quote_name, system_columns
 from spark_jobs.sinks.clickhouse.config import PREFIX
 from spark_jobs.sinks.clickhouse.limits import find_changed
+from spark_jobs.sinks.jdbc.rows import python_values
 from spark_jobs.sinks.shared.model import WriteCounts
 from spark_jobs.sinks.shared.task import NUMBER, rows_of
 
@@ -83,7 +84,16 @@ class ClickHouseClient:
         self._requests.close()
 
     def _with_keys(self, rows: pa.Table, refused: list[tuple[SinkRow, str]]) -> pa.Table:
-        """The rows without those that have a null in their key, which are refused."""
+        """The rows without those whose key has a null that the table can't have, which are refused."""
+        for name in self._table.keys:
+            lost = find_lost_nulls(rows.column(name))
+            if lost is None:
+                continue
+            reason = (
+                f"the column {name} of its key has a null array, map or struct in it, which ClickHouse keeps as empty"
+            )
+            refused += [(row, reason) for row in self._to_rows(rows.filter(lost))]
+            rows = rows.filter(pc.invert(lost))
         lacking: Any = None
         for name in self._table.keys:
             column = rows.column(name)
@@ -126,6 +136,27 @@ class ClickHouseClient:
 
     def _to_rows(self, rows: pa.Table) -> list[SinkRow]:
         return rows_of(rows, self._table.columns)
+
+
+def find_lost_nulls(column: pa.ChunkedArray) -> pa.Array | None:
+    """A mask of the values in which an array, a map or a struct is null; None if no value has one. Pure."""
+    if not pa.types.is_nested(column.type):
+        return None
+    lost = [value is not None and _loses_null(value, column.type) for value in python_values(column)]
+    return pa.array(lost, pa.bool_()) if any(lost) else None
+
+
+def _loses_null(value: Any, kind: pa.DataType) -> bool:
+    """Whether a value is a null that its type can't have in ClickHouse, or has one in it."""
+    if not pa.types.is_nested(kind):
+        return False
+    if value is None:
+        return True
+    if pa.types.is_struct(kind):
+        return any(_loses_null(part, kind.field(name).type) for name, part in value.items())
+    if pa.types.is_map(kind):
+        return any(_loses_null(key, kind.key_type) or _loses_null(item, kind.item_type) for key, item in value)
+    return any(_loses_null(item, kind.value_type) for item in value)
 
 
 def without_null_structs(column: pa.ChunkedArray) -> pa.ChunkedArray:

@@ -42,6 +42,8 @@ POSITION: Final = {
 _WRAPPED: Final = re.compile(r"(?:Nullable|LowCardinality)\((.*)\)\Z")
 #: Each type holds all values of those before it.
 _LADDERS: Final = (("Int8", "Int16", "Int32", "Int64"), ("Float32", "Float64"))
+#: Beginnings of the types that have parts.
+NESTED: Final = ("Array(", "Map(", "Tuple(")
 _NUMBERS: Final = ("Int", "UInt", "Float", "Decimal", "String")
 _TIMES: Final = ("Date", "DateTime", "String")
 _DATES: Final = ("Date", "Date32")

@@ -12,6 +12,7 @@ from connectors.errors import Fatal, Retriable
 from spark_jobs.contract import SchemaRefused
 from spark_jobs.sinks.clickhouse.answers import code_of, error_of
 from spark_jobs.sinks.clickhouse.columns import (
+    NESTED,
     ClickHouseColumn,
     can_hold,
     columns_of,
@@ -60,9 +61,11 @@ def fit_table(settings: ClickHouseSettings, schema: TableSchema) -> dict[str, st
         )
         if not engines:
             definitions = ", ".join(f"{quote_name(column)} {kind}" for column, kind in columns.items())
-            window = f"SETTINGS non_replicated_deduplication_window = {_WINDOW}"
+            chosen = f"SETTINGS non_replicated_deduplication_window = {_WINDOW}"
+            if not settings.append and any(columns[key].startswith(NESTED) for key in keys):
+                chosen += ", allow_nullable_key = 1"  # elements and members may be null
             statement = (
-                f"CREATE TABLE IF NOT EXISTS {target} ({definitions}) ENGINE = {engine_of(settings, keys)} {window}"
+                f"CREATE TABLE IF NOT EXISTS {target} ({definitions}) ENGINE = {engine_of(settings, keys)} {chosen}"
             )
             _alter_table(requests, statement, schema, name)
             engines = _query_rows(

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, ClassVar, Final
 from connectors.options import ConfigDef, ConfigKey, ConfigType, Importance, at_least, between, one_of
 from spark_jobs.contract import Batch, Sink
 from spark_jobs.json_options import TIMES
-from spark_jobs.spark.frames import columns_of
+from spark_jobs.spark.frames import columns_of, get_column
+from spark_jobs.spark.map_keys import with_text_keys
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -166,7 +167,10 @@ def _time_as_text(kind: DataType) -> DataType:
 def _as_json(frame: DataFrame) -> list[str]:
     from pyspark.sql import functions as f
 
-    return [row.json for row in frame.select(f.to_json(f.struct("*"), TIMES).alias("json")).collect()]
+    columns = [
+        with_text_keys(get_column(field.name), field.dataType).alias(field.name) for field in frame.schema.fields
+    ]
+    return [row.json for row in frame.select(f.to_json(f.struct(*columns), TIMES).alias("json")).collect()]
 
 
 def _as_text(raw: DataFrame) -> DataFrame:

@@ -21,6 +21,7 @@ from spark_jobs.sinks.jdbc.tables import Columns, JdbcTargetTables, describe_ref
 from spark_jobs.sinks.jdbc.task import OUTCOME_DDL, TaskWriter
 from spark_jobs.spark.frames import number_columns
 from spark_jobs.spark.gateway import count_partitions
+from spark_jobs.spark.map_keys import with_text_keys
 from spark_jobs.spark.worker_memory import frozen_after
 
 if TYPE_CHECKING:
@@ -272,13 +273,13 @@ def project_rows(changes: TableChanges, names: Columns, chosen: JdbcSettings) ->
     frame = number_columns(changes.frame, len(changes.schema.columns))
     if chosen.mode != INSERT:
         frame = frame.where(functions.col("ums_op_") != "b")  # the image before an update is history only
-    kinds = {column.name: column.type.typeName() for column in changes.schema.columns}
+    kinds = {column.name: column.type for column in changes.schema.columns}
     selected: list[SparkColumn] = []
     for number, (source, _) in enumerate(names.pairs):
-        column = functions.col(f"c{number}")
-        if kinds[source] in _NESTED:
-            column = functions.to_json(column, WHOLE)
-        elif kinds[source] not in _PLAIN:
+        column, kind = functions.col(f"c{number}"), kinds[source]
+        if kind.typeName() in _NESTED:
+            column = functions.to_json(with_text_keys(column, kind), WHOLE)
+        elif kind.typeName() not in _PLAIN:
             column = column.cast("string")
         selected.append(column.alias(f"c{number}"))
     version = functions.col("ums_id_" if chosen.position == "ums_id" else "kafka_offset_").alias("ums_id_")

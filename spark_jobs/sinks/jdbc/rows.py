@@ -6,11 +6,13 @@ Nothing here loops over rows in Python: a chunk of rows becomes one buffer by a 
 from __future__ import annotations
 
 import binascii
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+
+from connectors.formats.ums import date_text, datetime_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -19,6 +21,8 @@ if TYPE_CHECKING:
 TOPIC, PARTITION, OFFSET = "kafka_topic_", "kafka_partition_", "kafka_offset_"
 POSITION: Final = (TOPIC, PARTITION, OFFSET)
 _NUMBER: Final = "row_number_"
+#: Days from 1970 within which Arrow writes dates right: the years of its text have 16 bits.
+_DAYS: Final = 30_000 * 365
 #: Nanoseconds of a day.
 DAY_NS: Final = 86_400 * 10**9
 _HOUR_US: Final = 3_600 * 10**6
@@ -55,7 +59,7 @@ def spell_nested(rows: pa.Table, names: Sequence[str]) -> pa.Table:
     """The rows, with text instead of structs, arrays and maps in some columns: Arrow neither compares nor sorts these. Pure."""
     for name in names:
         if pa.types.is_nested(rows.column(name).type):
-            spelled = [None if value is None else repr(value) for value in rows.column(name).to_pylist()]
+            spelled = [None if value is None else repr(value) for value in python_values(rows.column(name))]
             rows = rows.set_column(rows.schema.get_field_index(name), name, pa.array(spelled, pa.large_string()))
     return rows
 
@@ -66,6 +70,9 @@ def _find_changes(rows: pa.Table, columns: Sequence[str]) -> np.ndarray[Any, np.
     for name in columns:
         column = rows.column(name).combine_chunks()
         unequal = pc.not_equal(column[1:], column[:-1])
+        if pa.types.is_floating(column.type):
+            nan = pc.is_nan(column)  # as databases have it, NaN equals NaN
+            unequal = pc.and_kleene(unequal, pc.invert(pc.and_(nan[1:], nan[:-1])))
         if unequal.null_count:
             # Null equals null, and nothing else.
             unequal = pc.if_else(pc.is_null(unequal), pc.xor(pc.is_null(column[1:]), pc.is_null(column[:-1])), unequal)
@@ -97,6 +104,11 @@ def has_more_digits(times: pa.Array | pa.ChunkedArray, digits: int) -> Any:
     micros = times.cast(pa.timestamp("us", times.type.tz)).cast(pa.int64())
     unit = 10 ** max(0, 6 - digits)
     return pc.not_equal(pc.multiply(pc.divide(micros, unit), unit), micros).fill_null(False)
+
+
+def has_nanoseconds(clocks: pa.Array | pa.ChunkedArray) -> Any:
+    """A mask of the times of the day, in nanoseconds, that have more digits than microseconds. Pure."""
+    return pc.not_equal(pc.multiply(pc.divide(clocks, 1000), 1000), clocks).fill_null(False)
 
 
 def with_uuids(rows: pa.Table, columns: Sequence[str]) -> pa.Table:
@@ -165,7 +177,60 @@ def plain_text(column: pa.Array, *, zone: bool) -> pa.Array:
     kind = column.type
     if pa.types.is_timestamp(kind) and kind.tz is not None and not zone:
         column = column.cast(pa.timestamp(kind.unit))  # the same instant, written in UTC
+    if pa.types.is_timestamp(kind) or pa.types.is_date32(kind):
+        return time_text(column)
     return column.cast(pa.large_string())
+
+
+def time_text(column: pa.Array) -> pa.Array:
+    """Dates and times as text, of any year, with a Z where they are instants. Pure."""
+    kind = column.type
+    days = pa.types.is_date32(kind)
+    numbers = column.cast(pa.int32()) if days else column.cast(pa.timestamp("us", kind.tz)).cast(pa.int64())
+    limit = _DAYS if days else _DAYS * DAY_NS // 1000
+    ends = pc.min_max(numbers).as_py()
+    if ends["min"] is None or (-limit < ends["min"] and ends["max"] < limit):
+        return column.cast(pa.large_string())
+    end = "" if days or kind.tz is None else "Z"
+    write = date_text if days else datetime_text
+    return pa.array(
+        [None if number is None else f"{write(number)}{end}" for number in numbers.to_pylist()], pa.large_string()
+    )
+
+
+def python_values(column: pa.Array | pa.ChunkedArray, maps: Literal["lossy"] | None = None) -> list[Any]:
+    """``to_pylist``, with text in place of dates and times beyond Python's years: a value with parts has text for all. Pure.
+
+    Args:
+        column: the values.
+        maps: ``maps_as_pydicts`` of Arrow's.
+    """
+    try:
+        return list(column.to_pylist(maps_as_pydicts=maps))
+    except OverflowError:
+        return [_python_value(column.slice(number, 1), maps) for number in range(len(column))]
+
+
+def _python_value(value: pa.Array | pa.ChunkedArray, maps: Literal["lossy"] | None) -> Any:
+    try:
+        return value.to_pylist(maps_as_pydicts=maps)[0]
+    except OverflowError:
+        if pa.types.is_nested(value.type):
+            return value.cast(_with_text(value.type)).to_pylist(maps_as_pydicts=maps)[0]
+        whole = value.combine_chunks() if isinstance(value, pa.ChunkedArray) else value
+        text: str = time_text(whole)[0].as_py()
+        return text.replace(" ", "T").replace("Z", "+00:00")
+
+
+def _with_text(kind: pa.DataType) -> pa.DataType:
+    """The type with text in place of dates and times. Pure."""
+    if pa.types.is_temporal(kind):
+        return pa.string()
+    if pa.types.is_map(kind):
+        return pa.map_(_with_text(kind.key_type), _with_text(kind.item_type))
+    if pa.types.is_struct(kind):
+        return pa.struct([pa.field(member.name, _with_text(member.type)) for member in kind])
+    return pa.list_(_with_text(kind.value_type)) if pa.types.is_nested(kind) else kind
 
 
 def _is_text(kind: pa.DataType) -> bool:

@@ -30,6 +30,8 @@ from spark_jobs.sinks.jdbc.rows import (
     TOPIC,
     at_offset_boundary,
     has_more_digits,
+    has_nanoseconds,
+    python_values,
     select_newest,
     with_clocks,
     with_uuids,
@@ -89,6 +91,14 @@ class _Bad(Exception):
 
 class _Collision(Exception):
     """Another transaction has inserted the same row of the table of positions: to be retried."""
+
+
+def _refuse_times(rows: pa.Table, name: str, cut: Any, bad: list[_Bad]) -> pa.Table:
+    """The rows that ``cut`` leaves; the others are added to ``bad``."""
+    misfits = rows.filter(cut)
+    cause = ValueError(f"the time in column {name} has more digits after the second than the column")
+    bad += [_Bad(misfits.slice(number, 1), cause) for number in range(misfits.num_rows)]
+    return rows.filter(pc.invert(cut)) if misfits.num_rows else rows
 
 
 @dataclass(slots=True)
@@ -264,13 +274,12 @@ class _Writer:
         return rows.num_rows - len(bad), row_count - rows.num_rows, bad
 
     def _without_cut_times(self, rows: pa.Table, bad: list[_Bad]) -> pa.Table:
-        """The rows whose times the database would not cut, or round, without an error."""
+        """The rows whose times the database would not cut, or round, without an error; in a key two of them would be one."""
         for name, digits in self.plan.seconds:
-            cut = has_more_digits(rows.column(name), digits)
-            misfits = rows.filter(cut)
-            cause = ValueError(f"the time in column {name} has more digits after the second than the column")
-            bad += [_Bad(misfits.slice(number, 1), cause) for number in range(misfits.num_rows)]
-            rows = rows.filter(pc.invert(cut)) if misfits.num_rows else rows
+            rows = _refuse_times(rows, name, has_more_digits(rows.column(name), digits), bad)
+        for name in self.plan.clocks:
+            if name in self.plan.keys:
+                rows = _refuse_times(rows, name, has_nanoseconds(rows.column(name)), bad)
         return rows
 
     def _load_rows(self, connection: Connection, rows: pa.Table, bad: list[_Bad]) -> None:
@@ -345,7 +354,7 @@ class _Writer:
             return
         with self.letters:
             for bad_row in bad:
-                (row,) = bad_row.row.to_pylist()
+                row = _values_of(bad_row.row)
                 self.letters.report(
                     row[TOPIC],
                     row[PARTITION],
@@ -357,7 +366,7 @@ class _Writer:
                 )
 
     def _describe_bad_row(self, bad: _Bad) -> str:
-        (row,) = bad.row.to_pylist()
+        row = _values_of(bad.row)
         key = ", ".join(f"{name}={row[name]!r}"[:_VALUE_SHOWN] for name in self.plan.keys)
         where = f"{row[TOPIC]}-{row[PARTITION]} offset {row[OFFSET]}{' with ' + key if key else ''}"
         column = column_of(bad.cause)
@@ -380,6 +389,11 @@ class _Writer:
             f"The time in column {wrong[0]} is negative, or a day and more. In PostgreSQL an interval holds it: ALTER "
             f"TABLE {table} ALTER COLUMN {name} TYPE interval; a bigint holds its nanoseconds. "
         )
+
+
+def _values_of(row: pa.Table) -> dict[str, Any]:
+    """The values of a single row."""
+    return {name: python_values(row.column(name))[0] for name in row.schema.names}
 
 
 _COMMIT: Final = ("job_", "table_", "kafka_topic_", "kafka_partition_", "next_offset_")

@@ -39,6 +39,7 @@ from spark_jobs.sinks.kafka.templates import PLACEHOLDER, column_of, text_column
 from spark_jobs.sinks.kafka.writer import EXPLAIN, no_points, write_all
 from spark_jobs.spark.causes import cause_of
 from spark_jobs.spark.frames import number_columns
+from spark_jobs.spark.map_keys import has_other_keys, with_text_keys
 from spark_jobs.spark.worker_memory import frozen_after
 from worker.converters.avro import AvroConverter
 
@@ -204,7 +205,11 @@ class KafkaSink(Sink):
 
         config = self.context.config
         form, by_columns = config["sink.kafka.format"], config["sink.kafka.key"] == "columns"
-        key = f.to_json(f.struct(*[by_name[name] for name in keys]), WHOLE) if keys else f.lit(None).cast("string")
+        named = dict(by_name)
+        for column in schema.columns:
+            if has_other_keys(column.type):
+                named[column.name] = with_text_keys(by_name[column.name], column.type).alias(column.name)
+        key = f.to_json(f.struct(*[named[name] for name in keys]), WHOLE) if keys else f.lit(None).cast("string")
         if form == AVRO:
             avro_keys = keys if by_columns or config["sink.kafka.key"] == "as-is" else []
             encoding = avro_rows(schema, avro_keys, registry_options(config))
@@ -213,10 +218,10 @@ class KafkaSink(Sink):
             return key, [*numbered_columns, *map(f.col, UMS_COLUMNS)], encoding
         if form == UMS:
             if not by_columns:
-                key = ums.key_column(schema, self.context.name, [by_name[name] for name in keys])
+                key = ums.key_column(schema, self.context.name, [named[name] for name in keys])
             value = ums.message_column(schema, self.context.name, by_name)
         else:
-            value = f.to_json(f.struct(*by_name.values(), *UMS_COLUMNS), WHOLE)
+            value = f.to_json(f.struct(*named.values(), *UMS_COLUMNS), WHOLE)
         return key, [value.cast("binary").alias("value")], None
 
     def _write_rows(

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from connectors.formats import ums
 from spark_jobs.json_options import WHOLE
+from spark_jobs.spark.map_keys import with_text_keys
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -103,5 +104,5 @@ def _text_column(column: Column, kind: DataType) -> Column:
     if name == "binary":
         return f.translate(f.base64(column), "\r\n", "")  # Spark's Base64 has lines of 76 characters.
     if name in _NESTED:
-        return f.to_json(column, WHOLE)
+        return f.to_json(with_text_keys(column, kind), WHOLE)
     return column.cast("string")

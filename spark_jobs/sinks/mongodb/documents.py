@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -85,17 +86,40 @@ def id_of(settings: MongoSettings, table: RowTable) -> Callable[[SinkRow], Any]:
 
     if len(table.keys) == 1 and not settings.id_document:
         (only,) = table.keys
-        return lambda row: value_of(row, only)
+        return lambda row: _alone(only, value_of(row, only))
     return lambda row: {name: value_of(row, name) for name in table.keys}
 
 
+def _alone(name: str, value: Any) -> Any:
+    """The value of a key's only column as an ``_id``, which can't be an array."""
+    return {name: value} if isinstance(value, list) else value
+
+
 def make_exact(value: Any, *, decimals: bool) -> Any:
-    """A value of a key as BSON has it, and as text where BSON would round it, so that two keys do not become one."""
+    """A value of a key as BSON has it, and as text where BSON would round it, so that two keys do not become one.
+
+    Raises:
+        Unfilled: a name in it has a dollar in front, which no ``_id`` may have.
+    """
+    if isinstance(value, dict):
+        return {_exact_name(name): make_exact(part, decimals=decimals) for name, part in value.items()}
+    if isinstance(value, list):
+        return [make_exact(part, decimals=decimals) for part in value]
     if isinstance(value, datetime):
-        return text_of(value) if value.microsecond % 1000 else value
+        if value.microsecond % 1000:
+            return text_of(value)
+        return value if value.tzinfo else value.replace(tzinfo=UTC)
     if isinstance(value, (Decimal, date)):
         return _as_bson(value, decimals=decimals)
-    return value
+    # Of a number that differs from itself no program knows whether it is there.
+    return text_of(value) if isinstance(value, float) and math.isnan(value) else value
+
+
+def _exact_name(name: Any) -> str:
+    fit = name if isinstance(name, str) else text_of(name)
+    if fit.startswith("$"):
+        raise Unfilled(f"its key has the name {fit}, and MongoDB takes no name with a dollar in front in an _id")
+    return fit
 
 
 def make_hashable(value: Any) -> Any:

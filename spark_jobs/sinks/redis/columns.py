@@ -89,7 +89,9 @@ def texts_of(column: pa.ChunkedArray) -> list[Any]:
     if pa.types.is_timestamp(kind):
         zone = "+00:00" if kind.tz == "UTC" else ""
         times = list_of(column.cast(pa.timestamp(kind.unit)) if zone else column)  # without a zone it is faster
-        return [None if time is None else time.isoformat() + zone for time in times]
+        return [
+            None if time is None else (time if isinstance(time, str) else time.isoformat()) + zone for time in times
+        ]
     return [value_of(value) for value in list_of(column)]
 
 

@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 from connectors.backoff import Backoff
 from connectors.errors import Fatal, Retriable
 from spark_jobs.sinks.jdbc.config import UPSERT
-from spark_jobs.sinks.jdbc.rows import POSITION, select_newest
+from spark_jobs.sinks.jdbc.rows import POSITION, python_values, select_newest
 from spark_jobs.sinks.shared.model import SinkRow, Unfinished
 from spark_jobs.sinks.shared.values import json_of
 
@@ -270,16 +270,46 @@ def rows_of(table: pa.Table, columns: Sequence[str]) -> list[SinkRow]:
 
 
 def list_of(column: pa.ChunkedArray) -> list[Any]:
-    """The values of a column as Python has them: as ``to_pylist``, which takes several times as long. Pure."""
+    """The values of a column as Python has them: as ``python_values``, which takes several times as long. Pure."""
     kind = column.type
     if any(fits(kind) for fits in _OBJECTS) or (not column.null_count and any(fits(kind) for fits in _NUMBERS)):
         values: list[Any] = column.to_numpy().tolist()
         return values
     if not (pa.types.is_timestamp(kind) and kind.unit == "us" and kind.tz in (None, "UTC")):
-        return list(column.to_pylist(maps_as_pydicts="lossy"))
+        return values_of_nested(column)
     times: list[Any] = column.cast(pa.timestamp("us")).to_numpy().tolist()
     if int in set(map(type, times)):
-        return list(column.to_pylist())  # beyond Python's years, of which Arrow's error tells
+        return python_values(column)
     if kind.tz is None:
         return times
     return [time_value if time_value is None else time_value.replace(tzinfo=UTC) for time_value in times]
+
+
+def values_of_nested(column: pa.ChunkedArray) -> list[Any]:
+    """Values with maps as dictionaries, whose keys are text (JSON) where they have parts. Pure."""
+    if not has_keys_with_parts(column.type):
+        return python_values(column, "lossy")
+    return [_as_dictionaries(value, column.type) for value in python_values(column)]
+
+
+def has_keys_with_parts(kind: pa.DataType) -> bool:
+    """Whether a type has maps whose keys are structs, arrays or maps. Pure."""
+    if pa.types.is_map(kind):
+        return pa.types.is_nested(kind.key_type) or has_keys_with_parts(kind.item_type)
+    if not pa.types.is_nested(kind):
+        return False
+    return any(has_keys_with_parts(kind.field(number).type) for number in range(kind.num_fields))
+
+
+def _as_dictionaries(value: Any, kind: pa.DataType) -> Any:
+    """A value as ``to_pylist`` gives it, with dictionaries in place of lists of pairs."""
+    if value is None:
+        return None
+    if pa.types.is_map(kind):
+        pairs = [(_as_dictionaries(key, kind.key_type), _as_dictionaries(item, kind.item_type)) for key, item in value]
+        return {json_of(key).decode() if isinstance(key, dict | list) else key: item for key, item in pairs}
+    if pa.types.is_struct(kind):
+        return {name: _as_dictionaries(item, kind.field(name).type) for name, item in value.items()}
+    if pa.types.is_nested(kind):
+        return [_as_dictionaries(item, kind.value_type) for item in value]
+    return value

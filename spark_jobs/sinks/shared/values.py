@@ -48,7 +48,11 @@ def text_of(value: Any) -> str:
 
 def json_of(value: Any) -> bytes:
     """A value as JSON: decimals as numbers with all digits, bytes in base64, instants in UTC, NaN and infinities as text."""
-    return orjson.dumps(make_finite(value), default=_json_default, option=_JSON)
+    finite = make_finite(value)
+    try:
+        return orjson.dumps(finite, default=_json_default, option=_JSON)
+    except TypeError:  # a key of a map that is no name as it is
+        return orjson.dumps(_with_names(finite), default=_json_default, option=_JSON)
 
 
 def make_finite(value: Any) -> Any:
@@ -60,6 +64,19 @@ def make_finite(value: Any) -> Any:
     if isinstance(value, list):
         return value if _is_plain(value) else [make_finite(item) for item in value]
     return value
+
+
+def _with_names(value: Any) -> Any:
+    """The value, with text in place of keys of maps that JSON does not take for names: bytes in base64, decimals."""
+    if isinstance(value, dict):
+        return {_make_name(key): _with_names(item) for key, item in value.items()}
+    return [_with_names(item) for item in value] if isinstance(value, list) else value
+
+
+def _make_name(key: Any) -> Any:
+    if isinstance(key, bytes):
+        return base64.b64encode(key).decode()
+    return text_of(key) if isinstance(key, Decimal) else key
 
 
 def _is_plain(items: Iterable[Any]) -> bool:

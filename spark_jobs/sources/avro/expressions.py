@@ -20,6 +20,7 @@ from connectors.schema import Schema, Type
 from spark_jobs.json_options import WHOLE
 from spark_jobs.sources.avro.decimals import variable_decimal
 from spark_jobs.sources.types import MAX_PRECISION, Form, form_of, spark_type, suit_column
+from spark_jobs.spark.map_keys import with_text_keys
 from worker.converters.avro import AVRO_OPTIONS
 from worker.converters.avro_form.read import avro_reader
 from worker.converters.avro_form.schema import AvroSettings
@@ -282,7 +283,7 @@ def _cast_column(column: Column, own_type: t.DataType, target: t.DataType) -> Co
     if own_type == target:
         return column
     if isinstance(target, t.StringType) and isinstance(own_type, (t.StructType, t.ArrayType, t.MapType)):
-        return f.to_json(column, WHOLE)
+        return f.to_json(with_text_keys(column, own_type), WHOLE)
     if isinstance(target, t.StringType) and isinstance(own_type, t.BinaryType):
         return f.base64(column)
     if isinstance(own_type, t.StructType) and isinstance(target, t.StructType):

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pyspark.sql import SparkSession
+    from pyspark.sql.types import DataType
 
     from spark_jobs.contract import Sink
     from spark_jobs.testing.batches import BatchData, Change
@@ -122,6 +123,31 @@ def test_a_value_that_a_constraint_refuses(rig: Callable[..., Rig]) -> None:
     ids = {row["id"] for row in analytics.rows("id")}
     assert 7 not in ids
     assert len(ids) >= 9  # all rows of the other task, and of its own what had been written
+
+
+PARTS = StructType([StructField("a", IntegerType()), StructField("l", ArrayType(StringType()))])
+
+
+@pytest.mark.parametrize(
+    ("kind", "keys"),
+    [
+        (PARTS, [{"a": 1, "l": ["x"]}, {"a": None, "l": ["x"]}, {"a": 1, "l": [None]}]),
+        (ArrayType(StringType()), [["a", "b"], ["a,b"], []]),
+        (MapType(StringType(), IntegerType()), [{"a": 1}, {"a": None}, {}]),
+    ],
+    ids=["struct", "array", "map"],
+)
+def test_keys_with_parts(rig: Callable[..., Rig], kind: DataType, keys: list[Any]) -> None:
+    analytics = rig()
+    analytics.table = TableSchema(analytics.table.namespace, (key_column("k", kind), Column("id", IntegerType())))
+    analytics.write(*(change("i", number, k=key, id=number) for number, key in enumerate(keys)))
+    assert analytics.rows("id") == [{"id": number} for number in range(3)]
+    analytics.write(change("u", 20, k=keys[0], id=20), change("d", 21, k=keys[1]))
+    analytics.write(change("u", 15, k=keys[1], id=15), change("u", 16, k=keys[0], id=16))  # late
+    assert analytics.rows("id") == [{"id": 2}, {"id": 20}]
+    if kind == PARTS:
+        with pytest.raises(Fatal, match="of its key has a null array, map or struct in it"):
+            analytics.write(change("i", 30, k={"a": 1, "l": None}, id=30))
 
 
 def test_tables_that_exist(rig: Callable[..., Rig]) -> None:

@@ -337,8 +337,13 @@ WIDER = t.StructType([t.StructField("a", t.LongType()), t.StructField("b", t.Str
             ],
         ),
         (t.ArrayType(t.LongType()), t.ArrayType(t.IntegerType()), [([1, 2], [1, 2], None), ([BIG], None, f"[{BIG}]")]),
+        (
+            t.MapType(t.IntegerType(), t.LongType()),
+            t.MapType(t.IntegerType(), t.IntegerType()),
+            [({1: 2}, None, '{"1":2}'), (None, None, None)],
+        ),
     ],
-    ids=["text", "double", "decimal", "bytes", "struct", "array"],
+    ids=["text", "double", "decimal", "bytes", "struct", "array", "map"],
 )
 def test_a_value_is_held_or_its_text_is(
     spark: SparkSession, source: t.DataType, target: t.DataType, expected: list[tuple[Any, Any, Any]]

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from pyspark.sql.types import StringType
+from pyspark.sql.types import DateType, StringType
 
 from compose.local.mariadb import MariaDb
 from compose.local.postgres import Postgres
@@ -215,6 +215,19 @@ def test_a_row_with_a_key_that_no_index_takes_is_put_aside(
     assert (done["loaded"], done["bad"], done["error"]) == (2, 1, None)
     assert [letter[:3] for letter in letters.reported] == [("topic", 0, 1)]
     assert postgresql.rows(table, "id") == [("a",), ("b",)]
+
+
+def test_a_row_with_a_day_beyond_pythons_years(rig: Callable[..., Rig], server_db: Database, table: str) -> None:
+    """Of PostgreSQL's own range it is written; the server refuses others, and the row is put aside."""
+    schema = simple(table, Column("day", DateType()))
+    letters = Letters()
+    days = [1, 36_000_000 if server_db.name == "postgresql" else 2, 2**31 - 1, -800_000]
+    rows = [{"id": number, "day": day, "ums_id_": 1} for number, day in enumerate(days)]
+    done = rig(server_db).task(schema, rows, letters)
+    assert (done["loaded"], done["bad"], done["error"]) == (2, 2, None)
+    assert [letter[2] for letter in letters.reported] == [2, 3]
+    if server_db.name == "postgresql":
+        assert server_db.rows(table, "day::text") == [("100534-08-27",), ("1970-01-02",)]
 
 
 def check(db: Database, **options: str) -> list[str]:

@@ -163,3 +163,14 @@ def test_times_that_are_none_of_a_day(
     postgresql.query(str(no.value).partition("holds it: ")[2].partition(";")[0])
     assert job.write(schema_of(table), rows) == 2
     assert [row[1] for row in postgresql.rows(table, "id, at")] == expected
+
+
+def test_times_of_a_key_are_not_cut(rig: Callable[..., Rig], db: Database, table: str) -> None:
+    """Two rows would become one."""
+    key = Column("at", t.LongType(), nullable=False, key=True, meaning=TIME)
+    schema = TableSchema(f"shop.{table}", (key, Column("seen", t.LongType(), meaning=TIME)))
+    job = rig(db)
+    assert job.write(schema, [{"at": 1_000, "seen": 1, "ums_id_": 1}, {"at": 2_000, "ums_id_": 2}]) == 2
+    with pytest.raises(Fatal, match="with at=2001: the time in column at has more digits after the second"):
+        job.write(schema, [{"at": 1_000, "ums_id_": 3}, {"at": 2_001, "ums_id_": 4}])
+    assert len(db.rows(table)) == 2

@@ -89,6 +89,18 @@ def test_values_of_all_types_arrive_whole(
     assert sorted(row[0] for row in db.query(f"SELECT id FROM {db.quote(table)}")) == ["nulls", "é key' \\"]
 
 
+def test_keys_of_maps_are_written_as_values_are(
+    rig: Callable[..., Rig], postgresql: Database, table: str, spark: SparkSession
+) -> None:
+    kind = t.MapType(t.BinaryType(), t.MapType(t.DateType(), t.IntegerType()))
+    schema = TableSchema(f"shop.{table}", (Column("id", kind, nullable=False, key=True), Column("m", kind)))
+    rows = [{"id": [(key, [])], "m": [(b"\xff", [(1, 5)])], "ums_id_": 1} for key in (b"\x00", b"\x01")]
+    job = rig(postgresql, spark)
+    for _ in range(2):
+        job.write(schema, rows)
+    assert postgresql.rows(table, "id, m") == [({key: {}}, {"/w==": {"1970-01-02": 5}}) for key in ("AA==", "AQ==")]
+
+
 def _long(db: Database, table: str) -> str:
     (name,) = [name for name in db.columns(table) if name.startswith("xxxxx")]
     assert len(name) == {"postgresql": 63, "sqlite": 70}.get(db.name, 64)

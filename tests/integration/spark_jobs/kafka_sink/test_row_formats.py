@@ -10,7 +10,17 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # it is there, and documented
-from pyspark.sql.types import ArrayType, IntegerType, MapType, StringType, StructField, StructType, TimestampType
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    DateType,
+    IntegerType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
 
 from connectors.errors import Fatal, Retriable
 from spark_jobs.config.job_files import check_job
@@ -234,6 +244,18 @@ def test_ums_has_the_key_of_the_row_and_the_name_of_the_table(spark: SparkSessio
     ]
     assert message["payload"][0]["tuple"][0] == "7"
     assert message["payload"][0]["tuple"][2:] == ["i", message["payload"][0]["tuple"][3], "3", None, note]
+
+
+@pytest.mark.parametrize("form", ["json", "ums"])
+def test_keys_of_maps_are_written_as_values_are(spark: SparkSession, bootstrap: str, form: str) -> None:
+    topic = f"in-{secrets.token_hex(4)}"
+    sink = kafka_sink(spark, bootstrap, topic, **{"sink.kafka.topic": "${topic}.out", "sink.kafka.format": form})
+    table = TableSchema("shop.maps", (*TABLE.columns[:1], Column("m", MapType(BinaryType(), DateType()))))
+    sink.write(BatchFeed(topic).next([(table, [change("i", 1, id=1, m=[(b"\xff\x00", 1)])])]).frames(spark))
+    (record,) = read_topic(bootstrap, f"{topic}.out", committed=True)
+    message = json.loads(record.value or b"")
+    written = message["m"] if form == "json" else json.loads(message["payload"][0]["tuple"][-1])
+    assert written == {"/wA=": "1970-01-02"}
 
 
 def test_a_new_version_of_a_ums_table_stays_in_its_topic(

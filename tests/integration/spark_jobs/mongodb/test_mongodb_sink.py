@@ -3,14 +3,25 @@
 from __future__ import annotations
 
 import secrets
-from datetime import datetime
+from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 import pymongo
 import pytest
 from bson.decimal128 import Decimal128
-from pyspark.sql.types import DecimalType, IntegerType, StringType, TimestampType
+from pyspark.sql.types import (
+    ArrayType,
+    DateType,
+    DecimalType,
+    IntegerType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+)
 
 from compose.local.targets.mongodb import MongoDb
 from connectors.errors import Fatal, Retriable
@@ -28,6 +39,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pyspark.sql import SparkSession
+    from pyspark.sql.types import DataType
 
     from spark_jobs.contract import Sink
     from spark_jobs.testing.batches import Change
@@ -111,6 +123,39 @@ def test_times_in_keys_stay_apart(rig: Callable[..., Rig]) -> None:
     first, second = (datetime.fromisoformat(f"2026-01-01T00:00:01.00000{number}+00:00") for number in (1, 2))
     times.write(change("i", 1, id=1, at=first), change("i", 2, id=2, at=second))
     assert times.collection.count_documents({}) == 2
+
+
+PARTS = StructType(
+    [StructField("at", TimestampType()), StructField("price", DecimalType(10, 2)), StructField("day", DateType())]
+)
+
+
+@pytest.mark.parametrize(
+    ("kind", "keys"),
+    [
+        (
+            PARTS,
+            [
+                {"at": datetime(2026, 1, 1, 0, 0, 0, 1, UTC), "price": Decimal("1.50"), "day": date(2026, 1, 1)},
+                {"at": datetime(2026, 1, 1, 0, 0, 0, 2, UTC), "price": Decimal("1.50"), "day": None},
+                {"at": None, "price": None, "day": None},
+            ],
+        ),
+        (ArrayType(StringType()), [["a", "b"], ["a,b"], []]),
+        (MapType(IntegerType(), DecimalType(10, 2)), [{1: Decimal("1.50")}, {2: None}, {}]),
+        (TimestampNTZType(), [datetime(2026, 1, day) for day in (1, 2, 3)]),  # noqa: DTZ001 - no zone
+    ],
+    ids=["struct", "array", "map", "local time"],
+)
+def test_keys_with_parts(rig: Callable[..., Rig], kind: DataType, keys: list[Any]) -> None:
+    rows = rig(**{"key.columns": "key"})
+    rows.table = TableSchema(rows.table.namespace, (*COLUMNS, Column("key", kind)))
+    rows.write(*(change("i", number, id=number, key=key) for number, key in enumerate(keys)))
+    assert rows.collection.count_documents({}) == 3
+    assert all(not isinstance(document["_id"], list) for document in rows.collection.find({}))  # MongoDB refuses it
+    rows.write(change("u", 20, id=20, key=keys[0]), change("d", 21, key=keys[1]))
+    rows.write(change("u", 15, id=15, key=keys[1]), change("u", 16, id=16, key=keys[0]))  # late
+    assert sorted(document["id"] for document in rows.collection.find({})) == [2, 20]
 
 
 def test_documents_of_other_programs_are_older(rig: Callable[..., Rig]) -> None:

@@ -135,6 +135,26 @@ def test_times_are_cut_to_milliseconds_downwards() -> None:
     assert cell_of("date", "date")(date(1970, 1, 2)) == (0x80000001).to_bytes(4, "big")
 
 
+def test_a_key_with_microseconds_is_refused() -> None:
+    """Two rows would become one."""
+    key = Column("at", TimestampType(), nullable=False, key=True)
+    schema = TableSchema("shop.events", (key, Column("seen", TimestampType())))
+    settings = chosen()
+    table = CassandraTable(tables.wanted_types(settings, schema), ("at",), ())
+
+    def call(at: datetime, /, **types: str) -> CassandraCall:
+        target = tables.target_of(settings, schema, replace(table, types={**table.types, **types}), frozenset())
+        values = {"at": at, "seen": at}
+        moment = SinkRow(values, 7, datetime(2026, 1, 1, tzinfo=UTC), "u", "", "topic", 0, 5, 0)
+        return CassandraCells(settings, target, UNSET).call(moment)
+
+    whole = datetime(2026, 1, 1, 0, 0, 0, 1000, UTC)
+    call(whole)
+    with pytest.raises(CassandraMisfit, match="the column at belongs to the key, and the type timestamp has no micro"):
+        call(whole.replace(microsecond=1001))
+    call(whole.replace(microsecond=1001), at="bigint")
+
+
 def test_which_types_hold_which() -> None:
     number, moment = Column("n", LongType()), Column("t", TimestampType())
     assert [kind for kind in ("int", "bigint", "varint", "text", "blob", "uuid") if can_hold(kind, number)] == [

@@ -14,6 +14,7 @@ from spark_jobs.sinks.jdbc.rows import (
     at_offset_boundary,
     clock_text,
     copy_buffer,
+    has_nanoseconds,
     literal_rows,
     select_newest,
     split_statements,
@@ -243,3 +244,29 @@ def test_records_are_cut_between_offsets(offsets: list[int]) -> None:
     offsets.sort()
     cut = at_offset_boundary(placed(offsets))
     assert offsets[cut:] == [offset for offset in offsets if offset == offsets[-1]]
+
+
+def test_years_of_more_than_four_digits() -> None:
+    days = [0, None, 8_000_000, 36_000_000, -800_000]
+    dates = pa.table({"d": pa.array(days, pa.date32())})
+    assert bytes(copy_buffer(dates, ["d"])).decode().split("\n") == [
+        "1970-01-01", "\\N", "23873-04-04", "100534-08-27", "-0221-09-04", "",
+    ]  # fmt: skip
+    infinity = 9_223_372_036_825_200_000  # as Debezium has PostgreSQL's
+    times = pa.table({"t": pa.array([0, infinity], pa.timestamp("us", "UTC"))})
+    zoned, plain = bytes(copy_buffer(times, ["t"])).decode(), literal_rows(times, ["t"]).to_pylist()
+    assert zoned == "1970-01-01 00:00:00.000000Z\n294247-01-10 04:00:25.200000Z\n"
+    assert plain == ["('1970-01-01 00:00:00.000000'),", "('294247-01-10 04:00:25.200000'),"]
+
+
+def test_nan_is_one_key() -> None:
+    rows = placed(
+        [1, 2, 3, 4, 5],
+        k=pa.array([float("nan"), 1.0, float("nan"), None, None], pa.float64()),
+        ums_id_=pa.array([1, 2, 3, 4, 5]),
+    )
+    assert select_newest(rows, ["k"]).column("ums_id_").to_pylist() == [2, 3, 5]
+
+
+def test_times_of_a_day_with_nanoseconds() -> None:
+    assert has_nanoseconds(pa.array([0, 1000, 1001, -1, None])).to_pylist() == [False, False, True, True, False]

@@ -11,7 +11,7 @@ from pyspark.sql import types
 
 from connectors.errors import Fatal, Retriable
 from spark_jobs.sinks.clickhouse.answers import code_of, error_of
-from spark_jobs.sinks.clickhouse.client import ClickHouseClient, write_stream
+from spark_jobs.sinks.clickhouse.client import ClickHouseClient, find_lost_nulls, write_stream
 from spark_jobs.sinks.clickhouse.columns import (
     POSITION,
     ClickHouseColumn,
@@ -190,6 +190,16 @@ def test_bad_rows_are_found_by_halves() -> None:
     _, whole = server.requests[0]
     assert whole.column_names == ["id", "ums_id_", "ums_ts_", "ums_op_", "ums_deleted_"]
     assert whole.column("ums_deleted_").to_pylist() == [number % 2 for number in range(10)]
+
+
+def test_nulls_that_a_key_would_lose() -> None:
+    kind = pa.struct([("a", pa.int32()), ("l", pa.list_(pa.struct([("b", pa.string())])))])
+    values = [None, {"a": None, "l": [{"b": None}]}, {"a": 1, "l": None}, {"a": 1, "l": [None]}]
+    mask = find_lost_nulls(pa.chunked_array([pa.array(values, kind)]))
+    assert mask is not None
+    assert mask.to_pylist() == [False, False, True, True]
+    assert find_lost_nulls(pa.chunked_array([pa.array(values[:2], kind)])) is None
+    assert find_lost_nulls(pa.chunked_array([pa.array([1, None])])) is None
 
 
 def test_requests_with_the_same_rows_have_the_same_token() -> None:

@@ -74,6 +74,18 @@ def test_documents_that_are_refused() -> None:
 def test_values_of_keys_stay_apart() -> None:
     assert make_exact(datetime(2026, 1, 2, 3, 4, 5, 678000, UTC), decimals=True).microsecond == 678000
     assert make_exact(datetime(2026, 1, 2, 3, 4, 5, 678001, UTC), decimals=True) == "2026-01-02T03:04:05.678001+00:00"
+    micros = [datetime(2026, 1, 2, 3, 4, 5, number, UTC) for number in (1, 2)]
+    first, second = (make_exact({"at": [moment]}, decimals=True) for moment in micros)
+    assert first != second
+    assert bson.decode(bson.encode(first)) == first
+    local = datetime(2026, 1, 2, 3, 4, 5)  # noqa: DTZ001 - no zone
+    assert make_exact(local, decimals=True) == local.replace(tzinfo=UTC)  # as it is read back
+    assert make_exact({1: {"d": Decimal("1.50"), "day": date(2026, 1, 2)}}, decimals=True) == {
+        "1": {"d": Decimal128("1.50"), "day": TIME}
+    }
+    assert make_exact([float("nan")], decimals=True) == ["nan"]
+    with pytest.raises(Unfilled, match=r"the name \$a, and MongoDB takes no name with a dollar"):
+        make_exact({"a": [{"$a": 1}]}, decimals=True)
     assert make_hashable({"a": Decimal128("1.0"), "b": [1]}) == make_hashable({"a": Decimal128("1.00"), "b": [1]})
     assert make_hashable({"a": 1, "b": 2}) != make_hashable({"b": 2, "a": 1})
 

@@ -83,6 +83,13 @@ def test_values() -> None:
     ]
 
 
+def test_keys_of_maps_are_names_in_json() -> None:
+    inner = {Decimal("1.50"): {b"\xff": [{date(2026, 1, 2): 1}]}, 1: None}
+    assert json.loads(json_of({"m": inner})) == {"m": {"1.50": {"/w==": [{"2026-01-02": 1}]}, "1": None}}
+    with pytest.raises(TypeError):
+        json_of({"m": {("no", "name"): 1}})
+
+
 def test_numbers_within_records() -> None:
     rows = pa.table({"kafka_topic_": ["t"] * 5, "kafka_partition_": [0, 0, 0, 1, 1], "kafka_offset_": [4, 5, 5, 5, 6]})
     first, last = numbers_of_records(rows.slice(0, 2), (None, 0))
