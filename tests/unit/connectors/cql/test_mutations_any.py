@@ -10,13 +10,22 @@ from hypothesis import strategies as st
 
 from connectors.cql.encoding import encode_partition_key
 from connectors.cql.mutations.compiled import CompiledDecoder
-from connectors.cql.mutations.definition import CqlColumn, CqlTableDefinition, make_definition, parse_definition
+from connectors.cql.mutations.definition import CqlColumn, CqlTableDefinition, Kind, make_definition, parse_definition
 from connectors.cql.mutations.encode import write_mutation, write_update
 from connectors.cql.mutations.head import least_write_time, read_mutation_head, update_head
 from connectors.cql.mutations.reference import Damaged, UnknownColumn, read_update, skip_update
 from connectors.cql.types import CqlType
 from connectors.formats.partition_update import Cell, CellStamp, PartitionUpdate, UpdateRow
-from tests.unit.connectors.cql.mutation_world import SOURCE, TABLE_ID, VERSIONS, cells_of, tables, unpacked, updates, with_time
+from tests.unit.connectors.cql.mutation_world import (
+    SOURCE,
+    TABLE_ID,
+    VERSIONS,
+    cells_of,
+    tables,
+    unpacked,
+    updates,
+    with_time,
+)
 from tests.unit.connectors.cql.strategies import values
 
 _LIMITS = settings(
@@ -94,7 +103,7 @@ def test_simple_updates_are_read_by_generated_code(data: st.DataObject, version:
 def test_rows_that_say_nothing_are_not_simple(columns: tuple[str, ...], beside: tuple[UpdateRow, ...]) -> None:
     """Whatever the decoder has seen before: else the same row would be an event or none."""
     number = CqlType("int")
-    kinds = {"k": "partition_key", "c": "clustering", "s": "static", "a": "regular", "b": "regular"}
+    kinds: dict[str, Kind] = {"k": "partition_key", "c": "clustering", "s": "static", "a": "regular", "b": "regular"}
     table = make_definition("ks", "t", TABLE_ID, [CqlColumn(name, number, kind) for name, kind in kinds.items()])
     decoder = CompiledDecoder(table, 7)
     cells = tuple(Cell(column, None, 1, CellStamp(5)) for column in columns)
