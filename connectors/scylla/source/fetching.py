@@ -12,14 +12,12 @@ from typing import TYPE_CHECKING, Any, Final
 from connectors.cql.cluster.failures import NodesAway, SchemaChanged
 from connectors.cql.cluster.throttle import InFlightLimit, PageSize, pause_s
 from connectors.errors import Fatal, Retriable
-from connectors.scylla.model import STREAM
 from connectors.scylla.source.lanes import (
     Lane,
     LanePlan,
     LaneWindow,
+    ReadProgress,
     StreamRead,
-    drop_until,
-    go_on,
     halve_read,
     plan_lane,
 )
@@ -439,14 +437,13 @@ class Fetcher:
     async def _read_pages(self, task: LaneTask, window: LaneWindow) -> None:
         """Fetch all pages of the first read of ``window``; what is left of it after a fault goes back to the front."""
         read = window.reads.popleft()
-        seen_streams: set[bytes] = set()
-        last: LogRow | None = None
+        progress = ReadProgress(read)
         state: bytes | None = None
         feed = task.section.feed
         version, epoch, columns = feed.newest, feed.epoch, feed.selected_columns(feed.newest)
         while True:
             if feed.epoch != epoch:  # another query from here on: its pages have nothing to do with these
-                window.reads.extendleft(reversed(go_on(read, seen_streams, last)))
+                window.reads.extendleft(reversed(progress.remainder()))
                 return
             try:
                 rows, state, sound = await self._fetch_page(task, version, read, state)
@@ -454,12 +451,12 @@ class Fetcher:
                 self._log.info("%s: its definition has changed (%s)", feed.table, error)
                 await self._handle_fault(task, feed, error)
                 await self._retry_definition(feed)
-                window.reads.extendleft(reversed(go_on(read, seen_streams, last)))
+                window.reads.extendleft(reversed(progress.remainder()))
                 return
             except Retriable as error:
                 await self._handle_fault(task, feed, error)
                 if task.failures >= _CUT_AFTER and self._is_cuttable(error):
-                    parts = go_on(read, seen_streams, last)
+                    parts = progress.remainder()
                     window.reads.extendleft(reversed([*halve_read(parts[0]), *parts[1:]]))
                     return
                 continue
@@ -468,18 +465,11 @@ class Fetcher:
                     raise
                 # A paging state that is not accepted (any more): the same rows can be asked for without it.
                 await self._handle_fault(task, feed, error)
-                window.reads.extendleft(reversed(go_on(read, seen_streams, last)))
+                window.reads.extendleft(reversed(progress.remainder()))
                 return
             task.failures = 0
             received = len(rows)
-            if rows:
-                if read.after is not None and last is None:
-                    rows = drop_until(rows, read.streams[0], read.after)
-                if rows:
-                    last = rows[-1]
-                    seen_streams.add(rows[0][STREAM])
-                    if last[STREAM] != rows[0][STREAM]:
-                        seen_streams.update({row[STREAM] for row in rows})
+            rows = progress.take(rows)
             ends = state is None
             try:
                 await task.page_taken.wait()
@@ -492,6 +482,7 @@ class Fetcher:
             self._owner.take_page(
                 FetchedPage(task, window, read, version, columns, rows, ends, ends and not window.reads, not sound)
             )
+            rows = []  # a lane that waits for its next page, as one of hundreds, must not keep this one alive
             if ends:
                 return
 

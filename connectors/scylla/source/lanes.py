@@ -303,16 +303,43 @@ def drop_until(rows: list[LogRow], stream: bytes, after: RowPosition) -> list[Lo
     return []
 
 
-def go_on(read: StreamRead, seen_streams: set[bytes], last: LogRow | None) -> list[StreamRead]:
-    """Return what is left of ``read`` after pages that ended with row ``last``; ``seen_streams`` are the streams in them."""
-    if last is None:
-        return [read]
-    stream, time = last[STREAM], last[TIME]
-    left = tuple(stream_ for stream_ in read.streams if stream_ not in seen_streams)
-    parts = [StreamRead((stream,), time, read.upper, skip=read.skip, after=(time, last[SEQ]), final=read.final)]
-    if left:
-        parts.append(StreamRead(left, read.lower, read.upper, final=read.final))
-    return parts
+@dataclass(slots=True)
+class ReadProgress:
+    """How far the pages of ``read`` have come.
+
+    Attributes:
+        read: the read.
+        seen_streams: streams of the rows so far.
+        last: the last row; None: there was none.
+    """
+
+    read: StreamRead
+    seen_streams: set[bytes] = field(default_factory=set)
+    last: LogRow | None = None
+
+    def take(self, rows: list[LogRow]) -> list[LogRow]:
+        """Note the rows of the next page; return those that no earlier read has taken."""
+        read = self.read
+        if rows and read.after is not None and self.last is None:
+            rows = drop_until(rows, read.streams[0], read.after)
+        if rows:
+            self.last = rows[-1]
+            self.seen_streams.add(rows[0][STREAM])
+            if self.last[STREAM] != rows[0][STREAM]:
+                self.seen_streams.update({row[STREAM] for row in rows})
+        return rows
+
+    def remainder(self) -> list[StreamRead]:
+        """Return what is left of the read."""
+        read, last = self.read, self.last
+        if last is None:
+            return [read]
+        stream, time = last[STREAM], last[TIME]
+        left = tuple(other for other in read.streams if other not in self.seen_streams)
+        parts = [StreamRead((stream,), time, read.upper, skip=read.skip, after=(time, last[SEQ]), final=read.final)]
+        if left:
+            parts.append(StreamRead(left, read.lower, read.upper, final=read.final))
+        return parts
 
 
 def halve_read(read: StreamRead) -> list[StreamRead]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import weakref
 from typing import Any
 
 from connectors.cql.cluster.session import ResultPage
@@ -149,3 +150,63 @@ async def test_a_lane_whose_groups_are_all_held_takes_over_no_others() -> None:
         job.cancel()
     await asyncio.gather(*jobs, return_exceptions=True)
     assert log.ends == [START + 8_999]
+
+
+class PageRows(list[tuple[Any, ...]]):
+    """Rows of a page, of which a test can see whether they are still alive."""
+
+
+class TwoPages:
+    """A session whose first page has a row; the query for the second one is never answered."""
+
+    def __init__(self) -> None:
+        self.asked_again = asyncio.Event()
+
+    async def page(self, _: str, parameters: Any, *, state: bytes | None, **__: Any) -> ResultPage:
+        if state is None:
+            row = (parameters[0], parameters[1], 0, 2, None, True, 1, 1)
+            return ResultPage((), PageRows([row]), b"more")
+        self.asked_again.set()
+        await asyncio.Event().wait()
+        raise AssertionError("not reached")
+
+
+async def test_a_lane_that_waits_for_its_next_page_does_not_keep_the_last_one() -> None:
+    """Hundreds of lanes may wait at once: their pages together could be the whole log."""
+    log = TwoPages()
+    pages: list[weakref.ref[PageRows]] = []
+
+    def take_rows(page: FetchedPage) -> None:
+        assert isinstance(page.rows, PageRows)
+        pages.append(weakref.ref(page.rows))
+        page.task.page_taken.set()
+
+    async def refresh(_: TableFeed) -> None:
+        await pass_turns()
+
+    jobs: list[asyncio.Task[None]] = []
+    fetcher = Fetcher(
+        log,  # type: ignore[arg-type]  # it needs no more of a session
+        scylla_reading(),
+        logging.LoggerAdapter(logging.getLogger("test"), {}),
+        owner=FetchOwner(lambda: START + 9_000, take_rows, refresh, lambda _: None, jobs.append),
+        hook=None,
+        rules=WindowRules(head_ms=500),
+    )
+    columns = (ScyllaColumn("pk", CqlType("int"), "partition_key", 0), ScyllaColumn("v", CqlType("int"), "regular"))
+    feed = TableFeed(TABLE, (TableVersion(TABLE, columns, CdcOptions(), "one"),), lambda _: None)  # type: ignore[arg-type,return-value]
+    section = LaneSection(feed, START, None, tablets=False)
+    fetcher.sections.append(section)
+    group = StreamGroup(TABLE, Generation(START, None), "1", False, (b"1" * 16,))
+    fetcher.start(
+        LaneTask(
+            section,
+            Lane([GroupState(group, positions.source_partition(group), ReadPosition(START, START))], 60_000),
+        )
+    )
+    async with asyncio.timeout(20):
+        await log.asked_again.wait()
+    assert [page() for page in pages] == [None]
+    for job in jobs:
+        job.cancel()
+    await asyncio.gather(*jobs, return_exceptions=True)

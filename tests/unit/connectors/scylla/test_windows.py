@@ -30,10 +30,10 @@ from connectors.scylla.source.feeds import TableFeed, decoded_types, select_text
 from connectors.scylla.source.lanes import (
     GroupState,
     Lane,
+    ReadProgress,
     StreamRead,
     drop_until,
     find_partitions,
-    go_on,
     halve_read,
     plan_lane,
 )
@@ -201,8 +201,13 @@ def test_halves_cover_what_they_came_from(count: int, span: int) -> None:
 def test_going_on_after_a_row() -> None:
     a, b, c = (bytes([index]) * 16 for index in range(3))
     moment = start_of(T0 + 5)
-    parts = go_on(StreamRead((a, b, c), start_of(T0), end_of(T0 + 9)), {b, a}, (a, moment, 3))
-    assert [(part.streams, part.lower, part.after) for part in parts] == [
+    read = StreamRead((a, b, c), start_of(T0), end_of(T0 + 9))
+    progress = ReadProgress(read)
+    assert progress.take([]) == []
+    assert progress.remainder() == [read]
+    page: list[Any] = [(b, moment, 0), (a, moment, 3)]
+    assert progress.take(page) == page
+    assert [(part.streams, part.lower, part.after) for part in progress.remainder()] == [
         ((a,), moment, (moment, 3)),
         ((c,), start_of(T0), None),
     ]
