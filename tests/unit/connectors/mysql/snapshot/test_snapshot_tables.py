@@ -125,6 +125,19 @@ def test_rows_have_the_version_that_the_stream_has_given_to_their_structure() ->
     assert snapshot.state(third) is snapshot.state(third)
 
 
+def test_a_snapshot_of_thousands_of_tables_keeps_what_few_of_them_need() -> None:
+    snapshot = snapshot_tables(tables=stream_tables())
+    columns = (MySqlColumn(name="id", type=codes.LONG),)
+    tables = [MySqlTable(name=TableName("shop", f"t{number}"), columns=columns, key=("id",)) for number in range(1000)]
+    first = snapshot.state(tables[0])
+    states = [first]
+    for table in tables[1:]:
+        states.append(snapshot.state(table))
+        assert snapshot.state(tables[0]) is first, "it is in use"
+    kept = sum(snapshot.state(table) is state for table, state in zip(tables[::-1], states[::-1], strict=True))
+    assert 50 <= kept <= 100
+
+
 def test_few_structures_of_tables_that_are_gone_are_remembered() -> None:
     tables = stream_tables()
     states = []
