@@ -64,6 +64,7 @@ def test_each_of_many_rotated_files_is_compared_with_few_names(folder: Path) -> 
     class File(tuple[int, int]):
         """Device and inode of a file that has a name already."""
 
+        __slots__ = ()
         __hash__ = tuple.__hash__
 
         def __eq__(self, other: object) -> bool:
