@@ -42,6 +42,7 @@ class CassandraTask(SourceTask):
             async with aclosing(run.batches()) as stream:
                 async for batch in stream:
                     yield batch
+                    del batch  # not kept while the next one is waited for
         finally:
             self._run = None
             await run.close()

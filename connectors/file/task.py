@@ -54,6 +54,7 @@ class FileStreamSourceTask(SourceTask):
         async with aclosing(source) as batches:
             async for batch in batches:
                 yield batch
+                del batch  # not kept while the next one is waited for
 
 
 def _make_splitter(options: FileReadSettings, head: bytes) -> LineSplitter:

@@ -71,6 +71,7 @@ async def merge_batches(
                     if generator is source:
                         replays.passed(batch)
                     yield batch
+                    del batch  # not kept while the next one is waited for
             # Nothing is awaited from here to the next step: no batch of the rules before waits to be given.
             if prepared is not None:
                 rows.use(prepared)

@@ -60,6 +60,7 @@ class LogsTask(SourceTask):
         ):
             async for batch in batches:
                 yield batch
+                del batch  # not kept while the next one is waited for
 
     def delivered(self, receipt: Any) -> None:
         """Count the rows of a batch as delivered, and let its senders be answered."""

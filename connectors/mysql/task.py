@@ -53,6 +53,7 @@ class MySqlTask(SourceTask):
                             (tuple(sorted(partition.items())), offset) for partition, offset in batch.offsets
                         )
                         yield batch
+                        del batch  # not kept while the next one is waited for
             finally:
                 self._run = None
                 await run.close()

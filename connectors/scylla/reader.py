@@ -220,6 +220,7 @@ class ScyllaReader:
                             began = time.perf_counter()
                     self.fetcher.gate.release_rows(len(item.rows))
                     item.task.page_taken.set()
+                    del item  # its rows are not kept while the next page is waited for
                 self._report.send(self._output.total, self.states, self.now_ms())
         finally:
             await self._stop_jobs()

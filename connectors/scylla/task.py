@@ -110,6 +110,7 @@ class ScyllaTask(SourceTask):
             async with aclosing(reader.batches()) as stream:
                 async for batch in stream:
                     yield batch
+                    del batch  # not kept while the next one is waited for
                     if old and self._newer_is_saved(run.groups):
                         yield Batch([], offsets=tuple((partition, None) for partition in old))
                         old = []

@@ -61,9 +61,11 @@ class TaskShare(Generic[Table]):
 
     def unfinished(self) -> Iterator[Table]:
         """Its tables that are not over."""
-        while self._first < len(self.tables) and not self.tables[self._first].open:
+        tables = self.tables
+        while self._first < len(tables) and not tables[self._first].open:
             self._first += 1
-        return (table for table in self.tables[self._first :] if table.open)
+        # No slice: this is asked for each transaction of the stream, mostly for the first of thousands of tables.
+        return (table for table in map(tables.__getitem__, range(self._first, len(tables))) if table.open)
 
 
 class StopShare(Protocol[Table]):
@@ -164,7 +166,7 @@ class SnapshotBoard(Generic[Table]):
     def finish(self, share: TaskShare[Table]) -> None:
         """End a share of which no table is left; it has failed if all of its tables have."""
         note = share.note
-        if note.state == "running" and note.resolved and not any(table.open for table in share.tables):
+        if note.state == "running" and note.resolved and next(share.unfinished(), None) is None:
             errors = [table.note.error for table in share.tables if table.note.stage == "failed"]
             if errors and len(errors) == len(share.tables):
                 note.end("failed", self.now_ms(), errors[0])

@@ -169,11 +169,14 @@ class LineSplitter:
             if returns:
                 stop = max(stop, block.rfind(b"\r", 0, len(block) - 1) + 1)
         else:
-            block = b"".join([*parts, block])
-            parts.clear()
-            self._pending_bytes = 0
+            # The last whole units may begin a terminator; no terminator is before them: a long line is joined once.
+            keep = min(self._pending_bytes, self._pending_bytes % self._unit + 2 * self._unit)
+            if parts and (keep > len(parts[-1]) or self._wide_stop(parts[-1][len(parts[-1]) - keep :] + block)):
+                block = b"".join([*parts, block])
+                parts.clear()
+                self._pending_bytes = 0
             returns = True
-            stop = self._wide_stop(block)
+            stop = 0 if parts else self._wide_stop(block)
         if not stop:
             parts.append(block)
             self._pending_bytes += len(block)

@@ -100,11 +100,13 @@ async def read_files(
                     for batch in source.take(step):
                         busy = True
                         yield batch
+                        del batch  # not kept while the next one is waited for
                     busy = busy or source.more
                 at += len(steps)
             for source in sources if joining is not None else ():
                 for batch in source.flush_when_quiet():
                     yield batch
+                    del batch
             if look is not None and (noted := look(sources)) is not None:
                 yield noted
             _park_sources(sources)

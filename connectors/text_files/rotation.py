@@ -271,6 +271,7 @@ def _siblings_of_name(path: str, pattern: str | None, names: dict[str, Identity 
     folder, name = os.path.split(path)
     name_pattern = pattern or glob.escape(name) + "?*"
     times: dict[str, int] = {}
+    identities = set(names.values())
     try:
         with os.scandir(folder or ".") as entries:
             for entry in entries:
@@ -289,7 +290,8 @@ def _siblings_of_name(path: str, pattern: str | None, names: dict[str, Identity 
                     names[sibling], times[sibling] = None, 0
                     continue
                 identity = (status.st_dev, status.st_ino)
-                if identity not in names.values():
+                if identity not in identities:
+                    identities.add(identity)
                     names[sibling], times[sibling] = identity, status.st_mtime_ns
     except FileNotFoundError:
         return {}

@@ -32,6 +32,9 @@ class LocalSession(TaskSession):
     async def settle(self) -> None:
         pass
 
+    async def commit(self) -> None:
+        pass
+
     async def shut(self) -> None:
         pass
 
@@ -46,6 +49,7 @@ def local_session(task: SourceTask, refresh_secrets: Callable[[], Awaitable[bool
         scrub=str,
         refresh_secrets=refresh_secrets,
         metrics=None,
+        tracing=None,
         id=HostTaskId("c", 0),
         options=CONNECTOR.parse({"errors.retry.delay.max.ms": "1"}),
         log=logging.LoggerAdapter(logging.getLogger(__name__), {}),

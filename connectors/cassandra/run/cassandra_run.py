@@ -128,6 +128,7 @@ class CassandraRun:
                         async with aclosing(log_batches.deliver(chunk)) as delivered:
                             async for batch in delivered:
                                 yield batch
+                                del batch  # not kept while the next one is waited for
                     elif (quiet := log_batches.save_quiet_position()) is not None:
                         yield quiet
                     if (beats := self._beat(stream)) is not None:
@@ -136,6 +137,7 @@ class CassandraRun:
                 self._more = snapshot_batch is not None and bool(snapshot_batch.records)
                 if snapshot_batch is not None:
                     yield snapshot_batch
+                    del snapshot_batch
                 report.send(snapshots)
         finally:
             if reading is not None:

@@ -59,6 +59,7 @@ async def read_log_files(
             if rows.counts.hosts:
                 batch.receipt = rows.counts.report()
             yield batch
+            del batch  # not kept while the next one is waited for
 
 
 async def read_file_again(
@@ -111,6 +112,7 @@ async def read_file_again(
                 batch.offsets = ((reader.partition, {**end}),)
             batch.receipt = rows.counts.report()
             yield batch
+            del batch
             if ended:
                 return
 

@@ -132,6 +132,7 @@ class InputReplays:
                 async with aclosing(self._run_input(name, key)) as batches:
                     async for batch in batches:
                         yield batch
+                        del batch
 
     async def _make_replaced(self, name: str) -> list[RowMaker]:
         """Makers by the rules whose rows a replay replaces."""

@@ -98,6 +98,7 @@ class Replays:
             async with aclosing(replays) as batches:
                 async for batch in batches:
                     yield batch
+                    del batch
 
     async def _run_unknown(self) -> AsyncGenerator[Batch, None]:
         forgotten = self._forgotten_replays()
@@ -112,6 +113,7 @@ class Replays:
                 async with aclosing(self._run_part(name, part)) as batches:
                     async for batch in batches:
                         yield batch
+                        del batch
             while not self._is_saved(name):
                 # The next replay reads what this one deletes: only what is committed can be read.
                 yield Batch([])

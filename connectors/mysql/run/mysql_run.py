@@ -106,6 +106,7 @@ class MySqlRun:
         try:
             async for batch in reading.read():
                 yield batch
+                del batch  # not kept while the next one is waited for
         except TornFileError as error:
             file = reading.file
             next_file = next_log(file, [other for other, _ in await self._source.server.logs()])

@@ -122,6 +122,7 @@ class StreamReading:
                         await unfinished
                         async for partial_batch in self._take_parts():
                             yield partial_batch
+                            del partial_batch
                     elif raw[4] in heralds:
                         continue
                     if statements.waiting:
@@ -129,12 +130,15 @@ class StreamReading:
                     waiting = len(output.records) + encoded.count + (0 if held_rows is None else held_rows.rows)
                     if waiting >= max_records and (batch := self._batches.fill(stream)) is not None:
                         yield batch
+                        del batch  # not kept while the next one is waited for
                     if watched and not cursor.open:
                         # Also in the middle of a read: a busy stream may never end one between two transactions.
                         for batch in self._batches.take_chunks(stream):
                             yield batch
+                            del batch
                 for batch in self._finish_read():
                     yield batch
+                    del batch
         finally:
             if reading is not None:
                 reading.cancel()

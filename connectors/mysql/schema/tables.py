@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 
 #: Table maps that are remembered; more are met only where tables are made and dropped all the time.
 _MOST: Final = 5_000
+#: Structures of tables that may be gone that are remembered, the newest; each has compiled code of 100 KiB.
+_MOST_FORMER: Final = 200
 
 
 class MySqlTableState:
@@ -319,9 +321,11 @@ class StreamTables:
             body: state for body, state in self._by_map.items() if state is not None and not changed(state.name)
         }
         self._by_structure = {key: state for key, state in self._by_structure.items() if not changed(key[0])}
-        if len(self._former) >= _MOST:
-            self._former.clear()
-        self._former |= {name: state for name, state in self._current.items() if changed(name)}
+        for name in [name for name in self._current if changed(name)]:
+            self._former.pop(name, None)  # the newest come last
+            self._former[name] = self._current[name]
+        for name in list(self._former)[:-_MOST_FORMER]:
+            del self._former[name]
         self._current = {name: state for name, state in self._current.items() if not changed(name)}
         self._partitions.forget(changed)
 

@@ -7,6 +7,7 @@ order, requests by priority; they may be read in any order.
 from __future__ import annotations
 
 import time
+from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from connectors.mysql.config.filters import compile_patterns, matches_any
@@ -412,7 +413,7 @@ class MySqlSnapshotPlanner(SnapshotPlanner[TableSnapshot, KeyRange, RequestTable
             chunk.first_of_table = not table.note.chunks
             chunk.first_of_request = chunk.first_of_table and not any(note.chunks for note in share.note.tables)
             chunk.last_of_table = not table.key_ranges
-            chunk.last_of_request = chunk.last_of_table and sum(1 for _ in share.unfinished()) == 1
+            chunk.last_of_request = chunk.last_of_table and len(list(islice(share.unfinished(), 2))) == 1
             self._out, self._out_table = chunk, table
             return chunk
         return None
@@ -497,6 +498,7 @@ class MySqlSnapshotPlanner(SnapshotPlanner[TableSnapshot, KeyRange, RequestTable
             self._count_repeat(table)
         table.key_ranges = []
         table.layout = None
+        table.images = None  # half a million rows may be remembered
         table.epoch += 1
         table.busy = False
         table.high = None

@@ -146,8 +146,9 @@ class MySqlSnapshotReader(SnapshotEngine[MySqlSnapshotPlanner]):
     def done(self, chunk: SnapshotChunk) -> list[tuple[Position, Position]]:
         """The chunk was sent: what to save with its last record."""
         table = self._planner.sending
+        images = None if table is None else table.images
         offsets = self._planner.done(chunk)
-        if table is not None and table.images is not None and table.images.forgotten and not table.forgot:
+        if table is not None and images is not None and images.forgotten and not table.forgot:
             table.forgot = True
             self._log.warning(
                 "snapshot of %s: it has no key and more than %d different rows, too many to remember which were sent. A delete "

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from connectors.mysql.config import filters
 from connectors.mysql.model import MARIADB, BinlogPosition
@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from connectors.mysql.schema.tables import MySqlTableState, StreamTables
     from connectors.mysql.snapshot.model import SnapshotSettings
     from connectors.mysql.source.server import SourceServer
+
+#: Tables whose compiled code is remembered; only a few are read at the same time.
+_MOST_STATES: Final = 100
 
 
 @dataclass(frozen=True)
@@ -80,15 +83,18 @@ class SnapshotTables:
 
     def state(self, table: MySqlTable) -> MySqlTableState:
         """How rows of this structure are sent."""
-        cached = self._states.get(table.name)
+        cached = self._states.pop(table.name, None)
         # The number of a structure that the stream has not met is a guess until then.
         if (
             cached is not None
             and cached[0] == table
             and cached[1].version == self._stream_tables.versions.version(table)
         ):
+            self._states[table.name] = cached  # the one that was asked for last comes last
             return cached[1]
         state = self._stream_tables.state(table, None)
+        if len(self._states) >= _MOST_STATES:
+            del self._states[next(iter(self._states))]
         self._states[table.name] = (table, state)
         self._new_states.append(state)
         return state

@@ -128,21 +128,28 @@ def _uncompress_piped(payload: memoryview) -> Iterator[bytes]:
 
 def _split_events(chunks: Iterable[bytes | memoryview]) -> Iterator[bytes]:
     """Whole events from chunks that end anywhere."""
-    remainder = b""
+    parts: list[bytes] = []
+    length, required = 0, HEADER_SIZE
     with contextlib.ExitStack() as stack:
         if hasattr(chunks, "close"):
             stack.callback(chunks.close)
         for chunk in chunks:
-            data = remainder + bytes(chunk) if remainder else bytes(chunk)
-            at, end = 0, len(data)
+            parts.append(bytes(chunk))
+            length += len(chunk)
+            if length < required:
+                continue  # a large event comes in many chunks: they are joined once
+            data = b"".join(parts)
+            at, end, required = 0, length, HEADER_SIZE
             while end - at >= HEADER_SIZE:
                 size = int.from_bytes(data[at + 9 : at + 13], "little")
                 if size < HEADER_SIZE:
                     raise _damaged_error(f"an event in it has {size} bytes")
                 if end - at < size:
+                    required = size
                     break
                 yield data[at : at + size]
                 at += size
-            remainder = data[at:]
-    if remainder:
-        raise _damaged_error(f"{len(remainder)} bytes are left at its end")
+            parts = [data[at:]]
+            length = end - at
+    if length:
+        raise _damaged_error(f"{length} bytes are left at its end")

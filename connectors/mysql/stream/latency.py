@@ -237,16 +237,18 @@ class TableLags:
     """Per table, what the stream saw last, and which share of the binlog it is."""
 
     def __init__(self) -> None:
+        #: The table that was seen last comes last.
         self._tables: dict[str, list[float]] = {}
         self._bytes = 0.0
 
     def saw(self, table: str, events: int, size: int, ts_ms: int) -> None:
         """Rows of ``table`` went by: how many, in how many bytes of the binlog, and when they were written."""
-        rates = self._tables.get(table)
+        rates = self._tables.pop(table, None)
         if rates is None:
             if len(self._tables) >= _MOST_TABLES:
-                del self._tables[min(self._tables, key=lambda name: self._tables[name][1])]
-            rates = self._tables[table] = [0.0, 0.0]
+                del self._tables[next(iter(self._tables))]
+            rates = [0.0, 0.0]
+        self._tables[table] = rates
         rates[0] += events
         rates[1] = ts_ms
         self.passed(size)

@@ -153,6 +153,27 @@ def test_memory_is_bounded_by_the_limit() -> None:
     assert lines.position == 100_006
 
 
+def test_a_long_line_of_wide_characters_is_looked_through_once() -> None:
+    looked_at = 0
+
+    class Counting(LineSplitter):
+        """Counts the bytes that it looks through."""
+
+        def _wide_stop(self, data: bytes) -> int:
+            nonlocal looked_at
+            looked_at += len(data)
+            return super()._wide_stop(data)
+
+    lines = Counting("utf-16-le", limit=1 << 20, replace=False, cut=False)
+    line = "x" * 100_000
+    data = f"{line}\n".encode("utf-16-le")
+    result: list[str] = []
+    for start in range(0, len(data), 101):
+        result += lines.feed(data[start : start + 101]).strings
+    assert result == [line]
+    assert looked_at < 4 * len(data), "not the whole line again for each block"
+
+
 def test_a_carriage_return_waits_for_the_next_byte() -> None:
     lines = splitter()
     assert lines.feed(b"one\r").strings == []

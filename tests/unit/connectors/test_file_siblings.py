@@ -14,6 +14,7 @@ from connectors.logs.connector import LogsConnector
 from connectors.logs.recent import read_recent
 from connectors.testing import Run, SavedOffsets
 from connectors.text_files import reader as reader_module
+from connectors.text_files import rotation
 from connectors.text_files.directory import match_files
 from connectors.text_files.follower import Follower, StepKind
 from connectors.text_files.rotation import fingerprint_head, locate_position
@@ -55,6 +56,29 @@ def locate_paths(path: Path) -> list[str]:
     assert location is not None
     assert location.position == _POSITION
     return [Path(name).name for name in location.paths]
+
+
+def test_each_of_many_rotated_files_is_compared_with_few_names(folder: Path) -> None:
+    compared = 0
+
+    class File(tuple[int, int]):
+        """Device and inode of a file that has a name already."""
+
+        __slots__ = ()
+        __hash__ = tuple.__hash__
+
+        def __eq__(self, other: object) -> bool:
+            nonlocal compared
+            compared += 1
+            return tuple(self) == other
+
+    for number in range(50):
+        (folder / f"app.log.{number}").touch()
+    names: dict[str, tuple[int, int] | None] = {f"other{number}": File((0, number)) for number in range(50)}
+    times = rotation._siblings_of_name(str(folder / "app.log"), None, names)
+    assert len(times) == 50
+    assert len(names) == 100
+    assert compared <= 50, "not each with all"
 
 
 def test_a_rotated_file_that_cannot_be_read_is_waited_for(folder: Path) -> None:

@@ -78,6 +78,8 @@ class BatchDelivery:
         )
         self._conversion = Conversion(plan.key_converter, plan.value_converter, plan.header_converter, persist)
         self._routes: dict[str, TopicRoute] = {}
+        #: Those that were asked for since the last kick: a task may have thousands of topics, and a batch a few of them.
+        self._used: dict[str, TopicRoute] = {}
         self.traces = BatchTraces()
         #: Seconds spent on appending to batches; the other stages are in ``stats``.
         self.append_s = 0.0
@@ -86,6 +88,7 @@ class BatchDelivery:
         """Begin with another producer; what was on its way is lost."""
         self.traces.lost("the batch was restarted")
         self._routes = {}
+        self._used = {}
 
     async def close(self) -> None:
         """Release the converters; raises nothing."""
@@ -106,7 +109,8 @@ class BatchDelivery:
                 await self._deliver_encoded(part, unit)
             else:
                 await self._deliver_records(part, unit)
-        for route in self._routes.values():
+        used, self._used = self._used, {}
+        for route in used.values():
             route.kick()
 
     async def _deliver_records(self, records: Sequence[SourceRecord], unit: CommitUnit) -> None:
@@ -129,6 +133,7 @@ class BatchDelivery:
             await self._verify_batch(part)
         began = perf_counter()
         topic, headers = part.writer.topic, headers_of(part)
+        records: list[SourceRecord] = []  # made once, if any is refused
         for start in range(0, len(part.values), SLICE):
             stop = start + SLICE
             values = part.values[start:stop]
@@ -142,8 +147,9 @@ class BatchDelivery:
                 None if part.timestamps is None else part.timestamps[start:stop],
                 heads,
             ):
-                record = self._records_of(part)[start + index]
-                await self._skip_record(self.errors.bad(ErrorStage.KAFKA_PRODUCE, error, record), unit)
+                records = records or self._records_of(part)
+                letter = self.errors.bad(ErrorStage.KAFKA_PRODUCE, error, records[start + index])
+                await self._skip_record(letter, unit)
             if stop < len(part.values):
                 await self._yield_loop()
         self.append_s += perf_counter() - began
@@ -231,6 +237,7 @@ class BatchDelivery:
             self._routes[topic] = route = await self._producer().route(topic)
         elif route.refresh_at < asyncio.get_running_loop().time():
             await self._producer().route(topic)
+        self._used[topic] = route
         if topic not in self._plan.active_topics and topic != self._plan.own_offsets_topic:
             self._plan.active_topics.add(topic)
             self._plan.topic_used(topic)

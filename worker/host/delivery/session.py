@@ -333,6 +333,7 @@ class TaskSession:
                 empty_pauses.reset()
                 self.delivery.traces.begin(self.plan.tracing, self.plan.id, stats, took, count)
                 await self.handle(batch)
+                del batch  # its rows must not stay in memory while the next ones are waited for
                 await asyncio.sleep(0)
             else:
                 await asyncio.sleep(empty_pauses.next_s())

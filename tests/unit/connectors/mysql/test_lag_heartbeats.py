@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import sys
 
 import pymysql.err
 import pytest
@@ -256,6 +257,28 @@ def test_tables_are_bounded_and_shares_follow_the_present() -> None:
     saved = json.loads(lags.saved())
     assert saved["tables"]["t1499"][0] < 0.001
     assert saved["bytes"] <= 256 << 20
+
+
+def test_more_tables_than_are_remembered_cost_no_more_each() -> None:
+    lags, calls = TableLags(), 0
+
+    def count(*_: object) -> None:
+        nonlocal calls
+        calls += 1
+
+    for number in range(1000):
+        lags.saw(f"t{number}", 1, 1, number)
+    lags.saw("t0", 1, 1, 1000)
+    sys.setprofile(count)
+    try:
+        for number in range(1000, 1999):
+            lags.saw(f"t{number}", 1, 1, number)
+    finally:
+        sys.setprofile(None)
+    assert calls < 20 * 999
+    names = json.loads(lags.saved())["tables"]
+    assert len(names) == 1000
+    assert "t0" in names, "it was seen later than the others"
 
 
 def test_the_body() -> None:

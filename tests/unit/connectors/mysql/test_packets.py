@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import struct
+import sys
 import threading
 from typing import TYPE_CHECKING
 from zlib import crc32
@@ -216,6 +217,24 @@ def test_a_large_transaction_is_uncompressed_chunk_by_chunk_and_can_be_left() ->
     assert threading.active_count() == before + 1  # most is not uncompressed yet
     events.close()  # type: ignore[attr-defined]
     assert threading.active_count() == before
+
+
+def test_a_large_event_of_a_compressed_transaction_is_put_together_once() -> None:
+    inner = [event(types.WRITE_ROWS, os.urandom(8 << 20), checksum=False), INNER[0]]  # a pipe gives 64 KiB at a time
+    sizes = 0
+
+    def count(_frame: object, kind: str, called: object) -> None:
+        nonlocal sizes
+        sizes += kind == "c_call" and getattr(called, "__name__", "") == "from_bytes"
+
+    events = transaction_payload(payload_event(b"".join(inner), 0), at_once=1 << 20)
+    sys.setprofile(count)
+    try:
+        result = list(events)
+    finally:
+        sys.setprofile(None)
+    assert result == inner
+    assert sizes <= 4, "not all of it again for each part"
 
 
 @pytest.mark.parametrize("at_once", [1 << 20, 10])

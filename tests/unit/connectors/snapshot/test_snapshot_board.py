@@ -113,6 +113,38 @@ def test_pause_resume_cancel_and_delete() -> None:
     assert bench.states() == {"one": "cancelled"}, "nothing is saved of a deleted request"
 
 
+def test_thousands_of_tables_are_not_looked_at_again_for_each_that_ends() -> None:
+    looks = 0
+
+    class CountingTable(OpenTable):
+        """Counts how often it is asked whether it is open."""
+
+        @property
+        def open(self) -> bool:
+            nonlocal looks
+            looks += 1
+            return self.note.open
+
+    class CountingList(list[OpenTable]):
+        """Takes no slices, which copy."""
+
+        def __getitem__(self, index: Any) -> Any:
+            assert isinstance(index, int)
+            return super().__getitem__(index)
+
+    bench = Bench()
+    bench.ask(request("many"))
+    share = bench.board.shares["many"]
+    assert share.claim()
+    assert bench.board.resolve(share)
+    share.tables = CountingList(CountingTable() for _ in range(500))
+    for table in list(share.tables):
+        assert next(share.unfinished()) is table
+        bench.board.close(share, table.note, "done", "")
+    assert share.note.state == "done"
+    assert looks < 10 * 500
+
+
 def test_what_is_found_too_late_counts_for_nothing() -> None:
     bench = Bench()
     bench.ask(request("one"))

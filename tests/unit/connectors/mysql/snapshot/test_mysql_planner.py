@@ -188,6 +188,22 @@ def test_rows_without_a_key_come_again_only_if_something_happened_to_their_datab
     assert sum(op == "r" for _, op, *_ in world.output) == sent
 
 
+def test_the_rows_of_a_table_without_a_key_are_forgotten_once_it_is_read() -> None:
+    world = filled(World([KEYLESS]), 9)
+    world.ask(request("initial", world.kinds, origin="initial"))
+    had_images = False
+    for turn in range(60):
+        world.take_job()
+        world.work(turn)
+        world.send(1)
+        had_images |= any(table.images is not None for table in world.planner.board.shares["initial"].tables)
+    world.finish()
+    assert had_images
+    (table,) = world.planner.board.shares["initial"].tables
+    assert table.note.stage == "done"
+    assert table.images is None
+
+
 @pytest.mark.parametrize("gone", [BY_NUMBER, KEYLESS])
 def test_a_table_that_vanishes_is_reported_and_the_others_continue(gone: Kind) -> None:
     world = filled(World([gone, BY_TEXT]), 12)

@@ -13,6 +13,7 @@ from connectors.mysql.schema import type_codes as codes
 from connectors.mysql.schema.tables import StreamTables, Structure, TableSelection
 from connectors.mysql.schema.versions import VersionBook
 from connectors.mysql.snapshot.tables import SnapshotTables
+from connectors.mysql.source.statements import classify_statement
 from connectors.testing.contexts import LogCapture, make_logger
 from tests.support.settings import mysql_events, mysql_topics, mysql_values
 from tests.unit.connectors.mysql.snapshot.run_world import settings
@@ -122,3 +123,30 @@ def test_rows_have_the_version_that_the_stream_has_given_to_their_structure() ->
     tables.versions.version(third, Structure(0, "b.000001", 200, "", ""))
     assert snapshot.state(third).version == 3
     assert snapshot.state(third) is snapshot.state(third)
+
+
+def test_a_snapshot_of_thousands_of_tables_keeps_what_few_of_them_need() -> None:
+    snapshot = snapshot_tables(tables=stream_tables())
+    columns = (MySqlColumn(name="id", type=codes.LONG),)
+    tables = [MySqlTable(name=TableName("shop", f"t{number}"), columns=columns, key=("id",)) for number in range(1000)]
+    first = snapshot.state(tables[0])
+    states = [first]
+    for table in tables[1:]:
+        states.append(snapshot.state(table))
+        assert snapshot.state(tables[0]) is first, "it is in use"
+    kept = sum(snapshot.state(table) is state for table, state in zip(tables[::-1], states[::-1], strict=True))
+    assert 50 <= kept <= 100
+
+
+def test_few_structures_of_tables_that_are_gone_are_remembered() -> None:
+    tables = stream_tables()
+    states = []
+    for number in range(1000):
+        name = TableName("shop", f"import_{number}")
+        table = MySqlTable(name=name, columns=(MySqlColumn(name="id", type=codes.LONG),), key=("id",))
+        states.append(tables.state(table, Structure(0, "b.000001", 4 + number, "", "")))
+        tables._current[name] = states[-1]
+        tables.forget(classify_statement(f"DROP TABLE {name.table}", "shop"))
+    assert tables.of(states[-1].name) is states[-1], "a TRUNCATE before the DROP may come yet"
+    kept = sum(tables.of(state.name) is state for state in states)
+    assert kept <= 200
