@@ -97,6 +97,12 @@ class ClusterSnapshot:
         configs_by_task = self.tasks.get(name, _NO_TASKS)
         return [configs_by_task[task] for task in range(self.task_counts.get(name, 0)) if task in configs_by_task]
 
+    def task_config(self, name: str, task: int) -> dict[str, str] | None:
+        """The configuration in effect of one task, or None; does not look at the connector's other tasks."""
+        if name in self.inconsistent or not 0 <= task < self.task_counts.get(name, 0):
+            return None
+        return self.tasks.get(name, _NO_TASKS).get(task)
+
     def facts(self, name: str) -> tuple[object, ...]:
         """All that decides how a connector and its tasks run. What has not changed is the same object."""
         return (

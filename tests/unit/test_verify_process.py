@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import json
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -14,6 +14,9 @@ from connectors.verify.rows import TableReport
 from worker.control.herder.verify import _LINE
 from worker.verify import process as verify_process
 from worker.verify.command import table_body
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
 
 
 def run(monkeypatch: pytest.MonkeyPatch, *lines: dict[str, Any]) -> tuple[int, list[dict[str, Any]]]:
@@ -42,6 +45,27 @@ def test_names_of_tables_are_matched_as_a_whole() -> None:
     assert verify_process.table_filter("")("any.table")
     with pytest.raises(ConfigInvalid, match="no regular expression"):
         verify_process.table_filter("(")
+
+
+def test_a_note_is_sent_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    class ManyNotes:
+        """Notes something of each table."""
+
+        def __init__(self) -> None:
+            self.notes = [f"there is no topic t{number}" for number in range(10)]
+
+        async def names(self) -> list[str]:
+            return [f"t{number}" for number in range(10)]
+
+        async def reports(self) -> AsyncIterator[TableReport]:
+            for number in range(10):
+                self.notes.append(f"t{number}: a row can't be read")
+                yield TableReport(f"t{number}")
+
+    monkeypatch.setattr(verify_process, "build_verification", lambda *_: ManyNotes())
+    code, sent = run(monkeypatch, request())
+    notes = [note for message in sent for note in message.get("notes", ())]
+    assert (code, len(notes), len(set(notes))) == (0, 20, 20)
 
 
 def test_a_refusal_is_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -250,7 +250,7 @@ class WorkerNode:
             self.forget_status(unit)
         elif unit.task == INSTANCE and snapshot.target_state(unit.connector) == "STOPPED":
             self._settle_instance(unit.connector)
-        elif unit.task == INSTANCE or unit.task < len(snapshot.task_configs(unit.connector)):
+        elif unit.task == INSTANCE or snapshot.task_config(*unit) is not None:
             self.put_status(unit, "UNASSIGNED", desired.epoch)
         else:
             self.forget_status(unit)
@@ -368,11 +368,13 @@ class WorkerNode:
 
     def topic_gone(self, connector: str, topic: str) -> None:
         """An active topic was removed (a reset): the connector's tasks here report it again when they next use it."""
-        hosts = {
-            local_run.host for unit, local_run in self.reconciler.local_runs.items() if unit.connector == connector
-        }
-        for host in hosts:
+        local_runs = self.reconciler.local_runs
+        for host in {local_runs[unit].host for unit in self._tasks_of(connector) if unit in local_runs}:
             host.event(TopicForgotten(connector, topic))
+
+    def _tasks_of(self, connector: str) -> list[Unit]:
+        """The tasks that a connector has now; to search all that runs here for them takes too long for many topics."""
+        return [Unit(connector, task) for task in range(len(self.config.snapshot.task_configs(connector)))]
 
     async def read_offsets(self, connector: str) -> list[tuple[bytes, bytes]]:
         """All saved offsets of a connector, read to the topic's end.
@@ -409,9 +411,8 @@ class WorkerNode:
             shown = self.status.state.connector(connector)
             if shown is not None and shown.state == "UNASSIGNED":
                 self._settle_instance(connector)
-        tasks = self.config.snapshot.task_configs(connector)
-        for number in (INSTANCE, *range(len(tasks))) if task is None else (task,):
-            unit = Unit(connector, number)
+        instance = Unit(connector, INSTANCE)
+        for unit in (instance, *self._tasks_of(connector)) if task is None else (Unit(connector, task),):
             local_run = self.reconciler.local_runs.get(unit)
             if local_run is not None and local_run.status is not None and self._is_overwritten(unit, local_run.status):
                 self._put_record(unit, local_run.status)

@@ -8,6 +8,7 @@ automatic restart.
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -231,6 +232,8 @@ class TaskTable:
         self.lags: dict[str, MetricHistogram] = {}
         self.clients = ClientSeries()
         self._host_lags: dict[int, Maximum] = {}
+        #: Connector -> how many of ``tasks`` it has.
+        self._counts: Counter[str] = Counter()
 
     def observe(self, host: int, stats: Stats, now: float) -> None:
         """Take in what a host reported."""
@@ -253,6 +256,7 @@ class TaskTable:
             window = self.tasks.get(task.id)
             if window is None:
                 self.tasks[task.id] = TaskWindow(task, now)
+                self._counts[task.id.connector] += 1
                 fresh = task.written > 0
             else:
                 fresh = task.written != window.latest.written
@@ -274,7 +278,9 @@ class TaskTable:
     def forget(self, tasks: Iterable[HostTaskId]) -> None:
         """Drop tasks that are no longer this worker's."""
         for task in tasks:
-            self.tasks.pop(task, None)
-        remaining = {task.connector for task in self.tasks}
-        for connector in [name for name in self.lags if name not in remaining]:
-            del self.lags[connector]
+            if self.tasks.pop(task, None) is None:
+                continue
+            self._counts[task.connector] -= 1
+            if not self._counts[task.connector]:
+                del self._counts[task.connector]
+                self.lags.pop(task.connector, None)

@@ -2,7 +2,8 @@
 
 The first line that comes is the request. Tables are compared one after the other, those in ``done`` are left out. Lines that go
 are ``{"progress": text}``, ``{"ask": "offsets"}`` (the answer is the next line that comes), ``{"tables": names}`` at the start,
-``{"table": ..., "notes": [...]}`` for each, and at the end ``{"completed": true}`` or ``{"error": text}``.
+``{"table": ..., "notes": [...]}`` for each with the notes that are new, and at the end ``{"completed": true}`` or
+``{"error": text}``.
 """
 
 from __future__ import annotations
@@ -94,8 +95,12 @@ async def compare_tables(connector: Mapping[str, str], worker: Mapping[str, str]
     left = frozenset(names) - frozenset(request.get("done", ()))
     if left:
         run = build_verification(connector, worker, asked._replace(includes=left.__contains__))
+        sent: set[str] = set()
         async for report in run.reports():
-            send_message({"table": table_body(report), "notes": run.notes})
+            # There may be a note for each table: all of them with each table would be too much.
+            notes = [note for note in run.notes if note not in sent]
+            sent.update(notes)
+            send_message({"table": table_body(report), "notes": notes})
 
 
 def main() -> int:

@@ -153,6 +153,8 @@ class FilesSink(Sink):
                 raise _explain_error(error, f"{self._root}/{name}") from error
             written += done.rows
             self._count_append(name, done)
+        # Once for all tables: it looks at the files of each.
+        self._set_gauges()
         return written
 
     def _append_files(self, name: str, group: list[TableChanges], batch: Batch) -> Appended:
@@ -190,7 +192,6 @@ class FilesSink(Sink):
         self._add_metric("files_written_total", done.files)
         self._add_metric("files_bytes_total", done.bytes)
         self._appends[name] += bool(done.files)
-        self._set_gauges()
 
     def _add_metric(self, name: str, value: float) -> None:
         self.context.metrics[name] = self.context.metrics.get(name, 0) + value

@@ -235,9 +235,10 @@ class KafkaSink(Sink):
         config = self.context.config
         topics, targets = {}, {}
         by_column = self._named_by_rows(rows, stream) if "target" in rows.columns else {}
+        last_partitions = find_last_partitions(batch.ranges)
         for topic, namespace in namespaces.items():
             target = target_topic(str(config["sink.kafka.topic"]), topic, namespace)
-            last = max(partition for name, partition in batch.ranges if name == topic)
+            last = last_partitions[topic]
             for name in by_column.get(topic, ()):
                 targets[name] = self._count_target_partitions(name, topic, last)
             topics[topic] = (target, 0 if by_column else self._count_target_partitions(target, topic, last))
@@ -460,6 +461,14 @@ class KafkaSink(Sink):
                 return None
             raise explain_failure(error, f"topic {name} can't be looked up") from error
         return str(description.topic_id), len(description.partitions)
+
+
+def find_last_partitions(where: Iterable[tuple[str, int]]) -> dict[str, int]:
+    """The largest number of each topic's partitions. Pure."""
+    last: dict[str, int] = {}
+    for topic, partition in where:
+        last[topic] = max(partition, last.get(topic, -1))
+    return last
 
 
 def _check_columns(config: Config) -> list[str]:

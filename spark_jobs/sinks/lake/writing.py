@@ -81,6 +81,8 @@ class LakeWriter:
     side_name: Callable[[str], str]
     _tables: dict[str, LakeTable] = field(default_factory=dict)
     _owners: dict[str, str] = field(default_factory=dict)
+    #: Tables with new files since they were looked at for small ones, the oldest first.
+    _grown: dict[str, None] = field(default_factory=dict)
     _expired_at: float = field(default_factory=time.monotonic)
 
     def write(self, batch: Batch) -> int:
@@ -134,6 +136,7 @@ class LakeWriter:
         outcome = self._run_tasks(table, group, {} if self.settings.upsert else written)
         if outcome.added or outcome.removed:
             self._commit_outcome(table, outcome, self._compute_position(position, batch), position)
+            self._grown[group.name] = None
         self._add_counts(rows=outcome.rows, stale=outcome.stale, bytes=outcome.bytes, commits=1)
         return outcome.rows
 
@@ -268,9 +271,12 @@ class LakeWriter:
     def idle(self) -> None:
         """Merge small files of a table and forget old versions, now and then. Blocks."""
         if not self.settings.upsert:
-            for table in list(self._tables.values()):
-                if self._compact_files(table):
+            # Only these: a list of all files of a table is read from its log or its manifests.
+            for name in list(self._grown):
+                table = self._tables.get(name)
+                if table is not None and self._compact_files(table):
                     break
+                del self._grown[name]
         interval = self.settings.expire_interval_ms
         if interval < 0 or (time.monotonic() - self._expired_at) * 1000 < interval:
             return

@@ -33,7 +33,7 @@ from worker.logs import LoggerRegistry
 from worker.protocol import TopicForgotten
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import ItemsView, Iterable, Iterator
 
 CONFIG = {"connector.class": "x"}
 UNITS = (Unit("c", INSTANCE), Unit("c", 0), Unit("c", 1))
@@ -259,6 +259,44 @@ def test_nothing_is_reported_of_topics(worker: Worker) -> None:
 def test_hosts_of_a_connector_hear_once_each_of_a_topic_that_was_removed(worker: Worker) -> None:
     worker.came(topic_status_record("c", "t", None), topic_status_record("other", "t", None))
     assert worker.host.events == [TopicForgotten("c", "t")]
+
+
+class WalkedRuns(dict[Unit, LocalRun]):
+    """Counts how often all that runs here is looked at."""
+
+    walks = 0
+
+    def __iter__(self) -> Iterator[Unit]:
+        self.walks += 1
+        return super().__iter__()
+
+    def items(self) -> ItemsView[Unit, LocalRun]:  # type: ignore[override]  # a view all the same
+        self.walks += 1
+        return super().items()
+
+
+def test_many_topics_that_are_removed_are_no_look_at_all_that_runs_here_each(
+    worker: Worker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    walked = WalkedRuns(worker.node.reconciler.local_runs)
+    monkeypatch.setattr(worker.node.reconciler, "local_runs", walked)
+    worker.came(*(topic_status_record(name, f"t{number}", None) for name in ("c", "other") for number in range(20)))
+    assert worker.host.events == [TopicForgotten("c", f"t{number}") for number in range(20)]
+    assert walked.walks == 0
+
+
+async def test_statuses_that_another_worker_has_removed_take_no_memory(
+    worker: Worker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(20):
+        topic = topic_status_record("c", f"t{number}", TopicStatus(f"t{number}", "c", 0, 1))
+        worker.store.put(topic)
+        worker.wrote()
+        worker.came((topic[0], None))
+        # Removed before Kafka has acknowledged it.
+        worker.store.put(topic)
+        await worker.write_queue(monkeypatch, (topic[0], None))
+    assert worker.store._written_here == keys(UNITS[:2])
 
 
 def test_a_topic_that_is_active_again_in_the_same_read_is_not_forgotten(worker: Worker) -> None:

@@ -109,6 +109,43 @@ def test_a_record_stays_small() -> None:
     assert orjson.loads(small or b"")["result"]["tables"][0]["condition"] == "id = 1"
 
 
+def test_a_record_of_thousands_of_tables_stays_small() -> None:
+    large = body(*(table(f"shop.table_{number}", missing=1) for number in range(5000)))
+    key, value = verification_record("a", large)
+    assert value is not None
+    assert len(value) < MOST_BYTES
+    kept = VerificationTable()
+    assert kept.apply(key, value)
+    assert [entry["table"] for entry in (kept.get("a") or {})["result"]["tables"]][4998:] == [
+        "shop.table_4998",
+        "shop.table_4999",
+    ]
+    assert kept.numbers()["a"]["millrace_verify_missing_rows"] == 5000
+    assert kept.apply(key, b"no JSON, and not compressed")
+    assert kept.connectors() == ["a"]
+
+
+async def test_a_result_of_many_tables_is_not_written_after_each() -> None:
+    operations = operations_of(body(state="running"), {})
+    run = VerificationRun({**body(state="running"), "result": None}, 1)
+    operations.ctx.verifications["a"] = run
+    written: list[int] = []
+
+    async def write(placement: list[tuple[bytes, bytes]]) -> None:
+        del placement
+        written.append(len(run.body["result"]["tables"]))
+
+    operations.ctx.node.leader.write = write  # type: ignore[assignment,method-assign]
+    await operations._handle_message("a", run, {"tables": ["t"] * 1000})
+    for number in range(1000):
+        compared = {**table(f"t{number}"), "equal": True}
+        await operations._handle_message("a", run, {"table": compared, "notes": ["seen"]})
+    assert written[:199] == list(range(1, 200))
+    assert len(written) < 400
+    assert written[-1] > 1000 - 1000 // 100
+    assert run.body["result"]["notes"] == ["seen"]
+
+
 def test_values_of_rows_do_not_leave_the_worker() -> None:
     row = {"kind": "missing", "key": "{}", "source": {"name": '"Ada"'}, "topic": None, "columns_left_out": 0}
     compared = {**table("t", missing=1), "differences": [row]}

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from worker.metrics.windows import Maximum, MetricHistogram, TaskTable, TaskWindow
 from worker.protocol import HostTaskId, Stats, TaskStats
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 ID = HostTaskId("c", 0)
 
@@ -113,6 +118,28 @@ def test_failed_tasks_stay_until_they_are_forgotten() -> None:
     assert list(table.lags) == ["c"]
     table.forget([ID, HostTaskId("unknown", 3)])
     table.set_state(ID, "RUNNING")
+    assert (table.tasks, table.lags) == ({}, {})
+
+
+class WalkedTasks(dict[HostTaskId, TaskWindow]):
+    """Counts how often all tasks are looked at."""
+
+    walks = 0
+
+    def __iter__(self) -> Iterator[HostTaskId]:
+        self.walks += 1
+        return super().__iter__()
+
+
+def test_a_task_is_forgotten_without_a_look_at_all_others() -> None:
+    table = TaskTable()
+    tasks = [HostTaskId(f"c{number % 3}", number) for number in range(30)]
+    table.observe(1, Stats([TaskStats(task, lag_ms=1.0, written=1) for task in tasks], 1.0, 2, 0.0), 0.0)
+    table.tasks = walked = WalkedTasks(table.tasks)
+    for task in tasks[:-1]:
+        table.forget([task, task])
+    assert (walked.walks, list(table.lags)) == (0, ["c2"])
+    table.forget(tasks)
     assert (table.tasks, table.lags) == ({}, {})
 
 

@@ -11,10 +11,12 @@ import { prepared } from "./rows.js";
 import { SnapshotsTab } from "./snapshots.js";
 import { TablesTab } from "./tables.js";
 import { Badge, Button, Calls, Copy, counted, Empty, html, Notice, rateText, secondsText, Tabs, useLoaded } from "./ui.js";
-import { useEffect, useState } from "./ui.js";
+import { useEffect, useMemo, useState } from "./ui.js";
 
 /** How many points a chart keeps: ten minutes. */
 const POINTS = 600;
+/** Tasks, or topics, that are listed: a page with all of thousands would answer nobody. */
+const MOST = 500;
 
 function useConnector(name) {
   const [found, setFound] = useState(null);
@@ -71,23 +73,27 @@ function TasksTab({ name, status, points, role }) {
       setFailure(problem.message);
     }
   };
-  const tasks = [{ ...status.connector, id: null }, ...status.tasks];
-  const rank = (task) => (task.state === "FAILED" ? 0 : 1);
+  const shown = useMemo(() => {
+    const rank = (task) => (task.state === "FAILED" ? 0 : 1);
+    return [{ ...status.connector, id: null }, ...status.tasks].sort((a, b) => rank(a) - rank(b)).slice(0, MOST);
+  }, [status]);
+  const reasons = useMemo(() => new Map((why?.tasks ?? []).map((each) => [each.id, each])), [why]);
   return html`${failure && html`<${Notice} title="It could not be restarted">${failure}</${Notice}>`}
     ${error && html`<${Notice} tone="warning" title="Why tasks are where they are is not known now">${error.message}</${Notice}>`}
     ${why?.notes?.length > 0 && html`<ul class="why-notes">${why.notes.map((note) => html`<li key=${note}>${note}</li>`)}</ul>`}
     ${has("rates") && html`<${Chart} points=${points} />`}
     <ul class="tasks">
-      ${[...tasks].sort((a, b) => rank(a) - rank(b)).map(
+      ${shown.map(
         (task) => html`<${Task}
           key=${task.id ?? "own"}
           task=${task}
-          why=${task.id === null ? why?.connector : why?.tasks?.find((each) => each.id === task.id)}
+          why=${task.id === null ? why?.connector : reasons.get(task.id)}
           onRestart=${restart}
           allowed=${may(role, "operate")}
         />`,
       )}
     </ul>
+    ${status.tasks.length >= MOST && html`<p class="muted">${MOST} of ${counted(status.tasks.length + 1, "unit")}, the connector and its tasks: what has failed comes first.</p>`}
     ${status.tasks.length === 0 &&
     html`<${Empty} title="No tasks">${status.connector.state === "STOPPED" ? "A stopped connector has none." : "The connector has not asked for any yet."}</${Empty}>`}
     <${Calls} calls=${["/status", ...(has("explain") ? ["/explain"] : [])].map((rest) => curl("GET", connectorPath(name, rest)))} />`;
@@ -125,8 +131,8 @@ function TopicsTab({ name }) {
   const topics = found[name].topics;
   return html`${topics.length === 0
       ? html`<${Empty} title="No topics yet">It has not written to any topic since they were last reset.</${Empty}>`
-      : html`<p class="muted">${counted(topics.length, "topic")} that it has written to.</p>
-          <ul class="plain-list card">${topics.map((topic) => html`<li key=${topic}>${has("topics") ? html`<a href=${placeHref(["topics", topic])}>${topic}</a>` : topic}</li>`)}</ul>`}
+      : html`<p class="muted">${counted(topics.length, "topic")} that it has written to${topics.length > MOST ? `: the first ${MOST} are here` : ""}.</p>
+          <ul class="plain-list card">${topics.slice(0, MOST).map((topic) => html`<li key=${topic}>${has("topics") ? html`<a href=${placeHref(["topics", topic])}>${topic}</a>` : topic}</li>`)}</ul>`}
     <${Calls} calls=${[curl("GET", connectorPath(name, "/topics"))]} />`;
 }
 

@@ -42,7 +42,8 @@ class TopicOperations:
             dead = (config.get(_DEAD_LETTERS) or "").strip()
             if dead:
                 uses.setdefault(dead, {})[name] = "dead letters"
-        return {topic: uses[topic] for topic in sorted(uses) if not self._is_internal(topic)}
+        internal = self._internal_topics()
+        return {topic: uses[topic] for topic in sorted(uses) if not _is_internal(topic, internal)}
 
     async def read_topic(self, topic: str, connector: str | None, request: Mapping[str, Any]) -> dict[str, Any]:
         """The newest records of a topic, decoded as this connector has written them.
@@ -50,7 +51,7 @@ class TopicOperations:
         Raises:
             RestError: 403 for a topic of the cluster itself; 400, 404, 503 as the host says.
         """
-        if self._is_internal(topic):
+        if _is_internal(topic, self._internal_topics()):
             raise RestError(
                 403, f"{topic} is a topic of Kafka or of the workers: it may hold secrets, and is not shown"
             )
@@ -79,11 +80,12 @@ class TopicOperations:
                 f"Connector {name} {'reads no topics' if dead else f'has no {_DEAD_LETTERS}'}: "
                 "there is no topic to which a dead letter could be sent again",
             )
+        internal = self._internal_topics()
         request = {
             "topic": dead,
             "partition": partition,
             "offset": offset,
-            "topics": [topic for topic in topics if topic and not self._is_internal(topic)],
+            "topics": [topic for topic in topics if topic and not _is_internal(topic, internal)],
             "pattern": pattern,
         }
         try:
@@ -96,10 +98,14 @@ class TopicOperations:
             raise RestError(error.status, f"It is not known whether it was sent: {error}") from error
         return answer
 
-    def _is_internal(self, topic: str) -> bool:
+    def _internal_topics(self) -> frozenset[str]:
+        """Topics of the workers and of connectors' offsets. This looks at all connectors: ask once for many topics."""
         config = self.ctx.config
-        internal = {config[f"{name}.storage.topic"] for name in ("config", "offset", "status")} | {
-            placement_topic(config)
-        }
-        others = {connector.get("offsets.storage.topic") for connector in self.ctx.snapshot.connectors.values()}
-        return topic.startswith("__") or topic in internal or topic in others or topic.endswith("-millrace-members")
+        names = {config[f"{name}.storage.topic"] for name in ("config", "offset", "status")}
+        others = {connector.get("offsets.storage.topic", "") for connector in self.ctx.snapshot.connectors.values()}
+        return frozenset({*names, placement_topic(config), *others})
+
+
+def _is_internal(topic: str, internal: frozenset[str]) -> bool:
+    """Whether a topic is one of Kafka or of the workers."""
+    return topic.startswith("__") or topic in internal or topic.endswith("-millrace-members")

@@ -1,7 +1,8 @@
 """Verifications over REST and on a schedule: one at a time of a connector, each in a process of its own, run by the leader.
 
 What REST shows of the last one is kept in the placement topic (``worker.control.state.verifications``), and written after
-each table: a leader that takes over, or is started again, continues with the tables that are not compared yet.
+each table, or each hundredth part of thousands of tables: a leader that takes over, or is started again, continues with the
+tables that are not compared yet.
 """
 
 from __future__ import annotations
@@ -55,6 +56,8 @@ _LINE: Final = 1 << 24
 _END_S: Final = 5.0
 #: How often the leader looks what is due.
 _LOOK_S: Final = 1.0
+#: A result is kept when another of this number of parts of its tables is compared.
+_PARTS: Final = 100
 #: The beginning of a repair's id as a snapshot.
 _REPAIR: Final = "repair-"
 _log: Final = logging.getLogger(__name__)
@@ -69,12 +72,14 @@ class VerificationRun:
         term: the term of this leader in which it began.
         task: what waits for its process.
         cancelling: whether somebody ends it.
+        kept: how many tables of its result Kafka has.
     """
 
     body: dict[str, Any]
     term: int
     task: asyncio.Task[None] | None = field(default=None)
     cancelling: bool = False
+    kept: int = 0
 
     @property
     def busy(self) -> bool:
@@ -413,9 +418,13 @@ class VerifyOperations:
         elif "table" in message:
             result = body["result"]
             result["tables"].append(bounded(message["table"], result["tables"]))
-            result["notes"] += [note for note in message["notes"] if note not in result["notes"]]
+            noted = set(result["notes"])
+            result["notes"] += [note for note in message["notes"] if note not in noted]
             result["equal"] = all(table["equal"] for table in result["tables"])
-            await self._save_run(name, run)
+            # A record has all tables: after each of thousands it would be too much.
+            if len(result["tables"]) - run.kept >= max(1, len(result["tables"]) // _PARTS):
+                await self._save_run(name, run)
+                run.kept = len(result["tables"])
         elif "completed" in message:
             body["state"] = "completed"
         else:

@@ -75,13 +75,12 @@ def find_connector_runs(
     paused = target == "PAUSED"
     created_offset = snapshot.creation_offsets.get(name, -1)
     applied = snapshot.applied.get(name, config)
-    configs = snapshot.task_configs(name)
     desired_runs: dict[Unit, DesiredRun] = {}
     for task, epoch in epochs.items():
         if task == INSTANCE:
             desired = DesiredRun(config, None, epoch, paused, created_offset=created_offset)
-        elif task < len(configs):
-            desired = DesiredRun(applied, configs[task], epoch, paused, instructions, created_offset)
+        elif (task_config := snapshot.task_config(name, task)) is not None:
+            desired = DesiredRun(applied, task_config, epoch, paused, instructions, created_offset)
         else:
             continue
         desired_runs[Unit(name, task)] = desired

@@ -261,6 +261,7 @@ class Reconciler:
     def host_died(self, host: HostProcess, units: frozenset[Unit], culprit: Unit | None) -> dict[Unit, bool]:
         """Forget what ran in a host; returns for each unit that was to run on whether it will be started again."""
         now = time.monotonic()
+        self._forget_crashes(now)
         will_restart: dict[Unit, bool] = {}
         for unit in units:
             local_run = self.local_runs.get(unit)
@@ -278,6 +279,15 @@ class Reconciler:
         self._listener.changed()
         self.wake()
         return will_restart
+
+    def _forget_crashes(self, now: float) -> None:
+        """Drop what no longer counts, or units that are gone would stay here."""
+        for unit in [
+            unit
+            for unit, crashes in self._crashes.items()
+            if now - crashes.times[-1] >= _CRASH_WINDOW_S and crashes.not_before <= now and unit not in self._given_up
+        ]:
+            del self._crashes[unit]
 
     @property
     def given_up(self) -> Collection[Unit]:

@@ -257,6 +257,8 @@ class StatusStore:
         following = self._written.get(key)
         if acknowledged.returned and following != acknowledged.value:
             self._apply(key, following)
+            if following is None:
+                self._written_here.discard(key)
             self._tell_listener(key, removed=following is None)
 
     def _is_outdated(self, key: bytes, value: bytes | None) -> bool:
@@ -283,6 +285,8 @@ class StatusStore:
             elif self._queue[key].value == value:
                 self._queue[key].returned = True
         for key, value in changed.items():
+            if value is None and key not in self._queue:
+                self._written_here.discard(key)
             if value is None or (key not in self._queue and (key in self._written_here or _UNASSIGNED in value)):
                 self._tell_listener(key, removed=value is None)
         # Not before the listener knows: it reports again what runs here.

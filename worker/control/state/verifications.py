@@ -6,6 +6,7 @@ leader that takes over continues with the tables that are not compared yet.
 
 from __future__ import annotations
 
+import zlib
 from typing import TYPE_CHECKING, Any, Final
 
 import orjson
@@ -111,10 +112,10 @@ class VerificationTable:
                 kept.pop(connector, None)
             return True
         try:
-            body = orjson.loads(value)
+            body = _decode_body(value)
             summary = {"state": str(body["state"]), "started_ms": int(body["started_ms"])}
             values = metric_values(body)
-        except (orjson.JSONDecodeError, LookupError, TypeError, ValueError):
+        except (orjson.JSONDecodeError, LookupError, TypeError, ValueError, zlib.error):
             return True
         self._encoded[connector], self._summaries[connector], self._numbers[connector] = value, summary, values
         return True
@@ -126,7 +127,7 @@ class VerificationTable:
     def get(self, connector: str) -> dict[str, Any] | None:
         """The last verification as REST shows it, to be changed freely; None: there was no verification."""
         encoded = self._encoded.get(connector)
-        return None if encoded is None else dict(orjson.loads(encoded))
+        return None if encoded is None else dict(_decode_body(encoded))
 
     def summary(self, connector: str) -> dict[str, Any] | None:
         """``state`` and ``started_ms`` of the last verification; None: there was no verification."""
@@ -149,14 +150,21 @@ class VerificationTable:
 def verification_record(connector: str, body: Mapping[str, Any] | None) -> Pair:
     """The record of a connector's verification; None deletes it.
 
-    Values of rows are not among it, and fewer keys of rows where it would be too large.
+    Values of rows are not among it, and fewer keys of rows where it would be too large. That of thousands of
+    tables is compressed.
     """
     key = (_KEY + connector).encode()
     if body is None:
         return key, None
     kept = without_values(body)
     encoded = orjson.dumps(kept)
-    return key, encoded if len(encoded) <= MOST_BYTES else orjson.dumps(shorten_body(kept))
+    if len(encoded) > MOST_BYTES:
+        encoded = orjson.dumps(shorten_body(kept))
+    return key, encoded if len(encoded) <= MOST_BYTES else zlib.compress(encoded)
+
+
+def _decode_body(value: bytes) -> Any:
+    return orjson.loads(value if value.startswith(b"{") else zlib.decompress(value))
 
 
 def without_values(body: Mapping[str, Any]) -> dict[str, Any]:

@@ -9,10 +9,12 @@ from connectors.errors import ConfigInvalid
 from spark_jobs.config.keys import FRAME
 from spark_jobs.sinks.kafka.config import CONFIG, KafkaSinkSettings, group_of, table_group, target_topic
 from spark_jobs.sinks.kafka.markers import marker_key
-from spark_jobs.sinks.kafka.sink import KafkaSink
+from spark_jobs.sinks.kafka.sink import KafkaSink, find_last_partitions
 from spark_jobs.sinks.kafka.writer import header_lists, to_millis
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from connectors.options import Config
 
 
@@ -105,3 +107,16 @@ def test_groups_of_tables_have_letters_that_kafkas_client_takes() -> None:
     assert table_group("job-written", "shop.order lines%20") == "job-written-shop.order lines%20"
     assert table_group("job-written", "shop.T\u00e4ble%") == "job-written-shop.T%C3%A4ble%25"
     assert table_group("g", "a\tb") == "g-a%09b"
+
+
+def test_the_last_partitions_of_all_topics_are_found_in_one_look() -> None:
+    looks = []
+
+    def partitions() -> Iterator[tuple[str, int]]:
+        for number in (1, 0, 10, 2):
+            for topic in ("a", "b"):
+                looks.append(topic)
+                yield topic, number
+
+    assert find_last_partitions(partitions()) == {"a": 10, "b": 10}
+    assert len(looks) == 8
