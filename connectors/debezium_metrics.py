@@ -35,12 +35,12 @@ _ATTRIBUTES: Final[dict[str, tuple[str, str]]] = {
     "MilliSecondsBehindSourceMinValue": ("gauge", "The smallest of these since the task started."),
     "MilliSecondsBehindSourceMaxValue": ("gauge", "The largest of these since the task started."),
     "MilliSecondsBehindSourceAverageValue": ("gauge", "Their average since the task started, taken every second."),
-    "SecondsBehindMaster": ("gauge", "The name of older versions, in seconds."),
+    "SecondsBehindMaster": ("gauge", "The same in seconds, under the name that older versions gave it."),
     "MilliSecondsSinceLastEvent": (
         "gauge",
         "Milliseconds since the last change of a captured table; -1 before the first.",
     ),
-    "SecondsSinceLastEvent": ("gauge", "The name of older versions, in seconds."),
+    "SecondsSinceLastEvent": ("gauge", "The same in seconds, under the name that older versions gave it."),
     "TotalNumberOfEventsSeen": (
         "counter",
         "Events of the source with changes of captured tables; rows, in a snapshot.",

@@ -206,7 +206,7 @@ class CassandraStream:
                 "and counted",
                 self._where.segment,
                 missing.table_id.hex(),
-                "before this connector began" if old else "before its definition could be read",
+                "before this connector started" if old else "before its definition could be read",
             )
 
     def take(self, chunk: LogChunk, first: int, limit: int, out: list[SourceRecord], bad: list[BadRecord]) -> int:

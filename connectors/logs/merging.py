@@ -25,9 +25,9 @@ async def merge_batches(
     used: StoredRules | None,
     replays: Replays,
 ) -> AsyncGenerator[Batch, None]:
-    """Yield the batches of the source, and of replays, until cancelled; each is at most one batch ahead.
+    """Yield the batches of the source and of replays until cancelled; each of them reads at most one batch ahead.
 
-    A batch is made by one version of the rules: the source makes its rows without a pause, so that a change falls between two.
+    One version of the rules makes a whole batch: the source makes its rows without an await, so rules change only between two.
 
     Args:
         source: the input; its caller closes it.
@@ -39,7 +39,7 @@ async def merge_batches(
     """
     _show_version(context, used)
     current = asyncio.current_task()
-    #: The worker finds out by the name which task holds up its event loop.
+    # By this name the worker reports which task blocks its event loop.
     name = None if current is None else current.get_name()
     news = asyncio.create_task(standing.changed.wait())
     steps: dict[AsyncGenerator[Batch, None], asyncio.Task[Batch | None]] = {}
@@ -72,7 +72,7 @@ async def merge_batches(
                         replays.passed(batch)
                     yield batch
                     del batch  # not kept while the next one is waited for
-            # Nothing is awaited from here to the next step: no batch of the rules before waits to be given.
+            # Nothing is awaited from here to the next step: no batch that the earlier rules made is still waiting.
             if prepared is not None:
                 rows.use(prepared)
                 _show_version(context, used)

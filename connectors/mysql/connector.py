@@ -181,7 +181,7 @@ def one_task(config: Config) -> bool:
 
 
 def _has_own_form(partition: Position) -> bool:
-    """Whether the partition is one of the connector's other notes, not of a place in the stream."""
+    """Whether the partition is one of the connector's other notes, not of a position in the stream."""
     return bool(set(partition) - {start.SERVER, start.SHARD})
 
 

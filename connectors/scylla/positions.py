@@ -14,6 +14,7 @@ import uuid
 from typing import TYPE_CHECKING, Any, Final
 
 from connectors.errors import ConfigInvalid
+from connectors.formats.timeuuid import format_uuid
 from connectors.scylla.model import ReadPosition, TableId
 from connectors.scylla.source.windows import end_of, order_of, start_of, ticks_of
 
@@ -54,12 +55,6 @@ def stream_text(stream: bytes) -> str:
     return "0x" + stream.hex()
 
 
-def uuid_text(raw: bytes) -> str:
-    """A uuid of 16 bytes as text."""
-    digits = raw.hex()
-    return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
-
-
 def signed_order(stream: bytes) -> bytes:
     """A key that sorts stream ids as the Java connector does: byte by byte as signed numbers."""
     return bytes(byte ^ 0x80 for byte in stream)
@@ -82,7 +77,7 @@ def source_offset(position: ReadPosition) -> Position:
     """
     offset = shared_offset(position)
     if position.stream is not None and position.time is not None:
-        offset[OFFSET_TIME] = uuid_text(position.time)
+        offset[OFFSET_TIME] = format_uuid(position.time)
         offset[OFFSET_SEQ] = position.seq
     return offset
 
@@ -90,8 +85,8 @@ def source_offset(position: ReadPosition) -> Position:
 def shared_offset(position: ReadPosition) -> Position:
     """The members of an offset that do not change from row to row of a stream: windows, done streams, stream."""
     offset: Position = {
-        WINDOW_START: uuid_text(start_of(position.window_start_ms)),
-        WINDOW_END: uuid_text(end_of(position.window_end_ms - 1)),
+        WINDOW_START: format_uuid(start_of(position.window_start_ms)),
+        WINDOW_END: format_uuid(end_of(position.window_end_ms - 1)),
     }
     if position.done or position.stream is not None:
         offset[OFFSET_DONE] = f"{position.done:x}"

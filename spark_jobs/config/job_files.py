@@ -416,25 +416,7 @@ def _check_combinations(values: Mapping[str, Any], raw: Mapping[str, str], job_p
             f"Invalid value {values['guarantee']} for configuration guarantee: the "
             f"{values['sink.type']} sink offers {', '.join(job_parts.sink.guarantees)}",
         )
-    if values["errors.deadletterqueue.topic.name"] and values["errors.tolerance"] != "all":
-        complain(
-            "errors.deadletterqueue.topic.name",
-            "errors.deadletterqueue.topic.name has no effect with "
-            "errors.tolerance=none: the job stops at the first bad record; "
-            "set errors.tolerance=all",
-        )
-    if values["errors.deadletterqueue.topic.name"] and values["errors.deadletterqueue.topic.name"] in (topics or ()):
-        complain(
-            "errors.deadletterqueue.topic.name",
-            "the dead letter topic is one of source.topics: bad records would come back",
-        )
-    first, max_delay = values["errors.retry.delay.ms"], values["errors.retry.delay.max.ms"]
-    if first is not None and max_delay is not None and first > max_delay:
-        complain(
-            "errors.retry.delay.ms",
-            f"Invalid value {first} for configuration errors.retry.delay.ms: it is more than "
-            f"errors.retry.delay.max.ms ({max_delay})",
-        )
+    problems += _check_error_options(values)
     for name in ("spark.app.name", "spark.submit.deployMode"):
         if name in raw:
             complain(name, f"{name} can't be set: the frame sets it")
@@ -443,8 +425,39 @@ def _check_combinations(values: Mapping[str, Any], raw: Mapping[str, str], job_p
     return problems
 
 
+def _check_error_options(values: Mapping[str, Any]) -> list[ConfigProblem]:
+    """Complaints about the options of bad records and of retries."""
+    problems: list[ConfigProblem] = []
+    dead_letter_topic = values["errors.deadletterqueue.topic.name"]
+    if dead_letter_topic and values["errors.tolerance"] != "all":
+        problems.append(
+            ConfigProblem(
+                "errors.deadletterqueue.topic.name",
+                "errors.deadletterqueue.topic.name has no effect with errors.tolerance=none: the job stops at the first "
+                "bad record; set errors.tolerance=all",
+            )
+        )
+    if dead_letter_topic and dead_letter_topic in (values["source.topics"] or ()):
+        problems.append(
+            ConfigProblem(
+                "errors.deadletterqueue.topic.name",
+                "the dead letter topic is one of source.topics: bad records would come back",
+            )
+        )
+    first_delay, max_delay = values["errors.retry.delay.ms"], values["errors.retry.delay.max.ms"]
+    if first_delay is not None and max_delay is not None and first_delay > max_delay:
+        problems.append(
+            ConfigProblem(
+                "errors.retry.delay.ms",
+                f"Invalid value {first_delay} for configuration errors.retry.delay.ms: it is more than "
+                f"errors.retry.delay.max.ms ({max_delay})",
+            )
+        )
+    return problems
+
+
 def _check_shards(values: Mapping[str, Any]) -> list[str]:
-    """Return the options that can't be combined with the value of ``sink.shards``."""
+    """Complaints about the value of ``sink.shards``: the options that can't be combined with it."""
     mode, form = values[SHARDS], values["source.format"]
     problem_texts = []
     if mode in (SEPARATE, MERGE) and form in ("plain", "partition-update"):

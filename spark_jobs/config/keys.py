@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from connectors.errors import ConfigInvalid
 from connectors.formats.masks.options import SOURCE_KEYS as MASK_KEYS
@@ -17,12 +17,10 @@ from connectors.options import (
     invalid,
     non_empty,
     one_of,
+    unless_null,
 )
 from spark_jobs.config.schema_options import SCHEMA_KEYS
 from spark_jobs.flows.address import APPLICATION
-
-if TYPE_CHECKING:
-    from connectors.options import Validator
 
 _B, _S, _I, _L, _LIST = ConfigType.BOOLEAN, ConfigType.STRING, ConfigType.INT, ConfigType.LONG, ConfigType.LIST
 _HIGH, _LOW = Importance.HIGH, Importance.LOW
@@ -102,15 +100,6 @@ def _java_pattern(name: str, value: Any) -> str | None:
     return None
 
 
-def _allow_missing(validator: Validator) -> Validator:
-    """``validator`` for an option that may be left out."""
-
-    def check(name: str, value: Any) -> str | None:
-        return None if value is None else validator(name, value)
-
-    return check
-
-
 FRAME: Final = ConfigDef(
     [
         ConfigKey(
@@ -129,7 +118,7 @@ FRAME: Final = ConfigDef(
             default=None,
             importance=_HIGH,
             group=_KAFKA,
-            validator=_allow_missing(non_empty),
+            validator=unless_null(non_empty),
             example="broker-1:9092,broker-2:9092",
             doc="Where Kafka is; a job that reads files, writes no topic and has no dead letter topic needs none. Every other "
             "property that begins with `kafka.` goes to all of the job's Kafka "
@@ -141,7 +130,7 @@ FRAME: Final = ConfigDef(
             type=_S,
             default=None,
             group=_KAFKA,
-            validator=_allow_missing(non_empty),
+            validator=unless_null(non_empty),
             doc="The consumer group to which the job commits what it has consumed, so that Kafka's tools show its "
             "lag. The job never reads these offsets back: its checkpoint holds its position. Not set: "
             "`millrace-<name>`.",
@@ -235,7 +224,7 @@ FRAME: Final = ConfigDef(
             type=_S,
             default=None,
             group=_SOURCE,
-            validator=_allow_missing(non_empty),
+            validator=unless_null(non_empty),
             example="connect-orders",
             doc="A consumer group, such as that of a Java sink connector: a job whose checkpoint is empty begins at the "
             "offsets that this group has committed, and at `source.starting.offsets` in partitions without one. The group must "
@@ -284,7 +273,7 @@ FRAME: Final = ConfigDef(
             default=None,
             importance=_LOW,
             group=_SOURCE,
-            validator=_allow_missing(at_least(1)),
+            validator=unless_null(at_least(1)),
             doc="Split the topics' partitions into at least this number of Spark tasks. Then the changes of one key may "
             "be in two tasks of a batch: only for sinks and transformations that need no order, so refused "
             "with `materialize`.",
@@ -535,7 +524,7 @@ FRAME: Final = ConfigDef(
             type=_S,
             default=None,
             group=_SPARK,
-            validator=_allow_missing(application_name),
+            validator=unless_null(application_name),
             example="orders",
             doc="The Spark application (one driver process) in which a connector's job runs. Jobs of one name share it, on one "
             "worker, and must have the same `spark.*` settings. `own`: a process of its own. Not set: jobs on one machine "

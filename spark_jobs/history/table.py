@@ -203,7 +203,7 @@ class HistoryDirectory:
         self.finish_all(writer)
         state = self.log.state(refresh=False)
         known_rows = find_known_offsets(ranges, state.offsets.get(source, {}))
-        frames = [frame.frame for frame in changes]
+        frames = [table_changes.frame for table_changes in changes]
         if known_rows:
             if writing.check:
                 self._demand_known_rows(frames, known_rows, state)
@@ -241,7 +241,7 @@ class HistoryDirectory:
             source=source,
             ranges=dict(by_topic),
             add=tuple(files),
-            namespaces=tuple(frame.schema.namespace for frame in changes),
+            namespaces=tuple(table_changes.schema.namespace for table_changes in changes),
             moves=tuple(moves),
             fields=to_json(schema) if index == before else None,
             keys=keys if keys != state.keys else None,

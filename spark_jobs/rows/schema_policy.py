@@ -120,7 +120,7 @@ def first_state(new: TableSchema) -> SinkTableState:
 
 
 def new_table(namespace: str, policies: SchemaPolicies, *, refused: bool) -> SchemaChange:
-    """The change that a new table is; ``refused``: the target can't make it.
+    """Describe the appearance of a new table as a change; ``refused``: the target can't create it.
 
     Raises:
         Fatal: the policy is ``fail``.

@@ -106,33 +106,20 @@ class RecordSource(Source):
             Heartbeats.of(self.context),
             tombstones=self._options.tombstones,
         )
-        buried = {record_kind.ref.topic for record_kind in kinds if record_kind.ref.value == TOMBSTONE}
+        tombstone_topics = {record_kind.ref.topic for record_kind in kinds if record_kind.ref.value == TOMBSTONE}
         kinds = [record_kind for record_kind in kinds if record_kind.ref.value != TOMBSTONE]
-        schemaless = (
-            [record_kind for record_kind in kinds if not record_kind.ref.value]
-            if self._options.values == "json"
-            else []
-        )
-        self._kinds.learn(
-            batch,
-            [
-                record_kind
-                for record_kind in kinds
-                if record_kind not in schemaless and record_kind.ref not in self._kinds.by_ref
-            ],
-        )
-        present = {
-            record_kind.ref: self._kinds.by_ref[record_kind.ref]
-            for record_kind in kinds
-            if record_kind not in schemaless
-        }
-        others = {
+        infers = self._options.values == "json"
+        schemaless_topics = {record_kind.ref.topic for record_kind in kinds if infers and not record_kind.ref.value}
+        described = [record_kind for record_kind in kinds if not infers or record_kind.ref.value]
+        self._kinds.learn(batch, [kind for kind in described if kind.ref not in self._kinds.by_ref])
+        present = {record_kind.ref: self._kinds.by_ref[record_kind.ref] for record_kind in described}
+        left_out = {
             ref
             for ref, kind in present.items()
             if not kind.error and (kind.layout is None or not is_selected(self._options.tables, kind.namespace))
         }
         # Tasks leave out records of these schemas.
-        unusable = frozenset(present.pop(ref).text for ref in others)
+        unusable = frozenset(present.pop(ref).text for ref in left_out)
         groups: dict[str, list[tuple[Ref, KnownKind]]] = {}
         for ref, known_kind in present.items():
             if not known_kind.error:
@@ -148,16 +135,14 @@ class RecordSource(Source):
         )
         loose: dict[str, inference.TableSighting] = {}
         unusable |= frozenset(known_kind.text for known_kind in present.values() if known_kind.error)
-        if schemaless:
-            loose, loose_refs = self._infer_tables(
-                batch, {record_kind.ref.topic for record_kind in schemaless}, groups, report
-            )
+        if schemaless_topics:
+            loose, loose_refs = self._infer_tables(batch, schemaless_topics, groups, report)
             unusable |= loose_refs
             for namespace in [name for name in groups if not is_selected(self._options.tables, name)]:
                 unusable |= {kind.text for _, kind in groups.pop(namespace)}
-        self._fast.note_loose({record_kind.ref.topic for record_kind in schemaless}, loose)
-        shown = {ref.topic for ref in present}.union(*(record_kind.topics for record_kind in loose.values()))
-        for topic in sorted(buried - shown):
+        self._fast.note_loose(schemaless_topics, loose)
+        shown = {ref.topic for ref in present}.union(*(sighting.topics for sighting in loose.values()))
+        for topic in sorted(tombstone_topics - shown):
             self._recall_topic(topic, groups, loose)
         layouts = self._bring_up_to_date(groups, loose)
         return [

@@ -58,8 +58,8 @@ class WorkerNode:
     Attributes:
         worker_id: ``host:port`` of this worker, as in statuses.
         incarnation: differs for every start of the process.
-        draining: it gives its work away.
-        fenced: it has lost touch with Kafka (or has not got it yet) and runs nothing.
+        draining: whether it hands its work over to other workers.
+        fenced: whether it runs nothing, because it is not in contact with Kafka (any more, or yet).
     """
 
     config: ConfigStore
@@ -123,7 +123,7 @@ class WorkerNode:
     # What the cluster says.
 
     def see(self, view: GroupView) -> None:
-        """A new view of the group."""
+        """Take over a new view of the group."""
         self.view = view
         stats = self.stats
         stats.rebalances += 1
@@ -211,7 +211,7 @@ class WorkerNode:
         return unit in find_connector_runs(unit.connector, {unit.task: 0}, self.config.snapshot)
 
     def choose(self, desired: DesiredRun) -> PluginChoice | None:
-        """With which plugins a unit shall run; None: they are being looked at, wait."""
+        """Choose the plugins that a unit shall run with; None while plugins are still being examined."""
         selection = self.plugins.select({**desired.connector_config, **(desired.config or {})})
         if selection.problems and self.plugins.pending:
             return None
@@ -260,7 +260,7 @@ class WorkerNode:
         self._reports.wake()
 
     def _settle_instance(self, name: str) -> None:
-        """The status of a stopped connector's instance, which runs nowhere, is its owner's to write."""
+        """Write the status of a stopped connector's instance, if this worker owns it: the instance itself runs nowhere."""
         unit = Unit(name, INSTANCE)
         snapshot = self.config.snapshot
         if (
@@ -287,13 +287,13 @@ class WorkerNode:
         self.reconciler.wake()
 
     def plugins_changed(self) -> None:
-        """There are plugins that were not there, or fewer."""
+        """Plugins were added or removed."""
         self.reconciler.wake()
 
     def host_died(
         self, host: HostProcess, units: frozenset[Unit], culprit: Unit | None, reason: str, details: str
     ) -> None:
-        """A host has gone: its units start again by policy, and their status says so."""
+        """A host has ended: restart its units as the policy allows, and write that into their statuses."""
         numbers = self.tasks.hosts.setdefault(host.number, HostNumbers())
         numbers.up = False
         numbers.restarts += 1
@@ -325,7 +325,7 @@ class WorkerNode:
                 )
 
     def stats_came(self, host: HostProcess, event: Stats) -> None:
-        """A host's numbers."""
+        """Take over the numbers that a host reports."""
         self.tasks.observe(host.number, event, time.monotonic())
         self.numbers.observe_group()
 

@@ -155,7 +155,7 @@ def check_exactly_once(cls: type[SourceConnector], config: Config, options: Conf
     required = options["exactly.once.support"].lower() == "required"
     if required and not exactly_once(worker):
         raise ConfigInvalid(
-            "exactly.once.support is required, but this worker has not exactly.once.source.support=enabled"
+            "exactly.once.support is required, but this worker does not have exactly.once.source.support=enabled"
         )
     if required and not cls.exactly_once_support(config):
         raise ConfigInvalid(
@@ -404,10 +404,10 @@ def _find_converters(merged: Mapping[str, str], host: HostServices) -> tuple[Con
 def make_plan(
     task: HostTaskId, merged: Mapping[str, str], host: HostServices, topic_used: Callable[[str], None]
 ) -> TaskPlan:
-    """Everything for one run of a task.
+    """Build the settings and the parts of one run of a task.
 
     Args:
-        task: which.
+        task: the id of the task.
         merged: the connector's and the task's properties, references resolved.
         host: what the task shares with others.
         topic_used: see ``TaskPlan``.

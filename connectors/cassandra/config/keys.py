@@ -89,7 +89,6 @@ OUTPUTS: Final = ("partition-update", "partition-update-raw", "debezium")
 CONSISTENCY_LEVELS: Final = ("ONE", "TWO", "THREE", "QUORUM", "ALL", "LOCAL_QUORUM", "EACH_QUORUM", "LOCAL_ONE")
 
 _CONNECTION: Final = KeyGroup("Connection")
-_TLS: Final = KeyGroup("TLS")
 _LOG: Final = KeyGroup("Commit log")
 _TABLES: Final = KeyGroup("Tables")
 _EVENTS: Final = KeyGroup("Events")

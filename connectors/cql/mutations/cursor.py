@@ -1,4 +1,4 @@
-"""A place in the bytes of a partition update, and the numbers that are read from there."""
+"""A position in the bytes of a partition update, and the numbers that are read from there."""
 
 from __future__ import annotations
 

@@ -206,7 +206,7 @@ def _make_decoder(
 def _not_bound(address: ListenAddress, error: OSError) -> Fatal | Retriable:
     if error.errno == errno.EACCES:
         return Fatal(
-            f"{address.text} can't be bound: ports below 1024 need a right that the worker has not; take another"
+            f"{address.text} can't be bound: ports below 1024 need a right that the worker does not have; choose another"
         )
     hint = "another process, or a task that is just being stopped, has the port"
     if error.errno == errno.EADDRNOTAVAIL:

@@ -262,7 +262,7 @@ def _check_gtids(info: ServerInfo, config: Config, findings: Findings) -> None:
 async def _check_positions(
     opened: Any, info: ServerInfo, account: str, config: Config, settings: StreamSettings, findings: Findings
 ) -> None:
-    """Whether the server tells its position, and writes the databases that are wanted into its binlog."""
+    """Check that the server reports its position, and that its binlog has the databases that the connector needs."""
     statement = "SHOW BINARY LOG STATUS" if not info.mariadb and info.version >= (8, 2, 0) else "SHOW MASTER STATUS"
     right = "BINLOG MONITOR" if info.mariadb and info.version >= (10, 5, 2) else "REPLICATION CLIENT"
     try:
@@ -274,30 +274,23 @@ async def _check_positions(
             f"The account may not ask for the position in the binlog: GRANT {right} ON *.* TO {account} ({error})",
         )
         return
-    only = (
-        {name.strip() for name in str(rows[0][2] or "").split(",") if name.strip()}
-        if rows and len(rows[0]) > 2
-        else set()
-    )
-    never = (
-        {name.strip() for name in str(rows[0][3] or "").split(",") if name.strip()}
-        if rows and len(rows[0]) > 3
-        else set()
-    )
-    if not only and not never:
+    included, ignored = (_split_names(rows[0][index] if rows and len(rows[0]) > index else None) for index in (2, 3))
+    if not included and not ignored:
         return
+
+    def is_left_out(database: str) -> bool:
+        return bool(included and database not in included) or database in ignored
+
     table_filter = MySqlTableFilter(event_settings(config, info.flavor))
     databases = [
         str(row[0])
         for row in await connection.query_rows(opened, "SELECT SCHEMA_NAME FROM information_schema.SCHEMATA")
     ]
-    missing = sorted(
-        name for name in databases if table_filter.database(name) and ((only and name not in only) or name in never)
-    )
+    missing = sorted(name for name in databases if table_filter.database(name) and is_left_out(name))
     named = [
         str(table)
         for table in (settings.signal_table, settings.heartbeat_table)
-        if table is not None and ((only and table.database not in only) or table.database in never)
+        if table is not None and is_left_out(table.database)
     ]
     if missing or named:
         findings.warn(
@@ -305,6 +298,11 @@ async def _check_positions(
             f"The server does not write changes of {', '.join([*missing, *named])} into its binlog "
             "(binlog_do_db, binlog_ignore_db): take these out of its configuration",
         )
+
+
+def _split_names(listed: Any) -> set[str]:
+    """The names of a list with commas, as the server shows it."""
+    return {name.strip() for name in str(listed or "").split(",") if name.strip()}
 
 
 async def _check_tables(

@@ -82,8 +82,8 @@ class ColumnLayout(msgspec.Struct, frozen=True, kw_only=True):
 def make_layout(table: MySqlTable, settings: MySqlEventSettings, options: ValueOptions) -> ColumnLayout:
     """The layout of a table's events. Compiles expressions: once per structure, not per event.
 
-    A column that is masked or truncated doesn't tell the source's type, as in Debezium. There a column that tells it is not
-    hashed any more, which would show what was to be hidden: here masks come first.
+    As in Debezium, a masked or truncated column does not have the source's type among its parameters. In Debezium a column
+    that has it is no longer hashed, which would reveal the value; here masks come first.
 
     Raises:
         ConfigInvalid: an expression can't be used, a mask can't be for a column, or two columns become the same field.
@@ -137,7 +137,7 @@ def make_layout(table: MySqlTable, settings: MySqlEventSettings, options: ValueO
         if mask is not None and mask.in_key:
             keys.append(FieldPlan(name, names[name], mask.schema, mask.convert, mask.nulls, mask.encoded))
         else:
-            # Debezium gives a key no parameters that tell of the source's types.
+            # Debezium gives a key's fields no parameters with the source's types.
             plain = field_schema(table.column(name) or MySqlColumn(name=name, type=0), options)
             keys.append(FieldPlan(name, names[name], schemas[name] if plain == schemas[name] else plain))
     masker = row_masker([(names[name], mask) for name, mask in masks.items() if name in shown])

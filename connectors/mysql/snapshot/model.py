@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from connectors.mysql.snapshot.windows import Images
     from connectors.snapshot.requests import SnapshotRequest
 
-#: A place in a table's key order: SQL literals of the key's columns, or of the first ones of them.
+#: A position in a table's key order: SQL literals of the key's columns, or of the first ones of them.
 Key = tuple[str, ...]
 #: One row: field name -> value.
 Row = dict[str, Any]

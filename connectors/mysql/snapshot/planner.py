@@ -269,7 +269,7 @@ class MySqlSnapshotPlanner(SnapshotPlanner[TableSnapshot, KeyRange, RequestTable
         self.watch.begin(table, key_range)
 
     def viewed(self, job: TableReadJob, high: BinlogPosition, *, past: bool) -> None:
-        """The view of a table without a key is open, as of this place; ``past``: the stream has come to it or past it."""
+        """The view of a table without a key is open, as of this position; ``past``: the stream has come to it or past it."""
         table = job.table
         if table is not None and not self.stale(job):
             table.high = high

@@ -55,7 +55,7 @@ class ChangeWatch:
             self.withheld[table.name] = table
 
     def expect(self, table: TableSnapshot) -> None:
-        """A view of a table without a key is about to be opened: its changes count from the view's place."""
+        """A view of a table without a key is about to be opened: its changes count from the view's position."""
         table.passed = False
         if table not in self.unreached:
             self.unreached.append(table)

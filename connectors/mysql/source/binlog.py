@@ -1,4 +1,4 @@
-"""Reads the binlog of a server: raw events, in order, from a place on.
+"""Reads the binlog of a server: raw events, in order, from a position on.
 
 Logging in is done by the driver, in a thread. After that the server only sends, and the event loop receives: without waiting,
 into a large buffer, and only when the reader asks for more. So a slow reader holds the server back by TCP itself, and besides

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 from pymysql.charset import charset_by_id
 
 from connectors.errors import Fatal
+from connectors.formats.timeuuid import format_uuid
 from connectors.mysql.source import event_types as types
 
 if TYPE_CHECKING:
@@ -297,7 +298,7 @@ def _mysql_gtid(event: bytes) -> Gtid:
     at = HEADER_SIZE
     gtid_name = ""
     if event[4] == types.GTID:
-        gtid_name = f"{uuid_text(event[at + 1 : at + 17])}:{_U64.unpack_from(event, at + 17)[0]}"
+        gtid_name = f"{format_uuid(event[at + 1 : at + 17])}:{_U64.unpack_from(event, at + 17)[0]}"
     immediate = length = 0
     at += 25
     if len(event) >= at + 17 + 7 and event[at] == 2:  # logical clock, then what MySQL 8 has added
@@ -342,7 +343,7 @@ def _tagged_gtid(event: bytes) -> Gtid:
         else:
             break
     number = fields.get(2, 0) >> 1  # signed: the sign is the lowest bit
-    gtid_name = f"{uuid_text(uuid)}:{tag}:{number}" if tag else f"{uuid_text(uuid)}:{number}"
+    gtid_name = f"{format_uuid(uuid)}:{tag}:{number}" if tag else f"{format_uuid(uuid)}:{number}"
     immediate = fields.get(6, 0)
     return Gtid(gtid_name, immediate_us=immediate, length=fields.get(8, 0))
 
@@ -361,7 +362,7 @@ def describe_incident(event: bytes) -> str:
 
 
 def read_heartbeat(event: bytes) -> Rotate:
-    """The place that a HEARTBEAT event tells: the server has nothing new before it."""
+    """The position that a HEARTBEAT event reports: the server has nothing new before it."""
     if event[4] != types.HEARTBEAT_V2:
         name, pos = event[HEADER_SIZE:], read_header(event).next_pos
         if pos == 0 and len(name) > 8:  # MariaDB, beyond 4 GiB
@@ -497,12 +498,6 @@ def python_codec(collation: int) -> str:
     except LookupError:
         return "utf-8"
     return name
-
-
-def uuid_text(raw: bytes) -> str:
-    """A uuid of 16 bytes as text."""
-    digits = raw.hex()
-    return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
 
 
 def read_lenenc(data: bytes, at: int) -> tuple[int, int]:

@@ -63,7 +63,7 @@ class SourceServer:
         return await self._ask_server(connection.binary_logs)
 
     async def gtids_at(self, position: BinlogPosition) -> str:
-        """MariaDB: the GTIDs of the transactions before a place; "" if the server can't tell."""
+        """MariaDB: the GTIDs of the transactions before a position; "" if the server can't tell."""
         rows = await self._ask_server(
             lambda opened: connection.query_rows(
                 opened, "SELECT BINLOG_GTID_POS(%s, %s)", (position.file, position.pos)

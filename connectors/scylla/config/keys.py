@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from connectors.cql.options import ClusterWording, cluster_keys
-from connectors.errors import ConfigInvalid
 from connectors.formats.masks.options import SOURCE_KEYS as MASK_KEYS
 from connectors.options import (
     ConfigDef,
@@ -16,9 +15,11 @@ from connectors.options import (
     all_of,
     at_least,
     between,
+    complaint,
     invalid,
     non_empty,
     one_of,
+    unless_null,
 )
 from connectors.scylla.config.accepted import ACCEPTED_KEYS
 from connectors.scylla.config.names import contact_points, table_names, topic_prefix_problem
@@ -28,8 +29,6 @@ from connectors.source_options.number_keys import decimals_key, logical_types_ke
 from connectors.source_options.table_heartbeats import table_heartbeats_key
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from connectors.options import Validator
 
 #: The connection to the cluster and its options.
@@ -141,28 +140,6 @@ _RETRIES: Final = KeyGroup("Retries")
 _SNAPSHOT: Final = KeyGroup("Snapshot")
 
 
-def _validate_with(parse: Callable[[Any], object]) -> Validator:
-    """A validator that passes on what ``parse`` raises."""
-
-    def check(name: str, value: Any) -> str | None:
-        try:
-            parse(value)
-        except ConfigInvalid as error:
-            return invalid(name, value, str(error))
-        return None
-
-    return check
-
-
-def _unless_none(validator: Validator) -> Validator:
-    """``validator`` for an option that need not be set."""
-
-    def check(name: str, value: Any) -> str | None:
-        return None if value is None else validator(name, value)
-
-    return check
-
-
 def _validate_members(
     allowed: tuple[str, ...] | frozenset[str], *, also: str = "", may_be_empty: bool = True
 ) -> Validator:
@@ -195,7 +172,7 @@ CONFIG: Final = ConfigDef(
             HOSTS,
             "Nodes that are asked first, as a comma-separated list of host:port; the others are learned from them. An "
             "IPv6 address needs brackets. Without a port, 9042 is used.",
-            validator=_validate_with(contact_points),
+            validator=complaint(contact_points),
             width=Width.LONG,
             display_name="Hosts",
             example="10.0.0.1:9042,[fd00::2]:9042",
@@ -237,7 +214,7 @@ CONFIG: Final = ConfigDef(
             TABLES,
             "Tables to read, as a comma-separated list of keyspace.table. CDC must be on for each. As in CQL, a name "
             "without quotes means its lower-case form and one in double quotes is taken unchanged.",
-            validator=_validate_with(table_names),
+            validator=complaint(table_names),
             width=Width.LONG,
             display_name="Tables",
             example='shop.orders,shop."Customers"',
@@ -389,7 +366,7 @@ CONFIG: Final = ConfigDef(
             "as with the Java connector, whose default is 30000.",
             default=None,
             unit="ms",
-            validator=_unless_none(at_least(1)),
+            validator=unless_null(at_least(1)),
             display_name="Window",
             width=Width.MEDIUM,
             example="30000",
@@ -419,7 +396,7 @@ CONFIG: Final = ConfigDef(
             "and .max.ms. Set: always this, as with the Java connector, whose default is 30000.",
             default=None,
             unit="ms",
-            validator=_unless_none(at_least(0)),
+            validator=unless_null(at_least(0)),
             display_name="Confidence window",
             width=Width.MEDIUM,
             example="30000",

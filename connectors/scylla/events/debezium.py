@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Any, Final
 from connectors.api import BadRecord, Position, SourceRecord
 from connectors.cql.values import BadCell
 from connectors.errors import Skippable
+from connectors.formats.timeuuid import format_uuid
 from connectors.scylla.events.changes import ChangeCutter, identity_of, is_delivered, join_images, stream_of
 from connectors.scylla.events.envelope import schemas_of
 from connectors.scylla.events.names import topic_name
 from connectors.scylla.events.shape import shape_of
 from connectors.scylla.events.source_text import SourceWriter
-from connectors.scylla.events.values import event_form, uuid_text
+from connectors.scylla.events.values import event_form
 from connectors.scylla.model import (
     OPERATION,
     PARTITION_DELETE,
@@ -406,7 +407,7 @@ class DebeziumBuilder:
                 for index in (log_column.value, log_column.deleted, log_column.elements):
                     if index >= 0 and index in self._used and type(row[index]) is BadCell:
                         if not is_delivered(write, skip):
-                            position = {**offset, OFFSET_TIME: uuid_text(write[TIME]), OFFSET_SEQ: write[SEQ]}
+                            position = {**offset, OFFSET_TIME: format_uuid(write[TIME]), OFFSET_SEQ: write[SEQ]}
                             error = self._bad_cell(log_column.name, self._describe_keys(write), row[index])
                             bad.append(BadRecord(partition, position, error, row[index].raw, self.topic))
                         return True
@@ -422,4 +423,4 @@ class DebeziumBuilder:
         return ", ".join(f"{log_column.name}={row[log_column.value]!r}" for log_column in self._shape.key)
 
     def _describe_row(self, row: LogRow) -> str:
-        return f"{self.version.id}, {self._describe_keys(row)}, cdc$time {uuid_text(row[TIME])}, cdc$batch_seq_no {row[SEQ]}"
+        return f"{self.version.id}, {self._describe_keys(row)}, cdc$time {format_uuid(row[TIME])}, cdc$batch_seq_no {row[SEQ]}"

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from connectors.codegen import CodeBuilder
 from connectors.cql.values import BadCell
+from connectors.formats.timeuuid import format_uuid
 from connectors.scylla.events.debezium import VERSION, DebeziumBuilder
-from connectors.scylla.events.values import UUID_EPOCH, event_form, uuid_text
+from connectors.scylla.events.values import UUID_EPOCH, event_form
 from connectors.scylla.model import (
     INSERT,
     OPERATION,
@@ -204,7 +205,7 @@ class FastFeed:
         last = _find_last_change(run.rows)
         if last is None:
             raise ValueError("a run of images alone has no record")
-        return {**run.offset, OFFSET_TIME: uuid_text(last[TIME]), OFFSET_SEQ: last[SEQ]}
+        return {**run.offset, OFFSET_TIME: format_uuid(last[TIME]), OFFSET_SEQ: last[SEQ]}
 
     def _make_records(self, runs: Sequence[StreamRun], clock: Clock) -> list[SourceRecord]:
         """The same records the general way."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from connectors.cql.schemas import JAVA
+from connectors.formats.timeuuid import format_uuid
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,12 +24,6 @@ _CUTOVER: Final = -141_427
 def list_values(pairs: list[tuple[bytes, Any]] | None) -> list[Any] | None:
     """The elements of a multicell list as the log has it."""
     return None if pairs is None else [pair[1] for pair in pairs]
-
-
-def uuid_text(raw: bytes) -> str:
-    """The canonical text of a uuid of 16 bytes."""
-    digits = raw.hex()
-    return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
 
 
 def change_mode(added: Any, deleted: Any, elements: Any) -> str | None:
@@ -53,8 +48,8 @@ def list_delta(
         return None
     return {
         "mode": mode,
-        "added": None if added is None else [{"key": uuid_text(key), "value": value} for key, value in added],
-        "removed": None if elements is None else [uuid_text(key) for key in elements],
+        "added": None if added is None else [{"key": format_uuid(key), "value": value} for key, value in added],
+        "removed": None if elements is None else [format_uuid(key) for key in elements],
     }
 
 

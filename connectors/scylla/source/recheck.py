@@ -101,7 +101,7 @@ class Recheck:
         #: Number of time ranges that were not looked at again, for lack of memory or because a query failed.
         self.left_out = 0
 
-    # The making side.
+    # Called while windows are read.
 
     @property
     def kept_times(self) -> int:

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 _CLASS: Final = "connector.class"
 #: Options of a job that may stand in the configuration as they are, and then count.
 _OWN_PREFIXES: Final = ("source.", "sink.", "transform.", "kafka.", "spark.", "mask.", "schema.changes.")
-_ERRORS: Final = "errors."
 _CONSUMER: Final = "consumer.override."
 _DEAD_LETTERS: Final = "errors.deadletterqueue.topic.name"
 #: Options of every sink connector of Kafka Connect.

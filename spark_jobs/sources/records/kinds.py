@@ -45,14 +45,14 @@ _MALFORMED: Final = (ValueError, KeyError, TypeError, AttributeError, RecursionE
 
 @dataclass(frozen=True, slots=True)
 class KnownKind:
-    """The known properties of a kind of records.
+    """The known properties of records of one kind.
 
     Attributes:
         namespace: its table's.
-        layout: how to read it; None where no record with a row shows that: they define nothing, and give no rows.
+        layout: how to read its records; None until a record with a row shows it: the others define nothing and give no rows.
         keys: the table's key columns.
         text: the text that stands for the schema in tasks (JSON).
-        error: why its records can't be read; then the rest means nothing.
+        error: why its records can't be read; the other attributes are not valid then.
         shard: the sample's.
     """
 

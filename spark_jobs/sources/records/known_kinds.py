@@ -50,7 +50,7 @@ class KnownKinds:
         fast: gets each kind.
 
     Attributes:
-        by_ref: what was found, by reference.
+        by_ref: the kinds that were read, by reference.
         samples: a key and a value of each topic that may get tombstones, in base64.
     """
 

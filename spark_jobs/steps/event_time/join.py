@@ -229,16 +229,7 @@ class JoinStep(Step):
         from pyspark.sql import types as t
 
         how = self.context.options["how"]
-        on = []
-        for here, there in parse_on(self.context.options["on"]):
-            pair = (find_column(self.name, here, left), find_column(self.name, there, right))
-            kinds = left.columns[pair[0]].type, right.columns[pair[1]].type
-            if kinds[0] != kinds[1] and not all(isinstance(kind, t.IntegralType) for kind in kinds):
-                raise StepRefused(
-                    f"step {self.name}: on: {here} is a {kinds[0].simpleString()} and {there} a {kinds[1].simpleString()}: "
-                    "cast one by a step of type select before it"
-                )
-            on.append(pair)
+        on = self._find_join_columns(left, right)
         same = {pair[1]: pair[0] for pair in on if left.columns[pair[0]].name == right.columns[pair[1]].name}
         outer = OUTER.get(how, ())
         columns: list[tuple[Column, tuple[int, int]]] = []
@@ -269,6 +260,24 @@ class JoinStep(Step):
             for number, (column, _) in enumerate(order)
         ]
         return Joined(TableSchema(self.name, tuple(schema)), tuple(position for _, position in order), tuple(on))
+
+    def _find_join_columns(self, left: TableSchema, right: TableSchema) -> list[tuple[int, int]]:
+        """The numbers of the columns that ``on`` compares, left and right."""
+        from pyspark.sql import types as t
+
+        pairs = []
+        for left_name, right_name in parse_on(self.context.options["on"]):
+            pair = (find_column(self.name, left_name, left), find_column(self.name, right_name, right))
+            left_type, right_type = left.columns[pair[0]].type, right.columns[pair[1]].type
+            if left_type != right_type and not (
+                isinstance(left_type, t.IntegralType) and isinstance(right_type, t.IntegralType)
+            ):
+                raise StepRefused(
+                    f"step {self.name}: on: {left_name} is a {left_type.simpleString()} and {right_name} a "
+                    f"{right_type.simpleString()}: cast one by a step of type select before it"
+                )
+            pairs.append(pair)
+        return pairs
 
     def _find_output_key(
         self, left: TableSchema, right: TableSchema, columns: Sequence[tuple[Column, tuple[int, int]]]
@@ -354,7 +363,7 @@ class JoinStep(Step):
             "watermark": watermark,
             "released": released,
             "floors": floors,
-            "rows": sum(counts[side, new].rows for side in inputs for new in (False, True)),
+            "rows": sum(counts[side, of_batch].rows for side in inputs for of_batch in (False, True)),
             **totals,
         }
         state.keep_values(kept_values)

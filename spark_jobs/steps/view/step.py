@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from spark_jobs.steps.view.small import Links, SmallTable
 
 _TIME: Final = "at_"
-_OP: Final = "op_"
 _PLAIN: Final = re.compile(r"[a-z0-9_]+\Z")
 #: Names of the step's values in its state.
 _DEFINITION: Final = "definition"

@@ -20,9 +20,10 @@ from hypothesis import strategies as st
 
 from compose.local.scylla.writes import Append, Delete, DeleteRange, Insert, Prepend, Remove, SetAt, Update
 from connectors.formats.partition_update_codec import decode_update
+from connectors.formats.timeuuid import format_uuid
 from connectors.scylla.connector import ScyllaConnector
 from connectors.scylla.model import Generation, ScyllaColumn, StreamGroup, TableId
-from connectors.scylla.positions import first_position, source_offset, source_partition, stream_text, uuid_text
+from connectors.scylla.positions import first_position, source_offset, source_partition, stream_text
 from connectors.testing.contexts import SavedOffsets
 from connectors.testing.driver import Run
 from tests.support.partition_merge import Table
@@ -156,7 +157,7 @@ class History:
         """Some statements and batches."""
         for _ in range(count):
             for logged in self.client.apply(*disjoint_writes(self.chance, self.full)).logged:
-                self.written.add((stream_text(logged.stream), uuid_text(logged.time)))
+                self.written.add((stream_text(logged.stream), format_uuid(logged.time)))
 
     def change_topology(self) -> None:
         """A new generation, or another number of tablets; a real Scylla's topology is left alone."""
@@ -349,7 +350,7 @@ def test_every_change_comes_once_with_its_own_images(
         def recording(*writes: Write) -> Any:
             applied = apply(*writes)
             for logged in applied.logged:
-                stream, time = stream_text(logged.stream), uuid_text(logged.time)
+                stream, time = stream_text(logged.stream), format_uuid(logged.time)
                 # Deltas and deletes become events; of a range delete the row of its end gives it.
                 expected.update(
                     (stream, time, int.from_bytes(row["cdc$batch_seq_no"], "big"))

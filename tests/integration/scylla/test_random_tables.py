@@ -15,7 +15,8 @@ import pytest
 
 from compose.local.scylla.writes import DeleteRange, Insert
 from connectors.cql.types import freeze_type, quote_name, to_text
-from connectors.scylla.positions import stream_text, uuid_text
+from connectors.formats.timeuuid import format_uuid
+from connectors.scylla.positions import stream_text
 from tests.integration.scylla.test_random_histories import History, position
 from tests.integration.scylla.test_snapshot_live import finished
 from tests.support.cql_tables import RandomColumn, RandomTable, create_type, draw_table, draw_udts
@@ -97,7 +98,7 @@ class TableHistory(History):
                 continue
             base = applied.timestamp_us if moment is None else base
             for logged in applied.logged:
-                self.written.add((stream_text(logged.stream), uuid_text(logged.time)))
+                self.written.add((stream_text(logged.stream), format_uuid(logged.time)))
 
     def _batch(self) -> list[Write]:
         writes: list[Write] = []

@@ -19,7 +19,7 @@ from worker.transforms.expressions.cel import compile_cel
 from worker.transforms.expressions.syntax import ExpressionInvalid
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from aiokafka import ConsumerRecord
 
@@ -130,7 +130,7 @@ async def _read_topic(asked: TopicRequest, reading: Reading, client: Mapping[str
 async def _read_newest(
     asked: TopicRequest, reading: Reading, consumer: AIOKafkaConsumer, bounds: Mapping[int, tuple[int, int]]
 ) -> dict[str, Any]:
-    """Windows from the ends of the partitions back, larger and larger, until there is enough or it gets too much."""
+    """Read windows backwards from the ends of partitions, larger and larger, until enough records match or a limit is hit."""
     deadline = time.monotonic() + asked.seconds
     begin = {number: max(first, 0) for number, (first, _) in bounds.items()}
     high = {
@@ -169,18 +169,9 @@ async def _read_newest(
             stopped = "time"
         span = min(span * _GROWTH, MOST_SCANNED // max(1, len(high)))
     records, left = merge_newest(matches, asked.limit)
-    answer: list[dict[str, Any]] = []
-    cut = False
-    room = MOST_ANSWER
-    for matching in records:
-        entry = show_record(matching, masked=asked.masked)
-        room -= len(orjson.dumps(entry, default=str))
-        if room < 0 and answer:
-            cut = True
-            break
-        answer.append(entry)
-    chosen = answer if cut else records
-    cursor = partition_cursor(start, high, matches, records[: len(chosen)])
+    answer = _show_records(records, masked=asked.masked)
+    cut = len(answer) < len(records)
+    cursor = partition_cursor(start, high, matches, records[: len(answer)])
     has_more = cut or left or any(cursor[number] > begin[number] for number in cursor)
     return {
         "topic": asked.topic,
@@ -193,6 +184,19 @@ async def _read_newest(
         "errors": reading.failures,
         "error": reading.failure,
     }
+
+
+def _show_records(records: Sequence[MatchingRecord], *, masked: bool) -> list[dict[str, Any]]:
+    """The first records in the form of the answer: as many as fit into ``MOST_ANSWER`` bytes, but at least one."""
+    answer: list[dict[str, Any]] = []
+    room = MOST_ANSWER
+    for matching in records:
+        entry = show_record(matching, masked=masked)
+        room -= len(orjson.dumps(entry, default=str))
+        if room < 0 and answer:
+            break
+        answer.append(entry)
+    return answer
 
 
 async def _read_window(

@@ -307,7 +307,7 @@ class MySqlChunkReader:
     # Tables without a key.
 
     async def _read_whole(self, job: TableReadJob, table: TableSnapshot, layout: SnapshotLayout) -> None:
-        """Read a table as of one place, as the stream's task takes the rows away."""
+        """Read a table as of one position, as fast as the stream's task takes the rows."""
         name = table.name
         transactional = self._transactional.get(name, True)
         count = min(len(layout.ranges), self._planner.settings.threads) if layout.ranges else 1
@@ -355,7 +355,7 @@ class MySqlChunkReader:
     async def _whole_view(
         self, name: TableName, low: BinlogPosition, extra_connections: list[Any], *, transactional: bool
     ) -> BinlogPosition:
-        """Open a view, or lock a table that has none, and tell its exact place.
+        """Open a view, or lock a table that has none, and return its exact position.
 
         Args:
             name: the table.

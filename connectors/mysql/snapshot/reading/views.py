@@ -109,14 +109,14 @@ class Views:
             wait = min(wait * 2, _LONGEST_S)
 
     async def open_quiet(self, connection: Any, low: BinlogPosition) -> BinlogPosition | None:
-        """Open a view on a server that can't tell its place: it is known if nothing is committed meanwhile.
+        """Open a view on a server that doesn't report its position: it is certain if nothing is committed meanwhile.
 
         Args:
             connection: on which.
             low: as ``open``.
 
         Returns:
-            The view's place, or None: something was committed, and the view is closed.
+            The view's position, or None: something was committed, and the view is closed.
 
         Raises:
             Retriable: the server is unavailable.
@@ -185,7 +185,7 @@ class Views:
         await asyncio.sleep(self._settings.settle_s)
 
     def has(self, position: BinlogPosition, low: BinlogPosition) -> bool:
-        """Whether a place is at or after another one; both of the same kind, with GTIDs where the first has no file.
+        """Whether a position is at or after another one; both of the same kind, with GTIDs where the first has no file.
 
         Raises:
             Fatal: there are no GTIDs to compare.
@@ -203,7 +203,7 @@ class Views:
         return gtid.parse_gtids(flavor, low.gtids).is_subset(gtid.parse_gtids(flavor, position.gtids))
 
     def past(self, stream_position: BinlogPosition, view_position: BinlogPosition) -> bool:
-        """Whether the stream has come to a view's place."""
+        """Whether the stream has come to a view's position."""
         if view_position.file:
             return self.has(stream_position, view_position)
         flavor = self.info.flavor

@@ -12,6 +12,7 @@ from connectors.cql.cluster.failures import NodesAway, SchemaChanged
 from connectors.cql.cluster.session import ResultPage
 from connectors.cql.types import CqlType
 from connectors.errors import Fatal, Retriable
+from connectors.formats.timeuuid import format_uuid
 from connectors.scylla import positions
 from connectors.scylla.model import (
     CdcOptions,
@@ -166,7 +167,7 @@ class Builder:
             out.append(
                 SourceRecord(
                     run.partition,
-                    {**run.offset, positions.OFFSET_TIME: positions.uuid_text(row[1]), positions.OFFSET_SEQ: row[2]},
+                    {**run.offset, positions.OFFSET_TIME: format_uuid(row[1]), positions.OFFSET_SEQ: row[2]},
                     "t",
                     value=row,
                 )

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from connectors.errors import ConfigInvalid
+from connectors.formats.timeuuid import format_uuid
 from connectors.scylla import positions
 from connectors.scylla.model import Generation, ReadPosition, StreamGroup, TableId
 from connectors.scylla.positions import (
@@ -95,7 +96,7 @@ def test_positions_survive_being_saved(start: int, width: int, done: int, stream
 
 def test_a_records_offset_is_the_shared_one_with_time_and_number() -> None:
     run = ReadPosition(START_MS, START_MS + 1_000, 0b0101, STREAMS[1])
-    offset = {**shared_offset(run), positions.OFFSET_TIME: positions.uuid_text(TIME), positions.OFFSET_SEQ: 4}
+    offset = {**shared_offset(run), positions.OFFSET_TIME: format_uuid(TIME), positions.OFFSET_SEQ: 4}
     assert parse_offset(offset, STREAMS) == ReadPosition(START_MS, START_MS + 1_000, 0b0101, STREAMS[1], TIME, 4)
 
 

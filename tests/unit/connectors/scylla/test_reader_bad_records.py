@@ -14,6 +14,7 @@ from connectors.api import BadRecord
 from connectors.cql.cluster.session import ResultPage
 from connectors.cql.types import CqlType
 from connectors.errors import Skippable
+from connectors.formats.timeuuid import format_uuid
 from connectors.scylla import positions
 from connectors.scylla.events import build_events
 from connectors.scylla.events.changes import is_delivered
@@ -55,7 +56,7 @@ class PickyBuilder(Builder):
         bad.extend(
             BadRecord(
                 run.partition,
-                {**run.offset, positions.OFFSET_TIME: positions.uuid_text(row[1]), positions.OFFSET_SEQ: row[2]},
+                {**run.offset, positions.OFFSET_TIME: format_uuid(row[1]), positions.OFFSET_SEQ: row[2]},
                 Skippable("bad"),
                 repr(row).encode(),
             )
