@@ -122,8 +122,9 @@ async def test_the_topic_has_the_rows_of_the_changed_table(
         await changing
         source.sql("INSERT INTO t (id, a) VALUES (0, 0)", f"UPDATE t SET c = 'z' WHERE id = {ROWS}")
         records += await source.rest(run)
-        while [offset["state"] for partition, offset in run.offsets.items() if "snapshot" in partition] != [
-            "completed"
+        # A table of the tool that was renamed may have another snapshot, which finds it gone.
+        while "completed" not in [
+            offset["state"] for partition, offset in run.offsets.items() if partition.get("snapshot") == "initial"
         ]:
             batch = await run.take(LIMIT)
             assert batch is not None, run.log.text()
