@@ -52,6 +52,42 @@ def read_ndjson(body: bytes, default: LineOrigin, limits: LineLimits, *, recogni
     return [document_line(line, default, limits, recognise=recognise) for line in _split_lines(body)]
 
 
+def read_array(body: bytes, default: LineOrigin, limits: LineLimits) -> list[NetworkLine]:
+    """A JSON array of documents, a line of each, as Fluent Bit and Vector send them; any other body as ``read_ndjson``.
+
+    Raises:
+        TooManyLines: there are more than a request may have.
+    """
+    documents = _split_array(body)
+    if not documents:
+        return read_ndjson(body, default, limits, recognise=True)
+    # Line breaks are between tokens: inside of strings JSON has none.
+    lines = (document.replace("\r", " ").replace("\n", " ").encode() for document in documents)
+    return [document_line(line, default, limits, recognise=True) for line in lines]
+
+
+def _split_array(body: bytes) -> list[str]:
+    """The documents of an array; none if the body is something else."""
+    documents: list[str] = []
+    try:
+        text = body.decode().strip()
+        if text[:1] != "[" or text[-1:] != "]":
+            return []
+        decoder = json.JSONDecoder()
+        position = _next_object(text, 1)
+        while position < len(text) - 1:
+            if len(documents) == MOST_LINES:
+                raise TooManyLines
+            if text[position] != "{":
+                return []
+            _, end = decoder.raw_decode(text, position)
+            documents.append(text[position:end])
+            position = _next_object(text, end)
+    except (ValueError, RecursionError):
+        return []
+    return documents
+
+
 def read_raw(body: bytes, default: LineOrigin, limits: LineLimits) -> list[NetworkLine]:
     """A line on each line. Empty ones are left out.
 

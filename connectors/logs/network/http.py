@@ -17,7 +17,15 @@ import msgspec
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 
-from connectors.logs.network.bodies import BulkItem, bulk_answer, read_bulk, read_events, read_ndjson, read_raw
+from connectors.logs.network.bodies import (
+    BulkItem,
+    bulk_answer,
+    read_array,
+    read_bulk,
+    read_events,
+    read_ndjson,
+    read_raw,
+)
 from connectors.logs.network.encodings import BodyDecoder
 from connectors.logs.network.lines import TooManyLines, clean_text
 from connectors.logs.network.options import CONNECTIONS, FORMAT, REQUEST_LIMIT, TOKENS
@@ -228,9 +236,14 @@ class HttpServer:
         return bytes(body)
 
     async def _take_ndjson(self, request: web.Request) -> web.Response:
-        lines = await self._deliver_lines(
-            request, lambda body, origin: read_ndjson(body, origin, self._limits, recognise=self._recognise)
-        )
+        array = self._recognise and request.content_type == "application/json"
+
+        def read(body: bytes, origin: LineOrigin) -> list[NetworkLine]:
+            if array:
+                return read_array(body, origin, self._limits)
+            return read_ndjson(body, origin, self._limits, recognise=self._recognise)
+
+        lines = await self._deliver_lines(request, read)
         return web.json_response({"accepted": len(lines)})
 
     async def _take_bulk(self, request: web.Request) -> web.Response:

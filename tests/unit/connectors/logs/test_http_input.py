@@ -25,9 +25,9 @@ from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 from compose.local.ports import LOOPBACK
 from compose.local.process.service import PATIENCE
 from compose.local.security.certificates import Authority
-from connectors.logs.network.bodies import read_bulk, read_events
+from connectors.logs.network.bodies import read_array, read_bulk, read_events
 from connectors.logs.network.documents import beat_identity
-from connectors.logs.network.lines import LineLimits
+from connectors.logs.network.lines import MOST_LINES, LineLimits, TooManyLines
 from connectors.logs.network.otlp import RequestInvalid, decode_json, decode_protobuf, log_lines
 from connectors.logs.rules.records import LineOrigin
 from tests.support.eventually import eventually_async
@@ -90,6 +90,33 @@ async def test_lines_and_documents() -> None:
             assert (rows[2]["file"], rows[2]["position"]) == ("/var/log/app.log", 120)
             assert json.loads(rows[2]["data"]) == BEAT
             assert rows[2]["log_id"].endswith(":7f3c:/var/log/app.log:ab12:120:0")
+
+
+@pytest.mark.parametrize("indent", [None, 2])
+async def test_an_array_of_documents_is_a_line_of_each(indent: int | None) -> None:
+    """As Fluent Bit (format json), Vector and Fluentd (json_array) send them."""
+    async with client() as http:
+        body = json.dumps([{"other": 1}, BEAT, {"log": "of fluent bit, [1]\n"}], indent=indent).encode()
+        rows, status, answer = await http.post("/lines", body, 3, headers={"Content-Type": "application/json"})
+        assert (status, answer) == (200, {"accepted": 3})
+        assert [row["line"].replace(" ", "") for row in rows[:1]] == ['{"other":1}']
+        assert [row["line"].rstrip() for row in rows[1:]] == ["of filebeat", "of fluent bit, [1]"]
+        assert json.loads(rows[1]["data"]) == BEAT
+        rows, _, _ = await http.post("/lines", b"[{}]", 1, headers={"Content-Type": "text/plain"})
+        assert rows[0]["line"] == "[{}]"
+
+
+def test_an_array_has_a_bound_and_takes_what_python_calls_json() -> None:
+    with pytest.raises(TooManyLines):
+        read_array(b"[" + b"{}," * MOST_LINES + b"{}]", PEER, LIMITS)
+    assert [line.line for line in read_array(b'[{"a":\r\nNaN}]', PEER, LIMITS)] == ['{"a":  NaN}']
+
+
+@pytest.mark.parametrize("text", ["[1, 2]", "[]", '[{"a": 1}, 2]', '[{"a": 1}'])
+async def test_what_is_no_array_of_documents_is_a_line(text: str) -> None:
+    async with client() as http:
+        rows, _, _ = await http.post("/lines", text.encode(), 1, headers={"Content-Type": "application/json"})
+        assert rows[0]["line"] == text
 
 
 async def test_plain_documents_stay_whole() -> None:
