@@ -20,6 +20,7 @@ from spark_jobs.sources.avro.expressions import HEAD_SIZE, RegistrySchemas, deco
 from spark_jobs.sources.avro.frame import putting_aside
 from spark_jobs.sources.records.discovery import find_kinds
 from spark_jobs.sources.tasks import FIELDS
+from spark_jobs.spark.frames import choose_last
 
 if TYPE_CHECKING:
     from pyspark.sql import Column as Expression
@@ -86,7 +87,7 @@ class PartitionUpdateSource(Source):
         for kind in kinds:
             if len(kind.ref.value) == 2 * HEAD_SIZE and kind.ref.value.startswith("00"):
                 ids.add(int.from_bytes(bytes.fromhex(kind.ref.value)[1:], "big"))
-        result: Expression = f.lit(None).cast("string")
+        cases = []
         for schema_id in sorted(ids):
             if schema_id not in self._schema_texts:
                 try:
@@ -95,8 +96,8 @@ class PartitionUpdateSource(Source):
                     raise Fatal(str(error)) from error
             update = decode_column(f.col("value"), self._schema_texts[schema_id])
             mine = f.substring("value", 1, HEAD_SIZE) == encode_head(schema_id)
-            result = f.when(mine, f.when(update.getField("key").isNotNull(), f.to_json(update))).otherwise(result)
-        return result
+            cases.append((mine, f.when(update.getField("key").isNotNull(), f.to_json(update))))
+        return choose_last(cases, f.lit(None).cast("string"))
 
 
 def _update_rows(rows: DataFrame) -> DataFrame:

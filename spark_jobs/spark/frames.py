@@ -9,6 +9,8 @@ from __future__ import annotations
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
+from pyspark.sql import functions as f
+
 from spark_jobs.spark.gateway import java_column, java_columns, java_frame
 
 if TYPE_CHECKING:
@@ -18,6 +20,20 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     Task = Callable[[Iterator[Any]], Iterator[Any]]
+
+
+def choose_last(cases: Sequence[tuple[Column, Column]], otherwise: Column) -> Column:
+    """The value of the last of ``cases`` (condition, value) that holds, or ``otherwise``.
+
+    It is one flat CASE. Spark goes down into nested ones by recursion, and some hundreds of them overflow its stack.
+    """
+    if not cases:
+        return otherwise
+    (condition, value), *others = reversed(cases)
+    chosen = f.when(condition, value)
+    for condition, value in others:
+        chosen = chosen.when(condition, value)
+    return chosen.otherwise(otherwise)
 
 
 class FrameSelection:

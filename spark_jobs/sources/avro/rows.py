@@ -33,6 +33,7 @@ from spark_jobs.sources.avro.vectors import (
 )
 from spark_jobs.sources.records.columns import arrow_type
 from spark_jobs.sources.records.system_columns import position_arrays, row_schema
+from spark_jobs.spark.frames import choose_last
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -70,18 +71,18 @@ def build_kind_columns(kinds: Sequence[RecordKind], *, several: bool) -> tuple[E
         several: whether they are of several topics.
     """
     value, key = f.col("value"), f.col("key")
-    number, shown = f.lit(-1), f.lit(None).cast("binary")
+    numbers, keys = [], []
     for index, kind in enumerate(kinds):
         mine = f.startswith(value, f.lit(kind.value))
         if kind.key:
             mine &= f.coalesce(f.startswith(key, f.lit(kind.key)), f.lit(False))
-            shown = f.when(mine, key).otherwise(shown)
+            keys.append((mine, key))
         elif kind.key is not None:
             mine &= f.coalesce(f.octet_length(key) == 0, f.lit(True))
         if several:
             mine &= f.col("topic") == kind.topic
-        number = f.when(mine, f.lit(index)).otherwise(number)
-    return number, value, shown
+        numbers.append((mine, f.lit(index)))
+    return choose_last(numbers, f.lit(-1)), value, choose_last(keys, f.lit(None).cast("binary"))
 
 
 @dataclass(frozen=True, slots=True)

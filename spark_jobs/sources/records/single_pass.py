@@ -29,7 +29,7 @@ from spark_jobs.sources.records.rows import TableDecoder
 from spark_jobs.sources.records.system_columns import row_schema
 from spark_jobs.sources.tasks import no_report
 from spark_jobs.sources.types import infer_type, wider_inferred
-from spark_jobs.spark.frames import ArrowTask, FrameSelection, columns_of
+from spark_jobs.spark.frames import ArrowTask, FrameSelection, choose_last, columns_of
 from spark_jobs.spark.worker_memory import frozen_after
 
 if TYPE_CHECKING:
@@ -47,6 +47,8 @@ _PACKED: Final = "number int, data binary, nulls string, reason string"
 _HEARTBEAT: Final = -2
 #: The most changes of kinds in a row within one Arrow batch of one table: each makes a record batch of its own.
 _RUNS: Final = 64
+#: The most kinds that the JVM tells apart: Spark's code for more of them has its limits.
+_MOST_KINDS: Final = 256
 #: The longest pause, in batches, after batches that were not regular.
 _LONGEST_PAUSE: Final = 31
 _WHOLE: Final = 2**31 - 1
@@ -132,7 +134,7 @@ class SinglePass:
         tables: Mapping[str, KnownTable],
         heartbeats: Heartbeats,
     ) -> Regular | None:
-        """The rows of a batch; None where it is not regular. Blocks: runs a Spark job.
+        """The rows of a batch; None where it is not regular, or of too many kinds. Blocks: runs a Spark job.
 
         Args:
             batch: the batch; records without a value are left out.
@@ -141,6 +143,8 @@ class SinglePass:
             heartbeats: notes those of the batch.
         """
         self.release()
+        if len(kinds) > _MOST_KINDS:
+            return None
         steps = self._steps
         if steps is None or (steps.kinds, steps.tables) != (tuple(kinds), dict(tables)):
             steps = self._steps = _Steps(batch.raw, tuple(kinds), dict(tables), avro=self._avro)
@@ -246,7 +250,7 @@ class _Steps:
 def _build_kind_columns(kinds: Sequence[RecordKind], *, several: bool) -> tuple[Column, Column, Column]:
     """Expressions for the number of a record's kind (-1: none), for what follows its schema, and for its key."""
     value, key = f.col("value"), f.col("key")
-    number, body, shown = f.lit(-1), value, f.lit(None).cast("binary")
+    numbers, bodies, keys = [], [], []
     for index, kind in enumerate(kinds):
         mine = f.startswith(value, f.lit(kind.value)) if kind.value else ~f.startswith(value, f.lit(SCHEMA))
         if kind.key is not None:
@@ -254,12 +258,16 @@ def _build_kind_columns(kinds: Sequence[RecordKind], *, several: bool) -> tuple[
             mine &= f.coalesce(same_key, f.lit(not kind.key))
         if several:
             mine &= f.col("topic") == kind.topic
-        number = f.when(mine, f.lit(index)).otherwise(number)
+        numbers.append((mine, f.lit(index)))
         if kind.value:
-            body = f.when(mine, f.substring(value, len(kind.value) + 1, _WHOLE)).otherwise(body)
+            bodies.append((mine, f.substring(value, len(kind.value) + 1, _WHOLE)))
         else:
-            shown = f.when(mine, key).otherwise(shown)
-    return number, body, shown
+            keys.append((mine, key))
+    return (
+        choose_last(numbers, f.lit(-1)),
+        choose_last(bodies, value),
+        choose_last(keys, f.lit(None).cast("binary")),
+    )
 
 
 class _Irregular(Exception):
